@@ -40,15 +40,15 @@ class Results:
     rows: list[Row] = field(default_factory=list)
 
     def find(self, contest: str, load: Load) -> list[Row]:
-        """The rows of a call under a load."""
+        """Return the rows of a call under a load."""
         return [row for row in self.rows if (row.contest, row.load) == (contest, load.name)]
 
     def extra(self) -> dict[str, Any]:
-        """What else is kept as JSON."""
+        """Return what else is kept as JSON."""
         return {}
 
     def page_extra(self) -> Iterable[str]:
-        """What else a page says, line by line."""
+        """Return what else a page says, line by line."""
         return ()
 
 
@@ -68,7 +68,7 @@ class Verdict:
 
 
 def at_least(rows: Sequence[Row], goal: str, least: float) -> Verdict:
-    """The verdict on a speed, which has to be reached in every row."""
+    """Return the verdict on a speed, which has to be reached in every row."""
     found = ", ".join(f"{factor(row.ratios.calls_per_s)} ({row.transport})" for row in rows)
     return Verdict(goal, found, all(row.ratios.calls_per_s >= least for row in rows) if rows else None)
 
@@ -165,5 +165,5 @@ def _page_row(row: Row) -> str:
 
 
 def factor(ratio: float) -> str:
-    """A ratio with as many digits as it is worth."""
+    """Return a ratio with as many digits as it is worth."""
     return f"{ratio:.2f} x" if ratio < 1.995 else f"{ratio:.1f} x"

@@ -71,7 +71,7 @@ def _measure(fleet: Fleet, server: Server, effort: Effort, results: Results, nam
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """The goals of coordination."""
+    """Return the goals of coordination."""
     single = [name for name, contest in CONTESTS.items() if contest.bare is not None]
     against = partial(_against, results)
     return [

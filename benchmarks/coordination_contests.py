@@ -81,11 +81,11 @@ class BareRedis:
         self.queue = QueueAccess(names, "work", scope.common("work", "write"), terms)
 
     def key(self, name: str) -> bytes:
-        """Where a name lies."""
+        """Return where a name lies."""
         return self._keyspace.target(f"{self._namespace}:shared:{name}").physical
 
     def part(self, name: str, part: str) -> bytes:
-        """A part beside it."""
+        """Return a part beside it."""
         return self._keyspace.part(self._keyspace.target(f"{self._namespace}:shared:{name}"), part)
 
 
@@ -105,7 +105,7 @@ class _BareClient:
 
 
 def openers(contest: str, url: str, worker: int) -> dict[str, Opener]:
-    """How a worker process opens the sides of a contest."""
+    """Return how a worker process opens the sides of a contest."""
     chosen = CONTESTS[contest]
     sides: dict[str, Opener] = {OURS: partial(open_ours, contest, url, f"bench-{worker}")}
     if chosen.bare is not None:

@@ -45,14 +45,14 @@ class DurableResults(Results):
     export: Export | None = None
 
     def extra(self) -> dict[str, Any]:
-        """What else is kept as JSON."""
+        """Return what else is kept as JSON."""
         return {
             "voyages": [voyage._asdict() for voyage in self.voyages],
             "export": self.export and self.export._asdict(),
         }
 
     def page_extra(self) -> Iterator[str]:
-        """How fast keys go there and come back, as a table."""
+        """Yield how fast keys go there and come back, as a table."""
         yield from ("", "### There and back", "")
         yield "| tier | keys | kept a second | restored a second | a cold read takes, against a hot one |"
         yield "|---|---:|---:|---:|---:|"
@@ -184,7 +184,7 @@ def _call(contest: str, store: SharedMemoryStore) -> Call:
 
 
 def verdicts(results: DurableResults) -> list[Verdict]:
-    """The goals of the durable tier."""
+    """Return the goals of the durable tier."""
     behind = f"{WRITE}, {BEHIND}"
     reads = f"{READ}, {BEHIND}"
     export = results.export

@@ -68,7 +68,7 @@ class Export(NamedTuple):
 
 
 async def measure_throughput(_: WorkerState, url: str, settings: Settings, tier: str, keys: int) -> ThroughputRow:
-    """A job: write, drain, read hot and cold, lose Redis, restore."""
+    """Return a job: write, drain, read hot and cold, lose Redis, restore."""
     chosen = settings.replace(redis_url=url, prefix="voyage", kind_rules={f"{NAMESPACE}:*": "knowledge"})
     async with Hub.open(settings=chosen) as hub:
         store = hub.store(NAMESPACE)

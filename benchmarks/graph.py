@@ -81,30 +81,30 @@ class GraphResults(Results):
     fillings: list[Filling] = field(default_factory=list)
 
     def of(self, call: str, size: int, side: str = OURS) -> CallTimes | None:
-        """What a call takes, if that was measured."""
+        """Return what a call takes, if that was measured."""
         return next((one for one in self.taken if one[:3] == (call, size, side)), None)
 
     def cpu(self, call: str, size: int, rival: str) -> float | None:
-        """How many times our CPU a rival takes, client and server together."""
+        """Return how many times our CPU a rival takes, client and server together."""
         ours, theirs = self.of(call, size), self.of(call, size, rival)
         return theirs.cpu_us / ours.cpu_us if ours and theirs else None
 
     def growth(self, call: str) -> float | None:
-        """How many times the CPU of the small graph a call takes in the large one."""
+        """Return how many times the CPU of the small graph a call takes in the large one."""
         small, large = self.of(call, SMALL), self.of(call, LARGE)
         return large.cpu_us / small.cpu_us if small and large else None
 
     def calls(self) -> list[str]:
-        """What was measured, in its order."""
+        """Return what was measured, in its order."""
         return list(dict.fromkeys(one.call for one in self.taken if one.side == OURS))
 
     def extra(self) -> dict[str, Any]:
-        """What else is kept as JSON."""
+        """Return what else is kept as JSON."""
         taken = [one._asdict() | {"figures": one.figures._asdict()} for one in self.taken]
         return {"taken": taken, "fillings": [one._asdict() for one in self.fillings]}
 
     def page_extra(self) -> Iterator[str]:
-        """What each call takes, as a table."""
+        """Yield what each call takes, as a table."""
         yield from ("", "### What a call takes, in milliseconds", "")
         yield "| call | by | facts | p50 | p99 | client CPU | server CPU |"
         yield "|---|---|---:|---:|---:|---:|---:|"
@@ -212,7 +212,7 @@ def _note(results: GraphResults, contest: GraphContest, size: int, compared: Com
 
 
 def contests(*, has_rival: bool) -> list[GraphContest]:
-    """What is measured; additions last, since they make the graph larger."""
+    """Return what is measured; additions last, since they make the graph larger."""
     return [
         GraphContest(
             RETRIEVE,
@@ -274,7 +274,7 @@ def show_taken(results: GraphResults) -> None:
 
 
 def verdicts(results: GraphResults) -> list[Verdict]:
-    """The goals of the graph."""
+    """Return the goals of the graph."""
     retrieved = results.of(RETRIEVE, MIDDLE)
     p50_ms = retrieved.figures.p50_us / 1000 if retrieved else None
     return [

@@ -36,7 +36,7 @@ class PersonChange:
     at: datetime
 
     def sentences(self) -> tuple[str, str, str]:
-        """Its facts."""
+        """Return its facts."""
         return (
             f"{self.person} lives in {self.city}",
             f"{self.person} works on {self.project}",
@@ -44,7 +44,7 @@ class PersonChange:
         )
 
     def text(self) -> str:
-        """The episode."""
+        """Return the episode."""
         return f"{self.person} has moved to {self.city}, works on {self.project} now, and has met {self.other}."
 
 
@@ -65,7 +65,7 @@ class World:
         return max(1, self.episodes // ROUNDS)
 
     def tidings(self, number: int) -> PersonChange:
-        """What the episode of a number tells; those from `episodes` on are new."""
+        """Return what the episode of a number tells; those from `episodes` on are new."""
         turn, who = divmod(number, self.people)
         is_new = number >= self.episodes
         met = self.people + number if is_new else (who * 31 + turn * 17 + 1) % self.people
@@ -80,7 +80,7 @@ class World:
         )
 
     def person(self, number: int) -> str:
-        """The name of somebody."""
+        """Return the name of somebody."""
         return _name(0, number)
 
     def question(self, number: int) -> str:
@@ -94,12 +94,12 @@ class World:
         )[number % 4]
 
     def moment(self, number: int) -> datetime:
-        """A moment of the past."""
+        """Return a moment of the past."""
         return BEGIN + (END - BEGIN) * (number * 37 % 100 + 1) / 102
 
 
 def episodes(world: World, group: str) -> Iterator[Episode]:
-    """What a graph is filled with."""
+    """Yield what a graph is filled with."""
     return (episode_of(world.tidings(number), group) for number in range(world.episodes))
 
 
@@ -143,7 +143,7 @@ class Prepared:
 
 
 def _name(kind: int, number: int) -> str:
-    """The name of a number, in two words; of two names two syllables at least differ, so that none is a slip."""
+    """Return the name of a number, in two words; of two names two syllables at least differ, so that none is a slip."""
     mixed = (kind * _EACH + number) * 0x9E3779B1 % (1 << _BITS)
     parts = [mixed >> 8 * place & 0xFF for place in range(_BITS // 8)]
     first, second, third, fourth = (_SYLLABLES[part] for part in (*parts, sum(parts) % 256))

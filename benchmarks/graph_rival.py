@@ -35,12 +35,12 @@ _NEW_FACT = re.compile(r"<NEW FACT>\s*(.*?) lives in ")
 
 
 def is_installed() -> bool:
-    """Whether there is somebody to compare with."""
+    """Return whether there is somebody to compare with."""
     return find_spec("graphiti_core") is not None and find_spec("falkordb") is not None
 
 
 def _part(name: str) -> Any:
-    """A module of graphiti, which tells its makers about its use unless it is told not to."""
+    """Return a module of graphiti, which tells its makers about its use unless it is told not to."""
     os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
     logging.getLogger("graphiti_core").setLevel(logging.ERROR)
     return import_module(f"graphiti_core.{name}")
@@ -56,7 +56,7 @@ class _Answers:
         self.told: PersonChange | None = None
 
     def to(self, prompt: str, wanted: str) -> dict[str, object]:
-        """An answer of a kind, told by the name of the model that it is to fit."""
+        """Return an answer of a kind, told by the name of the model that it is to fit."""
         told = self.told
         assert told is not None
         names = (told.person, told.city, told.project, told.other)
@@ -82,7 +82,7 @@ def _edge(told: PersonChange, relation: str, target: str, fact: str) -> dict[str
 
 
 def _contradicted(prompt: str) -> list[int]:
-    """Where the same person has lived until then, among the facts that a prompt lists."""
+    """Return where the same person has lived until then, among the facts that a prompt lists."""
     asked = _NEW_FACT.search(prompt)
     if asked is None:
         return []
@@ -177,7 +177,7 @@ def _node(name: str, vectors: Mapping[str, list[float]], at: datetime) -> Any:
 
 
 def _edges(world: World, number: int, told: PersonChange, vectors: Mapping[str, list[float]]) -> Iterator[Any]:
-    """The facts of an episode; where somebody lives ends when they move again."""
+    """Yield the facts of an episode; where somebody lives ends when they move again."""
     make, learnt = _part("edges").EntityEdge, told.at + LEARNT_AFTER
     again = number + world.people
     moved = world.tidings(again).at if again < world.episodes else None
@@ -228,7 +228,7 @@ def _id(name: str) -> str:
 
 
 def id_of(name: str) -> str:
-    """The id of the node of a name, as it was filled in."""
+    """Return the id of the node of a name, as it was filled in."""
     return _id(name)
 
 

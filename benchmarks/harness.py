@@ -130,7 +130,7 @@ class Server:
         return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 
     def memory_bytes(self) -> int:
-        """What its data takes, without the buffers of clients and log."""
+        """Return what its data takes, without the buffers of clients and log."""
         used = self._info("memory")
         return int(used["used_memory"] - used["mem_clients_normal"] - used["mem_aof_buffer"])
 
@@ -289,7 +289,7 @@ def _pin(process: str, cores: set[int]) -> None:
 
 
 def can_choose_cores() -> bool:
-    """Whether this system lets a process choose its cores."""
+    """Return whether this system lets a process choose its cores."""
     return hasattr(os, "sched_setaffinity")
 
 
@@ -314,7 +314,7 @@ def _placed(fleet: Fleet, server: Server, load: Load) -> Iterator[None]:
 
 
 async def run_pass(desk: WorkerState, order: PassOrder) -> PassResult:
-    """A job: call again and again until the time is over."""
+    """Return a job: call again and again until the time is over."""
     shift = _Shift(order)
     gc.collect()
     await asyncio.sleep(max(0.0, order.begin_at - time.monotonic()))
@@ -400,7 +400,7 @@ def _round(fleet: Fleet, server: Server, load: Load, side: str, seconds: float) 
 
 
 def percentile(ordered: list[int] | list[float], share: float) -> float:
-    """The value below which `share` of an ordered list lies."""
+    """Return the value below which `share` of an ordered list lies."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
@@ -414,15 +414,15 @@ class Comparison:
     rounds: dict[str, list[Figures]]
 
     def fastest(self, sides: list[str]) -> str:
-        """The side with the best median speed."""
+        """Return the side with the best median speed."""
         return max(sides, key=lambda side: self.medians(side).calls_per_s)
 
     def medians(self, side: str) -> Figures:
-        """The median of each figure over the rounds."""
+        """Return the median of each figure over the rounds."""
         return Figures(*(median(values) for values in zip(*self.rounds[side], strict=True)))
 
     def ratios(self, side: str, other: str) -> Figures:
-        """The median over the rounds of `side` divided by `other`; rounds are compared pair by pair."""
+        """Return the median over the rounds of `side` divided by `other`; rounds are compared pair by pair."""
         pairs = zip(self.rounds[side], self.rounds[other], strict=True)
         divided = [[ours / max(bare, 1e-9) for ours, bare in zip(*pair, strict=True)] for pair in pairs]
         return Figures(*(median(values) for values in zip(*divided, strict=True)))
@@ -442,7 +442,7 @@ def compare(fleet: Fleet, server: Server, sides: list[str], load: Load, effort: 
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on besides the code."""
+    """Return what the figures depend on besides the code."""
     import platform  # noqa: PLC0415  # once a run
     from importlib.metadata import version  # noqa: PLC0415  # likewise
 

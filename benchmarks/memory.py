@@ -72,7 +72,7 @@ class MemoryResults(Results):
     spaces: list[Space] = field(default_factory=list)
 
     def extra(self) -> dict[str, Any]:
-        """What else is kept as JSON."""
+        """Return what else is kept as JSON."""
         return {"bulks": [one._asdict() for one in self.bulks], "spaces": [one._asdict() for one in self.spaces]}
 
     def page_extra(self) -> Iterator[str]:
@@ -331,7 +331,7 @@ async def bare_add(url: str, _: int) -> AsyncIterator[Call]:
 
 
 async def _hset_of(client: Redis) -> Callable[[int], Command]:
-    """What makes an HSET of a memory with a new key, text and vector, like one that is there."""
+    """Return what makes an HSET of a memory with a new key, text and vector, like one that is there."""
     embedder, keyspace = TableEmbedder(), KeySpace("sm", client="bench")
     home = keyspace.records("memory", TWIN)
     (sample,) = [key async for key in client.scan_iter(f"{home}*", count=10)][:1]
@@ -348,7 +348,7 @@ async def _hset_of(client: Redis) -> Callable[[int], Command]:
 
 
 async def bulk(_: WorkerState, url: str, size: int, rounds: int) -> Bulk:
-    """A job: ten thousand memories at once, and as many pipelined HSET, in turn."""
+    """Return a job: ten thousand memories at once, and as many pipelined HSET, in turn."""
     vocabulary, ours, bare = words(), [], []
     async with _hub(url, size) as hub, Redis.from_url(url, protocol=2) as client:
         memory, command = hub.store(NAMESPACE).memory, await _hset_of(client)
@@ -370,7 +370,7 @@ async def bulk(_: WorkerState, url: str, size: int, rounds: int) -> Bulk:
 
 
 def query_of(prompt: str) -> CacheQuery:
-    """A prompt without anything beside it."""
+    """Return a prompt without anything beside it."""
     return asked_in(prompt, key="", model="", prompt_version="", tags=())
 
 
@@ -385,7 +385,7 @@ _FILTERS = [MemoryFilter(user_id=f"user-{number}") for number in range(10)]
 
 
 def verdicts(results: MemoryResults) -> list[Verdict]:
-    """The goals of semantic memory."""
+    """Return the goals of semantic memory."""
     found = []
     for size in (10_000, 100_000):
         found += [

@@ -32,11 +32,11 @@ class TableEmbedder:
         self._rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) / np.sqrt(2)
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  # both alike
-        """A vector for each text."""
+        """Return a vector for each text."""
         return Embeddings(np.stack([self.vector(text) for text in texts]), 0)
 
     def vector(self, text: str) -> Vector:
-        """The sum of two rows, about at right angles to each other: few texts share both."""
+        """Return the sum of two rows, about at right angles to each other: few texts share both."""
         number = crc32(text.encode())
         found: Vector = self._rows[number % 4096] + self._rows[number // 4096 % 4096]
         return found
@@ -46,20 +46,20 @@ class TableEmbedder:
 
 
 def words() -> list[str]:
-    """A vocabulary."""
+    """Return a vocabulary."""
     chosen = random.Random(3)
     return ["".join(chosen.choices(_SYLLABLES, k=chosen.randint(2, 4))) for _ in range(_VOCABULARY)]
 
 
 def text_of(number: int, vocabulary: Sequence[str]) -> str:
-    """A text that no other number has; few words are common, most are rare."""
+    """Return a text that no other number has; few words are common, most are rare."""
     chosen = random.Random(number)
     told = [vocabulary[min(int(chosen.paretovariate(0.6)), _VOCABULARY) - 1] for _ in range(_WORDS)]
     return f"{' '.join(told)} n{number}"
 
 
 def item_of(number: int, vocabulary: Sequence[str]) -> MemoryItem:
-    """A memory of one of ten users."""
+    """Return a memory of one of ten users."""
     return MemoryItem(
         memory=text_of(number, vocabulary),
         user_id=f"user-{number % USERS}",
@@ -76,7 +76,7 @@ def queries(vocabulary: Sequence[str]) -> list[str]:
 
 
 def settings_of(url: str, size: int) -> Settings:
-    """What every side of a contest is opened with; the kind of index does not change while it is measured."""
+    """Return what every side of a contest is opened with; the kind of index does not change while it is measured."""
     hnsw_above = 20_000 if size > 40_000 else 1_000_000
     return Settings(redis_url=url, durable_url="none", hnsw_above=hnsw_above)
 

@@ -98,13 +98,13 @@ async def fill_bare(_: WorkerState, url: str, keys: int, size: int) -> None:
 
 
 async def clear(_: WorkerState, url: str) -> int:
-    """A job: empty the namespace; returns how many keys it had."""
+    """Return a job: empty the namespace; returns how many keys it had."""
     async with Hub.open(settings=Settings(redis_url=url)) as hub:
         return await hub.store(_NAMESPACE).clear()
 
 
 async def read_until_gone(_: WorkerState, url: str) -> list[float]:
-    """A job: read a key every millisecond until it is gone; latencies in ms, in order of size.
+    """Return a job: read a key every millisecond until it is gone; latencies in ms, in order of size.
 
     A read that is held up stands for those that others would have sent in the meantime: one a millisecond,
     each waiting as long as was left.

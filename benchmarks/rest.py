@@ -93,7 +93,7 @@ def _measure(fleet: Fleet, services: Services, effort: Effort, results: Results,
 
 
 def contests(services: Services, token: str) -> list[RestContest]:
-    """What is measured."""
+    """Return what is measured."""
     ours, bare, redis = services.addresses["service"], services.addresses["bare"], services.urls["unix"]
     guarded = services.addresses["tokens"]
     return [
@@ -134,7 +134,7 @@ def contests(services: Services, token: str) -> list[RestContest]:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """The goals of the service."""
+    """Return the goals of the service."""
     rows = [row for load in (ONE, SIXTEEN) for row in results.find(READ, load) if row.rival == BARE]
     beside = f"times that of a bare FastAPI handler with one GET, {' and '.join(row.load for row in rows)}"
     return [

@@ -21,7 +21,7 @@ _KEEP_ALIVE_S = 30
 
 
 def app_of(url: str) -> FastAPI:
-    """One GET and one SET. Values are JSON already, and are handed through: nobody can do less."""
+    """Return one GET and one SET. Values are JSON already, and are handed through: nobody can do less."""
     app, client = FastAPI(), Redis.from_url(url, protocol=2)
 
     @app.get("/values/{key}")

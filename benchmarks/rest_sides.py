@@ -26,7 +26,7 @@ _RATE = "100000/s"
 
 
 def value_of(number: int) -> dict[str, object]:
-    """A value of about 200 bytes, as agents share them."""
+    """Return a value of about 200 bytes, as agents share them."""
     return {
         "task": f"task {number}",
         "state": "running",
@@ -37,7 +37,7 @@ def value_of(number: int) -> dict[str, object]:
 
 
 def token_in(path: Path) -> str:
-    """A token of an actor who is held to a rate that it does not reach; what is kept of it goes into a file."""
+    """Return a token of an actor who is held to a rate that it does not reach; what is kept of it goes into a file."""
     token, entry = new_token(Bearer.of(NAMESPACE, actor="bench"), rate=Rate.of(_RATE))
     add_entry(path, entry)
     return token

@@ -87,12 +87,12 @@ class HttpClient:
             line.close()
 
     def spelled(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """A request as it goes over the wire."""
+        """Return a request as it goes over the wire."""
         about = "" if body is None else f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
         return f"{method} {path} HTTP/1.1\r\n{self._headers}{about}\r\n".encode() + (body or b"")
 
     async def send(self, request: bytes) -> bytes:
-        """The whole answer to a request.
+        """Return the whole answer to a request.
 
         Raises:
             AnswerError: it is none of success.

@@ -116,7 +116,7 @@ class RetrievalResults:
     pairs: list[ThresholdRates] = field(default_factory=list)
 
     def of(self, part: str, data: str, index: str = "") -> list[Row]:
-        """The rows of a part."""
+        """Return the rows of a part."""
         return [row for row in self.rows if (row.part, row.data) == (part, data) and index in {"", row.index}]
 
 
@@ -153,7 +153,7 @@ async def fill(hub: Hub, data: Conversations, index: str, *, bare: bool) -> dict
 async def answers(
     stores: dict[str, SharedMemoryStore], questions: Sequence[Question], way: SearchVariant, progress: Progress
 ) -> list[tuple[Question, list[str]]]:
-    """The ids that a way of searching finds for each question, best first."""
+    """Return the ids that a way of searching finds for each question, best first."""
     task = progress.add_task(way.name, total=len(questions))
     turnstile = asyncio.Semaphore(_AT_ONCE)
 
@@ -171,7 +171,7 @@ async def answers(
 
 
 async def measure(data: Conversations, index: str, progress: Progress, *, signals: bool) -> list[Row]:
-    """How well one index answers the questions of a set; on demand also what each signal is worth."""
+    """Return how well one index answers the questions of a set; on demand also what each signal is worth."""
     told = [question for question in data.questions if question.category != UNANSWERABLE]
     async with opened(index) as hub, opened(index) as bare_hub:
         if hub.powers.search == (index == EXACT):
@@ -201,7 +201,7 @@ def _whole_rows(data: str, index: str, found: Sequence[tuple[Question, list[str]
 
 
 def verdicts(findings: RetrievalResults) -> list[Verdict]:
-    """What was to be reached, and whether it was."""
+    """Return what was to be reached, and whether it was."""
     goals = []
     for data, least in LEAST_RECALL.items():
         found = {row.index: row.quality.recall[10] for row in findings.of("whole", data)}

@@ -37,13 +37,13 @@ class Turn(NamedTuple):
     text: str
 
     def as_turn(self) -> MemoryItem:
-        """The memory of it that knows who said it, when and to whom."""
+        """Return the memory of it that knows who said it, when and to whom."""
         role = "agent" if self.speaker == "assistant" else "user"
         message = MemoryMessage(role=role, name=self.speaker, content=self.text, timestamp=self.at)
         return self.as_text().model_copy(update={"messages": (message,)})
 
     def as_text(self) -> MemoryItem:
-        """The memory of its words alone."""
+        """Return the memory of its words alone."""
         return MemoryItem(
             id=self.id, thread_id=self.session, turn_index=self.position, memory=self.text, timestamp=self.at
         )
@@ -77,7 +77,7 @@ class Pair(NamedTuple):
 
 
 def read_conversations(folder: Path, *, every: int = 1) -> Conversations:
-    """The set in a folder, with the first of every so many questions.
+    """Return the set in a folder, with the first of every so many questions.
 
     Raises:
         FileNotFoundError: it is no such folder.
@@ -98,7 +98,7 @@ def read_conversations(folder: Path, *, every: int = 1) -> Conversations:
 
 
 def read_pairs(path: Path, *, every: int = 1) -> list[Pair]:
-    """The pairs of a file.
+    """Return the pairs of a file.
 
     Raises:
         FileNotFoundError: there is none.
@@ -129,7 +129,7 @@ class Quality(NamedTuple):
 
 
 def quality_of(answers: Sequence[tuple[Question, Sequence[str]]]) -> Quality:
-    """The mean over questions and the ids that were answered to them, best first."""
+    """Return the mean over questions and the ids that were answered to them, best first."""
     return Quality(
         questions=len(answers),
         recall={

@@ -27,7 +27,7 @@ class ThresholdRates(NamedTuple):
 
 
 async def rates_by_threshold(pairs: Sequence[Pair]) -> list[ThresholdRates]:
-    """The curve over thresholds, with the offline embedder."""
+    """Return the curve over thresholds, with the offline embedder."""
     embedder = WordLlamaEmbedder()
     left = (await embedder.embed([pair.a for pair in pairs])).vectors
     right = (await embedder.embed([pair.b for pair in pairs])).vectors

@@ -65,7 +65,7 @@ class StoreContest:
 
 
 def openers(contest: str, url: str, worker: int) -> dict[str, Opener]:
-    """How a worker process opens the three sides of a contest; each process has a namespace of its own."""
+    """Return how a worker process opens the three sides of a contest; each process has a namespace of its own."""
     namespace = f"bench-{worker}"
     sides: dict[str, Opener] = {side: partial(open_bare, contest, url, namespace, side) for side in BARE}
     return {OURS: partial(open_ours, contest, url, namespace)} | sides
@@ -291,7 +291,7 @@ CONTESTS: dict[str, StoreContest] = {
 
 
 def has_sync_face() -> bool:
-    """Whether this checkout has `sharedmem.sync`."""
+    """Return whether this checkout has `sharedmem.sync`."""
     return hasattr(_sync_face(), "Hub")
 
 
@@ -300,7 +300,7 @@ def _sync_face() -> Any:
 
 
 def sync_openers(url: str) -> dict[str, Opener]:
-    """How a worker process opens both sides of the blocking read."""
+    """Return how a worker process opens both sides of the blocking read."""
     return {OURS: partial(open_sync_ours, url), DEFAULT: partial(open_sync_bare, url)}
 
 

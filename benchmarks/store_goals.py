@@ -23,7 +23,7 @@ class StoreResults(Results):
     clearing: Clearing | None = None
 
     def extra(self) -> dict[str, Any]:
-        """What else is kept as JSON."""
+        """Return what else is kept as JSON."""
         return {
             "memory": self.memory and self.memory._asdict() | {"ratio": self.memory.ratio},
             "clear": self.clearing and self.clearing._asdict(),
@@ -31,7 +31,7 @@ class StoreResults(Results):
 
 
 def verdicts(results: StoreResults) -> list[Verdict]:
-    """The goals of the store; a speed has to be reached over every transport that was measured."""
+    """Return the goals of the store; a speed has to be reached over every transport that was measured."""
     return [
         _speed(results, "read", ONE, 1.5),
         _speed(results, "read", ALONE, 1.5),

@@ -79,16 +79,16 @@ class SynthesisResults(Results):
     trips: list[Trips] = field(default_factory=list)
 
     def of(self, call: str, load: Load) -> PipelineTimes | None:
-        """What a call of ours takes, if that was measured."""
+        """Return what a call of ours takes, if that was measured."""
         return next((one for one in self.taken if one[:3] == (call, load.name, OURS)), None)
 
     def extra(self) -> dict[str, Any]:
-        """What else is kept as JSON."""
+        """Return what else is kept as JSON."""
         taken = [one._asdict() | {"figures": one.figures._asdict()} for one in self.taken]
         return {"taken": taken, "round_trips": [one._asdict() for one in self.trips]}
 
     def page_extra(self) -> Iterator[str]:
-        """What each call takes, as a table."""
+        """Yield what each call takes, as a table."""
         yield from ("", f"The other side: {self.machine['rival']}.", "", "### What a call takes, in milliseconds", "")
         yield "| call | by | load | calls a second | p50 | p99 | client CPU | server CPU |"
         yield "|---|---|---|---:|---:|---:|---:|---:|"
@@ -209,7 +209,7 @@ def _packets(asking: redis.Redis) -> int:
 
 
 def contests(url: str, port: int) -> list[SynthesisContest]:
-    """What is measured."""
+    """Return what is measured."""
     theirs = rival.told_version() if port else ""
     return [
         SynthesisContest(

@@ -44,7 +44,7 @@ def user_of(number: int) -> str:
 
 
 def subject_of(topic: int) -> str:
-    """What a conversation is about: a word that no other topic has."""
+    """Return what a conversation is about: a word that no other topic has."""
     letters = [chr(97 + topic // 26**place % 26) for place in range(8)]
     return f"subject {''.join(letters)}"
 
@@ -62,7 +62,7 @@ def conversation(number: int) -> list[dict[str, str]]:
 
 
 def question(number: int) -> str:
-    """What somebody asks who needs a note."""
+    """Return what somebody asks who needs a note."""
     return f"What is known about {subject_of(number * 7 % 1000)}, and what came of it that {_WORDS[number % 6]}?"
 
 
@@ -77,7 +77,7 @@ class StubReading(NamedTuple):
 
 
 def reading_of(text: str) -> StubReading:
-    """What it makes of a conversation that is about a subject."""
+    """Return what it makes of a conversation that is about a subject."""
     found = _SUBJECT.search(text)
     subject = found[1] if found else "nothing in particular"
     lines = [line for line in _WORDS if line in text]
@@ -106,11 +106,11 @@ class StubModel:
     is_remote = False
 
     async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
-        """An answer in the form that is asked for, read as providers read those of models."""
+        """Return an answer in the form that is asked for, read as providers read those of models."""
         return schema.model_validate_json(json.dumps(self._answer(messages[-1].content, schema.__name__)))
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:  # noqa: ARG002  # short
-        """A short summary."""
+        """Return a short summary."""
         return str(reading_of(messages[-1].content).summary["narrative"])
 
     async def close(self) -> None:
@@ -137,12 +137,12 @@ def _update(memory_id: str) -> dict[str, Any]:
 
 
 def decisions(ids: Sequence[str]) -> list[dict[str, Any]]:
-    """What becomes of older notes: all of them are to be consolidated."""
+    """Return what becomes of older notes: all of them are to be consolidated."""
     return [_update(id_) for id_ in ids]
 
 
 def consolidated(texts: Sequence[str]) -> dict[str, Any]:
-    """One note out of several, in which each line stands once."""
+    """Return one note out of several, in which each line stands once."""
     lines = dict.fromkeys(line for text in texts for line in text.splitlines())
     merged = {"memories_merged": len(texts), "quality_check": "pass", "notes": "Each line once."}
     return {"consolidated_memory": {"natural_memory_note": "\n".join(lines)}, "synthesis_metadata": merged}
@@ -159,7 +159,7 @@ class SubjectEmbedder:
     is_remote = False
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  # both
-        """A vector for each text."""
+        """Return a vector for each text."""
         return Embeddings(np.stack([_near(text) for text in texts]), 0)
 
     async def close(self) -> None:
@@ -182,7 +182,7 @@ def _noise(text: str) -> Vector:
 
 
 def note_of(number: int) -> Note:
-    """A note as the pipeline would have left it."""
+    """Return a note as the pipeline would have left it."""
     read, now = reading_of("\n".join(said["content"] for said in conversation(2 * number))), datetime.now(UTC)
     return Note(
         id=f"note-{number:08}",

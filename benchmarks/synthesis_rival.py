@@ -56,7 +56,7 @@ def absence() -> str:
 
 
 def told_version() -> str:
-    """Which one it is."""
+    """Return which one it is."""
     return f"{NAME} {version(NAME)} on Chroma {version('chromadb')}"
 
 
@@ -247,5 +247,5 @@ async def query(port: int) -> AsyncIterator[Call]:
 
 
 def app_of(contest: str) -> str:
-    """An app of its own for each contest: its names have to have ten letters."""
+    """Return an app of its own for each contest: its names have to have ten letters."""
     return f"{APP}-{contest}"

@@ -92,7 +92,7 @@ PAGES = (
 
 
 def records() -> dict[str, list[type]]:
-    """The classes of `sharedmem.models` by the name of their module, in the order of its source."""
+    """Return the classes of `sharedmem.models` by the name of their module, in the order of its source."""
     found = [thing for name in sharedmem.models.__all__ if isinstance(thing := getattr(sharedmem.models, name), type)]
     found.sort(key=lambda cls: (cls.__module__, inspect.getsourcelines(cls)[1]))
     return {
@@ -102,7 +102,7 @@ def records() -> dict[str, list[type]]:
 
 
 def choices() -> dict[str, object]:
-    """The names in `sharedmem.models` that stand for a choice of texts."""
+    """Return the names in `sharedmem.models` that stand for a choice of texts."""
     named = {name: getattr(sharedmem.models, name) for name in sorted(sharedmem.models.__all__)}
     return {name: thing for name, thing in named.items() if hasattr(thing, "__args__")}
 
@@ -140,7 +140,7 @@ def _answers(cls: type) -> Iterator[type]:
 
 @cache
 def _resolved(module: str, name: str) -> object:
-    """What a name of an annotation means, also one that the module imports for type checkers alone."""
+    """Return what a name of an annotation means, also one that the module imports for type checkers alone."""
     thing = vars(sys.modules[module]).get(name)
     return thing if thing is not None else _imports(module).get(name)
 

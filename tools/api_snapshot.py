@@ -24,7 +24,7 @@ REMEDY = "if the public API was meant to change, add a CHANGELOG line, then run 
 
 
 def render() -> str:
-    """The whole snapshot."""
+    """Return the whole snapshot."""
     modules = public_modules()
     offered = {f"{module.__name__}.{name}": thing for module in modules for name, thing in public_names(module).items()}
     classes = frozenset(thing for thing in offered.values() if isinstance(thing, type) and is_ours(thing))

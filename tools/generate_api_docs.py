@@ -47,7 +47,7 @@ _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def render() -> dict[Path, str]:
-    """All pages, with the page of contents."""
+    """Return all pages, with the page of contents."""
     pages = {FOLDER / f"{name}.md": _tidied(text) for name, text in _pages().items()}
     return {CONTENTS: _tidied(_contents_page(pages)), **pages}
 
@@ -100,7 +100,7 @@ def _named_classes(path: Path, text: str) -> str:
 
 
 def _contents(sections: str) -> str:
-    """A list of the headings: a line for each class and each group of calls, with links to the members in it."""
+    """Return a list of the headings: a line for each class and each group of calls, with links to the members in it."""
     lines: list[str] = []
     links: list[str] = []
     above = ""
@@ -176,7 +176,7 @@ def _fenced(call: str) -> str:
 
 
 def _wrapped(call: str) -> str:
-    """A call on one line, or with a line for each parameter where it is long."""
+    """Return a call on one line, or with a line for each parameter where it is long."""
     head, bracket, rest = call.partition("(")
     if len(call) <= _WIDTH or not bracket:
         return call
@@ -201,7 +201,7 @@ def _first_sentence(doc: str) -> str:
 
 
 def _prose(doc: str) -> str:
-    """A docstring as Markdown: its sections become bold words with lists below."""
+    """Return a docstring as Markdown: its sections become bold words with lists below."""
     lines: list[str] = []
     section = ""
     for line in doc.splitlines():

@@ -48,7 +48,7 @@ object a line.
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     load_commands()
     tree = typer.main.get_command(app)
     commands = list(_commands(tree, "sharedmem"))
@@ -59,13 +59,13 @@ def render() -> str:
 
 
 def examples() -> list[str]:
-    """The line to paste of each command, in the order of the page."""
+    """Return the line to paste of each command, in the order of the page."""
     commands = _commands(typer.main.get_command(app), "sharedmem")
     return [_example(command) for _, command, _ in commands]
 
 
 def _commands(group: Any, path: str, panel: str | None = None) -> Iterator[tuple[str, Any, str]]:
-    """(how it is called, command, heading) of every command; a group's own stand under its heading."""
+    """Yield (how it is called, command, heading) of every command; a group's own stand under its heading."""
     for name, command in group.commands.items():
         where = panel or command.rich_help_panel
         if hasattr(command, "commands"):

@@ -41,7 +41,7 @@ _described = DESCRIPTOR.message_types_by_name
 
 
 def messages() -> str:
-    """The module that makes the message classes."""
+    """Return the module that makes the message classes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "described"
         _compile(f"--descriptor_set_out={path}")
@@ -55,7 +55,7 @@ def messages() -> str:
 
 
 def types() -> str:
-    """The same for type checkers and editors, with the comments of the file."""
+    """Return the same for type checkers and editors, with the comments of the file."""
     with tempfile.TemporaryDirectory() as folder:
         # It lies beside the interpreter, in an environment that need not be the active one.
         plugin = Path(sysconfig.get_path("scripts")) / "protoc-gen-mypy"

@@ -128,7 +128,7 @@ class Twin(NamedTuple):
 
 
 def render() -> str:
-    """The whole generated file."""
+    """Return the whole generated file."""
     needed: defaultdict[str, set[str]] = defaultdict(set)
     classes = "\n\n".join(_class(face, needed) for face in FACES)
     needed["typing"].add("TYPE_CHECKING")
@@ -143,7 +143,7 @@ def render() -> str:
 
 
 def _is_needed_at_run_time(module: str) -> bool:
-    """Whether a module is more than the home of types; others are imported with the part that a program uses."""
+    """Return whether a module is more than the home of types; others are imported with the part that a program uses."""
     here = {"sharedmem.sync.faces", "sharedmem.sync.portal", UNSET_HOME}
     return not module.startswith("sharedmem.") or module in here
 
@@ -176,7 +176,7 @@ def _item(face: type) -> str:
 
 
 def _twins(face: type) -> Iterator[Twin]:
-    """The public methods and properties, in the order of the source, each once."""
+    """Yield the public methods and properties, in the order of the source, each once."""
     seen = set(LEFT_OUT.get(face.__name__, ()))
     for base in face.__mro__:
         for name, thing in vars(base).items() if is_ours(base) else ():
@@ -301,7 +301,7 @@ def _body(twin: Twin, answer: str, threaded: set[str]) -> str:
 
 
 def _passed(node: ast.FunctionDef | ast.AsyncFunctionDef, threaded: set[str]) -> str:
-    """The arguments as they are handed on."""
+    """Return the arguments as they are handed on."""
 
     def spelled(name: str) -> str:
         return f"threaded({name})" if name in threaded else name

@@ -55,7 +55,7 @@ def settle_pages(first: Path, folder: Path, render: Callable[[], Mapping[Path, s
 
 
 def _writes(path: Path) -> bool:
-    """Whether the command line says to write, not to compare."""
+    """Return whether the command line says to write, not to compare."""
     parser = argparse.ArgumentParser(description=f"Generate {_shown(path)}.")
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--write", action="store_true", help="write the file")

@@ -45,12 +45,12 @@ class Member(NamedTuple):
 
 
 def public_modules() -> list[ModuleType]:
-    """Those of the public modules that exist."""
+    """Return those of the public modules that exist."""
     return [importlib.import_module(name) for name in PUBLIC_MODULES if importlib.util.find_spec(name)]
 
 
 def public_names(module: ModuleType) -> dict[str, object]:
-    """What a module offers, by name: its `__all__`, else what it defines without an underscore."""
+    """Return what a module offers, by name: its `__all__`, else what it defines without an underscore."""
     if listed := getattr(module, "__all__", None):
         return {name: getattr(module, name) for name in sorted(listed)}
     return {
@@ -61,17 +61,17 @@ def public_names(module: ModuleType) -> dict[str, object]:
 
 
 def origin(thing: object) -> str:
-    """The dotted name under which a class or function was defined."""
+    """Return the dotted name under which a class or function was defined."""
     return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
 
 
 def is_ours(thing: object) -> bool:
-    """Whether a class or function was defined in sharedmem."""
+    """Return whether a class or function was defined in sharedmem."""
     return str(getattr(thing, "__module__", "")).split(".")[0] == "sharedmem"
 
 
 def doc_of(thing: object) -> str:
-    """The docstring as written on the thing itself, unindented."""
+    """Return the docstring as written on the thing itself, unindented."""
     own = getattr(thing, "__doc__", None)
     return inspect.cleandoc(own) if own else ""
 
@@ -115,7 +115,7 @@ def way_to_call(function: object) -> str:
 
 
 def constructor(cls: type) -> str | None:
-    """The signature of a constructor of our own, or None where the class brings none."""
+    """Return the signature of a constructor of our own, or None where the class brings none."""
     if issubclass(cls, BaseModel | enum.Enum):
         return None
     init = next((vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)), None)
@@ -123,7 +123,7 @@ def constructor(cls: type) -> str | None:
 
 
 def bases(cls: type) -> list[str]:
-    """The names of the direct base classes that say something."""
+    """Return the names of the direct base classes that say something."""
     return [base.__name__ for base in cls.__bases__ if base is not object]
 
 
@@ -198,20 +198,20 @@ def _fields(cls: type[BaseModel]) -> Iterator[Member]:
 
 
 def _alias(cls: type, name: str) -> str:
-    """What a private alias of the class's module stands for, without the rules it adds to the type."""
+    """Return what a private alias of the class's module stands for, without the rules it adds to the type."""
     holder = type("Holder", (), {"__annotations__": {"it": vars(sys.modules[cls.__module__])[name]}})
     return _MODULES.sub("", inspect.formatannotation(get_type_hints(holder)["it"]))
 
 
 def _default(value: object) -> str:
-    """A default as a word; one that a function makes is of the machine, not of the API."""
+    """Return a default as a word; one that a function makes is of the machine, not of the API."""
     if value is PydanticUndefined:
         return "(computed)"
     return str(value) if isinstance(value, enum.Enum) else _SENTINEL.sub("...", repr(value))
 
 
 def _field_docstrings(cls: type) -> dict[str, str]:
-    """The texts that stand below the fields of a class."""
+    """Return the texts that stand below the fields of a class."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}

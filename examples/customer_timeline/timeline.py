@@ -110,7 +110,7 @@ Row = TypeVar("Row", bound=BaseModel)
 
 
 def read(name: str, model: type[Row]) -> list[Row]:
-    """The lines of a file that lies beside this one."""
+    """Return the lines of a file that lies beside this one."""
     return [model.model_validate_json(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines()]
 
 
@@ -148,11 +148,11 @@ class Desk:
         )
 
     async def answer(self, question: Question) -> Answer:
-        """What the graph says to a question."""
+        """Return what the graph says to a question."""
         return Answer(question=question, found=tuple(await self._ways[question.ask](question)))
 
     async def _facts(self, asked: Question) -> Sequence[str]:
-        """What held of an entity at one time, as known at another."""
+        """Return what held of an entity at one time, as known at another."""
         facts = await self._graph.facts(
             asked.entity,
             group_id=self._group,
@@ -199,7 +199,7 @@ class Desk:
         return [asked.entity, *ends] if way else []
 
     async def _retrieve(self, asked: Question) -> Sequence[str]:
-        """What the facts say that a language model would be given as context."""
+        """Return what the facts say that a language model would be given as context."""
         context = await self._graph.retrieve(
             asked.question, group_id=self._group, as_of=asked.as_of, known_at=asked.known_at
         )
@@ -209,7 +209,7 @@ class Desk:
 
 
 def day(moment: datetime | None) -> str:
-    """A day as the shop's calendar has it."""
+    """Return a day as the shop's calendar has it."""
     return "open" if moment is None else moment.astimezone(ZONE).date().isoformat()
 
 
@@ -244,7 +244,7 @@ async def draw(store: SharedMemoryStore, group: str, file: Path) -> None:
 
 
 def opened(asked: argparse.Namespace) -> AbstractAsyncContextManager[Hub]:
-    """The hub: on the server that was named, on a private one of this machine, or on none at all."""
+    """Return the hub: on the server that was named, on a private one of this machine, or on none at all."""
     rules = str(HERE / "rules.yaml")
     if asked.fake:
         from sharedmem.testing import fake_hub  # noqa: PLC0415  # only this way needs fakeredis
@@ -254,7 +254,7 @@ def opened(asked: argparse.Namespace) -> AbstractAsyncContextManager[Hub]:
 
 
 async def run(asked: argparse.Namespace) -> Year:
-    """A group of its own for the year, which is gone afterwards unless it is to be kept."""
+    """Return a group of its own for the year, which is gone afterwards unless it is to be kept."""
     async with await asyncio.to_thread(opened, asked) as hub:
         store = hub.store(NAMESPACE, actor="shop")
         group = f"shop:mara-{uuid4().hex[:8]}"
@@ -293,7 +293,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def as_json(year: Year) -> str:
-    """The year for programs."""
+    """Return the year for programs."""
     answers = [
         {"id": one.question.id, "expect": one.question.expect, "found": one.found, "ok": one.ok} for one in year.answers
     ]

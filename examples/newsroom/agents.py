@@ -81,7 +81,7 @@ class Researcher:
         return {document: claim for document, claim in claims.items() if claim is None or claim.state != "done"}
 
     async def _claim(self, document: str) -> int | None:
-        """The version under which the document is ours; None when a colleague was faster."""
+        """Return the version under which the document is ours; None when a colleague was faster."""
         lingers = self._taken + 1 == self._linger_at
         claim = Claim(by=self._name, state="reading", pages=LINGERING_PAGES if lingers else PAGES)
         version = await self._put(document, claim, version=0)

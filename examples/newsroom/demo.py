@@ -308,7 +308,7 @@ def _documents() -> dict[str, str]:
 
 
 def _environment(options: Options) -> dict[str, str]:
-    """The agents read their settings from where we do, or from what we were told."""
+    """Return the agents read their settings from where we do, or from what we were told."""
     told_us = {"SHAREDMEM_REDIS_URL": options.redis_url, "SHAREDMEM_DATA_DIR": options.data_dir}
     return {**os.environ, **{name: str(value) for name, value in told_us.items() if value is not None}}
 

@@ -66,12 +66,12 @@ class Review(_Note):
 
 
 def claim_key(document: str) -> str:
-    """Where the claim of a document lies, in a scope that every researcher was granted."""
+    """Return where the claim of a document lies, in a scope that every researcher was granted."""
     return f"newsroom:claims:{document}"
 
 
 def findings_key(actor: str, document: str) -> str:
-    """Where an agent puts its reading: in its own scope, where nobody else may write."""
+    """Return where an agent puts its reading: in its own scope, where nobody else may write."""
     return f"newsroom:{actor}:findings:{document}"
 
 
@@ -81,14 +81,14 @@ async def say(store: SharedMemoryStore, who: str, text: str) -> None:
 
 
 async def claims_of(store: SharedMemoryStore, documents: Sequence[str]) -> dict[str, Claim | None]:
-    """The claim of every document, None for the free ones. One round trip."""
+    """Return the claim of every document, None for the free ones. One round trip."""
     keys = {claim_key(document): document for document in documents}
     found = await store.read_many(list(keys))
     return {document: Claim.model_validate(found[key]) if found.get(key) else None for key, document in keys.items()}
 
 
 async def readings_of(store: SharedMemoryStore, documents: Sequence[str]) -> tuple[list[Reading], dict[str, str]]:
-    """The reading that each finished claim points to, and who made it. Two round trips."""
+    """Return the reading that each finished claim points to, and who made it. Two round trips."""
     claims = {name: claim for name, claim in (await claims_of(store, documents)).items() if claim and claim.findings}
     found = await store.read_many([claim.findings for claim in claims.values()])
     readings = [Reading.model_validate(value) for value in found.values()]

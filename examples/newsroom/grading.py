@@ -54,7 +54,7 @@ class Grade(_Frozen):
 
 
 def planted_in(path: Path) -> Planted:
-    """The truth file at `path`."""
+    """Return the truth file at `path`."""
     return Planted.model_validate_json(path.read_text(encoding="utf-8"))
 
 

@@ -149,7 +149,7 @@ def read_document(document: str, text: str) -> Reading:
 
 
 def findings_of(document: str, text: str) -> Iterator[Finding]:
-    """Each value in `text` that has a unit, with the clause that says what it is a value of."""
+    """Yield each value in `text` that has a unit, with the clause that says what it is a value of."""
     for sentence in _SENTENCE.finditer(text, _end_of_head(text)):
         for match in _VALUE.finditer(sentence.group()):
             finding = _finding(document, sentence, match)
@@ -189,7 +189,7 @@ def duplicates_among(readings: Iterable[Reading]) -> list[Duplicate]:
 
 
 def fact_of(found: Contradiction) -> Fact:
-    """The contradiction as a value that can be stored and compared."""
+    """Return the contradiction as a value that can be stored and compared."""
     return as_fact(found.unit, ((side[0].value, [finding.document for finding in side]) for side in found.sides))
 
 
@@ -206,13 +206,13 @@ def shingles_of(text: str) -> set[int]:
 
 
 def jaccard(one: set[int], other: set[int]) -> float:
-    """The share of the union that both sets hold, 0 to 1; empty sets share nothing."""
+    """Return the share of the union that both sets hold, 0 to 1; empty sets share nothing."""
     union = len(one | other)
     return len(one & other) / union if union else 0.0
 
 
 def number_of(written: str) -> float | None:
-    """The number that digits or words such as `forty-one` or `2.3 million` stand for; None if they are none."""
+    """Return the number that digits or words such as `forty-one` or `2.3 million` stand for; None if they are none."""
     total = 1.0
     for position, word in enumerate(written.replace(",", "").lower().split()):
         factor = _SCALES.get(word) if position else _simple_number(word)
@@ -223,7 +223,7 @@ def number_of(written: str) -> float | None:
 
 
 def stem(word: str) -> str:
-    """A crude stem, the same for `pier` and `piers`, `carries` and `carried`, `delay` and `delayed`."""
+    """Return a crude stem, the same for `pier` and `piers`, `carries` and `carried`, `delay` and `delayed`."""
     word = word.lower().removesuffix("'s").strip("'")
     for suffix, instead in (("ies", "y"), ("ied", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("s", "")):
         if word.endswith(suffix) and len(word) - len(suffix) >= 3 and not (suffix == "s" and word.endswith("ss")):
@@ -232,12 +232,12 @@ def stem(word: str) -> str:
 
 
 def _without_markup(text: str) -> str:
-    """The text with Markdown's signs blanked out, so that positions stay true."""
+    """Return the text with Markdown's signs blanked out, so that positions stay true."""
     return re.sub(r"[*_#`>|]", " ", text)
 
 
 def _end_of_head(text: str) -> int:
-    """Where the first real paragraph begins: title and byline tell of the document, not of its subject."""
+    """Return where the first real paragraph begins: title and byline tell of the document, not of its subject."""
     for paragraph in _PARAGRAPH.finditer(text):
         if len(paragraph.group().split()) >= _HEAD_WORDS:
             return paragraph.start()
@@ -280,7 +280,7 @@ def _measured(sentence: str, match: re.Match[str]) -> tuple[str, str] | None:
 
 
 def _unit_after(rest: str) -> str | None:
-    """The thing counted: the first plural among the next words of the same clause."""
+    """Return the thing counted: the first plural among the next words of the same clause."""
     for word in re.split(r"[,;:.()]", rest, maxsplit=1)[0].split()[:_UNIT_REACH]:
         if word.lower() in _STOP or not word[0].isalpha():
             return None
@@ -304,7 +304,7 @@ def _blanked(text: str, start: int, stop: int) -> str:
 
 
 def _terms(clause: str, unit: str) -> list[str]:
-    """The words of weight, stemmed, each once; names keep their capital, `pier 4` becomes `pier-4`."""
+    """Return the words of weight, stemmed, each once; names keep their capital, `pier 4` becomes `pier-4`."""
     words = re.findall(r"[A-Za-z][\w'-]*", _NUMBERED.sub(_labelled, clause))
     kept = (_term(word, first=position == 0) for position, word in enumerate(words) if word.lower() not in _STOP)
     return [term for term in dict.fromkeys(kept) if term and term != unit]
@@ -356,7 +356,7 @@ def _likeness(one: _Clause, other: _Clause, weights: dict[str, float]) -> float:
 
 
 def _disagree(one: Finding, other: Finding) -> bool:
-    """Whether the values differ by more than rounding or an honest `about` explains."""
+    """Return whether the values differ by more than rounding or an honest `about` explains."""
     if one.value == other.value:
         return False
     if one.unit in {"date", "time", "votes"}:
@@ -367,7 +367,7 @@ def _disagree(one: Finding, other: Finding) -> bool:
 
 
 def _rounds_to(precise: float, rounded: float) -> bool:
-    """Whether `rounded` is `precise` given with fewer digits."""
+    """Return whether `rounded` is `precise` given with fewer digits."""
     digits = len(f"{rounded:.12g}".replace(".", "").strip("0"))
     return digits > 1 and math.isclose(float(f"{precise:.{digits}g}"), rounded)
 

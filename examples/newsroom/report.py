@@ -10,7 +10,7 @@ _TOLD_IN_FIGURES = ("crown", "passenger", "people", "home", "metre", "kilometre"
 
 
 def assembled(readings: Sequence[Reading], readers: dict[str, str]) -> str:
-    """The writer's part: what lay on the table, the chronicle, and the figures.
+    """Return the writer's part: what lay on the table, the chronicle, and the figures.
 
     Args:
         readings: one for each document.
@@ -33,7 +33,7 @@ def assembled(readings: Sequence[Reading], readers: dict[str, str]) -> str:
 
 
 def reviewed(contradictions: Sequence[Contradiction], duplicates: Sequence[Duplicate]) -> str:
-    """The reviewer's part: where the documents contradict each other, and which repeat each other."""
+    """Return the reviewer's part: where the documents contradict each other, and which repeat each other."""
     parts = [
         "## Review",
         "Found by offline heuristics: compare the sentences before you print anything.",
@@ -49,7 +49,7 @@ def reviewed(contradictions: Sequence[Contradiction], duplicates: Sequence[Dupli
 
 
 def in_one_line(contradiction: Contradiction) -> str:
-    """A contradiction for a chat: `metre: 4.26 (03) against 4.62 (01, 02)`."""
+    """Return a contradiction for a chat: `metre: 4.26 (03) against 4.62 (01, 02)`."""
     sides = (f"{side[0].written} ({', '.join(_number(finding) for finding in side)})" for side in contradiction.sides)
     return f"{contradiction.unit}: {' against '.join(sides)}"
 
@@ -77,7 +77,7 @@ def _figure_order(finding: Finding) -> tuple[int, str]:
 
 
 def _lines(findings: Iterable[Finding]) -> str:
-    """One line a sentence; reprints say the same in several documents."""
+    """Return one line a sentence; reprints say the same in several documents."""
     sources: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         sources.setdefault((finding.written, finding.sentence), []).append(f"`{finding.document}`")

@@ -65,7 +65,7 @@ class Summary(_Frozen):
 
 
 def told(summary: Summary) -> str:
-    """The summary as text for people."""
+    """Return the summary as text for people."""
     return "\n".join(
         ["", *_who_did_what(summary), "", *_outcome(summary), "", *_numbers(summary), "", *_where_to_look(summary)]
     )

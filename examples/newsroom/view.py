@@ -57,7 +57,7 @@ class Board:
         self.agents[name] = AgentRow(name, pid, doing="waits for its turn")
 
     def killed(self, name: str, document: str) -> str:
-        """An agent's process was killed; returns the line that says so."""
+        """Return an agent's process was killed; returns the line that says so."""
         row = self.agents[name]
         row.killed, row.doing = True, f"KILLED while reading {document}"
         return self._told(f"*** {name} (pid {row.pid}) was killed with SIGKILL in the middle of {document} ***")
@@ -84,7 +84,7 @@ class Board:
         return [] if before else [f"{claim.by} takes {document}"]
 
     def said(self, who: str, text: str) -> str:
-        """A line of the group chat; returns it for the plain view."""
+        """Return a line of the group chat; returns it for the plain view."""
         self.chat.append(f"{who}: {text}")
         row = self.agents.get(who)
         if row and not row.killed:

@@ -30,11 +30,11 @@ class Researcher(RemembersMixin, Runnable[Work, Work]):
         self.context = context
 
     def extract_memory(self, output: Any) -> str:
-        """The answer is worth remembering."""
+        """Return the answer is worth remembering."""
         return str(output["answer"])
 
     def invoke(self, input: Work, config: RunnableConfig | None = None, **kwargs: Any) -> Work:  # noqa: A002, ARG002  # the framework's names
-        """The framework asks for this; the graph below is run with `ainvoke`."""
+        """Return the framework asks for this; the graph below is run with `ainvoke`."""
         return asyncio.run(self.ainvoke(input))
 
     async def ainvoke(self, input: Work, config: RunnableConfig | None = None, **kwargs: Any) -> Work:  # noqa: A002, ARG002  # likewise
@@ -48,7 +48,7 @@ class Researcher(RemembersMixin, Runnable[Work, Work]):
 
 
 def graph_of(researcher: Researcher) -> Any:
-    """A graph of one node."""
+    """Return a graph of one node."""
     graph = StateGraph(Work)
     graph.add_node("research", researcher)
     graph.add_edge(START, "research")

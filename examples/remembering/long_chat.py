@@ -23,14 +23,14 @@ WINDOW = 20
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines, compressed or not."""
+    """Return the objects of a file of JSON lines, compressed or not."""
     found = path if path.exists() else path.with_name(f"{path.name}.gz")
     data = gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()
     return [json.loads(line) for line in data.splitlines() if line]
 
 
 def turn(row: dict[str, Any]) -> MemoryItem:
-    """A turn of the conversation as it is remembered."""
+    """Return a turn of the conversation as it is remembered."""
     return MemoryItem(
         memory=row["text"],
         thread_id=row["session"],

@@ -51,11 +51,11 @@ class Reviewer(RemembersMixin):
     precedents: list[str] = field(default_factory=list)
 
     def extract_memory(self, output: Any) -> str:
-        """What colleagues should know of a review."""
+        """Return what colleagues should know of a review."""
         return f"{output.criterion} of a {output.kind}: {output.verdict}, because {output.because}"
 
     async def review(self, house: dict[str, Any]) -> str:
-        """The verdict on a house: from a colleague, or from the model with what is remembered of like cases."""
+        """Return the verdict on a house: from a colleague, or from the model with what is remembered of like cases."""
         question = f"{CRITERIA[self.criterion]} {house['kind']}, {house['roof']}, {house['sales']} sales"
         if answered := await self.check_cache(question, key=self.criterion):
             self.known += 1

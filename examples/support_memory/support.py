@@ -141,7 +141,7 @@ Row = TypeVar("Row", bound=BaseModel)
 
 
 def read(name: str, model: type[Row]) -> list[Row]:
-    """The lines of a file that lies beside this one."""
+    """Return the lines of a file that lies beside this one."""
     return [model.model_validate_json(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines()]
 
 
@@ -155,7 +155,7 @@ def free_port() -> int:
 
 
 def environment(asked: argparse.Namespace, folder: str) -> dict[str, str]:
-    """What the service is told: rules, or a model; your own settings win where they are set."""
+    """Return what the service is told: rules, or a model; your own settings win where they are set."""
     chosen = {"SHAREDMEM_DATA_DIR": folder, **OFFLINE}
     if asked.model:
         chosen |= {"SHAREDMEM_LLM": f"openai:{asked.model_name}", "SHAREDMEM_LLM_URL": asked.model}
@@ -259,7 +259,7 @@ class Support:
         return note
 
     async def ask(self, question: Question, expected: Expected) -> Answer:
-        """What the first notes of the customer say just now."""
+        """Return what the first notes of the customer say just now."""
         hits = await self._memory.query_memory(
             app_id=self.app_id, user_id=question.customer, query=question.question, n_results=LOOKED_AT
         )
@@ -273,14 +273,14 @@ class Support:
         )
 
     async def looked_up(self, answer: Answer, question: Question) -> Answer:
-        """The answer, with whether what it said is still known: nothing that was superseded may be lost."""
+        """Return the answer, with whether what it said is still known: nothing that was superseded may be lost."""
         hits = await self._memory.query_memory(
             app_id=self.app_id, user_id=question.customer, query=question.question, n_results=100, recall="all"
         )
         return answer.model_copy(update={"kept": stands_in(hits, answer.expect)})
 
     async def current(self, customer: str) -> list[Note]:
-        """The notes of a customer that hold now."""
+        """Return the notes of a customer that hold now."""
         hits = await self._memory.query_memory(
             app_id=self.app_id, user_id=customer, query=customer, n_results=100, similarity_threshold=0
         )
@@ -304,7 +304,7 @@ def stands_in(hits: Sequence[NoteHit], expect: Sequence[str]) -> bool:
 
 
 def line_with(hits: Sequence[NoteHit], part: str) -> str:
-    """The newest line in which something stands."""
+    """Return the newest line in which something stands."""
     lines = [line for hit in hits for line in hit.memory_note.splitlines() if part in line]
     return lines[0] if lines else ""
 
@@ -340,7 +340,7 @@ async def worked(desk: Support, asked: argparse.Namespace) -> Desk:
 
 
 async def run(asked: argparse.Namespace) -> Desk:
-    """The whole example."""
+    """Return the whole example."""
     async with (
         served(asked) as service,
         SharedMemoryClient(service.url, token=asked.token, retry_for=STARTS_WITHIN_S) as memory,

@@ -124,7 +124,7 @@ class Exchange:
         return Placed(_order_id(order.venue, number), order.reference, order.decision, order.size_usdt)
 
     def strikes(self, decision: str, kinds: tuple[Mishap, ...]) -> Mishap | None:
-        """The mishap of a decision if it is of these kinds and has not happened yet; it has then."""
+        """Return the mishap of a decision if it is of these kinds and has not happened yet; it has then."""
         mishap = self._mishaps.get(decision)
         if mishap not in kinds:
             return None
@@ -134,18 +134,18 @@ class Exchange:
         return mishap if struck.rowcount else None
 
     def look_up(self, reference: str) -> Placed | None:
-        """The order that was sent to `Lantern` under a reference. Waits for the orders under way."""
+        """Return the order that was sent to `Lantern` under a reference. Waits for the orders under way."""
         with self._serving() as connection:
             row = connection.execute(f"{_SELECT} WHERE venue = ? AND reference = ?", (LANTERN, reference)).fetchone()
         return _placed(row) if row else None
 
     def statement(self) -> list[Placed]:
-        """Every order that was accepted, in order: what is handed out after the close."""
+        """Return every order that was accepted, in order: what is handed out after the close."""
         with self._serving() as connection:
             return [_placed(row) for row in connection.execute(f"{_SELECT} ORDER BY id")]
 
     def mishaps(self) -> dict[str, int]:
-        """How often each kind of mishap has happened."""
+        """Return how often each kind of mishap has happened."""
         with self._serving() as connection:
             return dict(connection.execute("SELECT kind, COUNT(*) FROM mishaps GROUP BY kind ORDER BY kind"))
 

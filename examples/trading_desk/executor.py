@@ -129,7 +129,7 @@ class Executor:
         return "success"
 
     async def _refused(self, ticket: Ticket, claim: ExecutionClaim) -> str | None:
-        """The log says no: wait while another is at it, ask the exchange where nobody knows, else leave it."""
+        """Return the log says no: wait while another is at it, ask the exchange where nobody knows, else leave it."""
         if claim.state == "running":
             return None
         if claim.state == "unknown":

@@ -254,7 +254,7 @@ async def _summed_up(
 
 
 async def _executions(store: SharedMemoryStore) -> dict[str, ExecutionRecord | None]:
-    """What the log says of every plan that was put into the queue."""
+    """Return what the log says of every plan that was put into the queue."""
     plans = sorted(await store.smembers(PUT))
     found = await asyncio.gather(*(store.decisions.check_executed(SESSION, plan) for plan in plans))
     return {plan: record for plan, (_, record) in zip(plans, found, strict=True)}
@@ -275,7 +275,7 @@ def _terms(chosen: Options, settings: Settings) -> Terms:
 
 
 def _environment(options: Options, settings: Settings) -> dict[str, str]:
-    """The processes read their settings from where we do, or from what we were told."""
+    """Return the processes read their settings from where we do, or from what we were told."""
     told_us = {
         "SHAREDMEM_REDIS_URL": options.redis_url,
         "SHAREDMEM_DATA_DIR": options.data_dir,

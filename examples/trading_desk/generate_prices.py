@@ -34,7 +34,7 @@ REGIMES = (Regime(0.004, 0.012), Regime(-0.004, 0.014), Regime(0.0, 0.006), Regi
 
 
 def closes(generator: random.Random, opening: float) -> list[float]:
-    """The closing prices of one symbol."""
+    """Return the closing prices of one symbol."""
     price, regime = opening, generator.choice(REGIMES)
     found = []
     for _ in range(TRADING_DAYS):
@@ -46,7 +46,7 @@ def closes(generator: random.Random, opening: float) -> list[float]:
 
 
 def days() -> list[date]:
-    """The trading days: Monday to Friday."""
+    """Return the trading days: Monday to Friday."""
     found: list[date] = []
     day = FIRST_DAY
     while len(found) < TRADING_DAYS:
@@ -57,7 +57,7 @@ def days() -> list[date]:
 
 
 def table() -> str:
-    """The whole file."""
+    """Return the whole file."""
     generator = random.Random(SEED)  # noqa: S311  # the same walk every time is the point
     columns = [closes(generator, opening) for opening in OPENING_PRICES.values()]
     rows = (

@@ -25,7 +25,7 @@ class Series:
     closes: Mapping[str, Sequence[float]]
 
     def first(self, days: int) -> Series:
-        """The series cut to its first days."""
+        """Return the series cut to its first days."""
         return Series(self.days[:days], {symbol: closes[:days] for symbol, closes in self.closes.items()})
 
 
@@ -47,7 +47,7 @@ class Decision:
 
 
 def read_series(path: Path) -> Series:
-    """The series of a CSV file: `date`, then a column a symbol."""
+    """Return the series of a CSV file: `date`, then a column a symbol."""
     with path.open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     columns = {symbol: [float(row[at]) for row in rows] for at, symbol in enumerate(head[1:], start=1)}
@@ -55,7 +55,7 @@ def read_series(path: Path) -> Series:
 
 
 def decisions_on(series: Series, day: int) -> Iterator[Decision]:
-    """The decisions of one day, by its number, from what was known by its close."""
+    """Yield the decisions of one day, by its number, from what was known by its close."""
     for symbol, closes in series.closes.items():
         decision = _crossing(symbol, series.days[day], closes[: day + 1])
         if decision is not None:
@@ -63,7 +63,7 @@ def decisions_on(series: Series, day: int) -> Iterator[Decision]:
 
 
 def all_decisions(series: Series) -> list[Decision]:
-    """The decisions of all days, in order."""
+    """Return the decisions of all days, in order."""
     return [decision for day in range(len(series.days)) for decision in decisions_on(series, day)]
 
 

@@ -30,7 +30,7 @@ _DECK: tuple[Mishap | None, ...] = (
 
 
 def dealt(decisions: Iterable[Decision], venues: Mapping[str, str], *, seed: int) -> dict[str, Mishap]:
-    """The mishap of each decision that meets one, by the decision's name.
+    """Return the mishap of each decision that meets one, by the decision's name.
 
     Args:
         decisions: all that will be made.

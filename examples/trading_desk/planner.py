@@ -32,7 +32,7 @@ async def careful(store: SharedMemoryStore, decision: Decision) -> Ticket:
 
 
 async def naive(store: SharedMemoryStore, decision: Decision, seen: set[str]) -> Ticket | None:
-    """The ticket of a decision that this process, as far as it remembers, has not made before."""
+    """Return the ticket of a decision that this process, as far as it remembers, has not made before."""
     if decision.name in seen:
         return None
     seen.add(decision.name)

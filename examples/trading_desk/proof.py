@@ -70,19 +70,19 @@ class Summary(_Frozen):
 
 
 def doubles(orders: Iterable[Placed]) -> tuple[str, ...]:
-    """The decisions that were carried out more than once, in order."""
+    """Return the decisions that were carried out more than once, in order."""
     times = Counter(order.decision for order in orders)
     return tuple(sorted(decision for decision, number in times.items() if number > 1))
 
 
 def too_many(orders: Sequence[Placed]) -> tuple[int, int]:
-    """(orders too many of planners, of executors): the same reference twice is an executor's doing."""
+    """Return (orders too many of planners, of executors): the same reference twice is an executor's doing."""
     decisions, references = {order.decision for order in orders}, {order.reference for order in orders}
     return len(references) - len(decisions), len(orders) - len(references)
 
 
 def checks_of_orders(orders: Sequence[Placed]) -> list[Check]:
-    """What has to hold of the exchange's file alone, whoever sent the orders."""
+    """Return what has to hold of the exchange's file alone, whoever sent the orders."""
     distinct = len({order.decision for order in orders})
     return [Check(claim="orders = distinct decisions among them", left=len(orders), right=distinct)]
 
@@ -94,7 +94,7 @@ def checks_of_log(
     decisions: int,
     stats: ExecutionStats,
 ) -> list[Check]:
-    """What has to hold between the exchange's file and the decision log.
+    """Return what has to hold between the exchange's file and the decision log.
 
     Args:
         orders: every order accepted.
@@ -116,7 +116,7 @@ def checks_of_log(
 
 
 def picture(summary: Summary) -> Group:
-    """The summary for people."""
+    """Return the summary for people."""
     verdict = _verdict(summary)
     style = "bold green" if summary.ok else "bold red"
     parts: list[RenderableType] = [

@@ -50,7 +50,7 @@ class Terms(_Note):
     """How long the exchange hangs when it does: longer than the queue waits."""
 
     def series(self) -> Series:
-        """The prices that are traded. Reads the file."""
+        """Return the prices that are traded. Reads the file."""
         return read_series(Path(self.prices)).first(self.days)
 
 
@@ -69,12 +69,12 @@ class Ticket(_Note):
 
 
 def mishaps_of(series: Series, venues: dict[str, str], seed: int) -> dict[str, Mishap]:
-    """What will go wrong, the same for every process that asks."""
+    """Return what will go wrong, the same for every process that asks."""
     return dealt(all_decisions(series), venues, seed=seed)
 
 
 def ticket(decision: Decision, *, plan_id: str, task: str, size_usdt: float) -> Ticket:
-    """The ticket of a decision."""
+    """Return the ticket of a decision."""
     return Ticket(
         plan_id=plan_id,
         task=task,

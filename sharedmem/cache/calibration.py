@@ -58,14 +58,14 @@ class ThresholdAdvice(NamedTuple):
 
 
 def calibrated_similarity(embedder: str) -> float:
-    """The similarity from which an embedder's vectors mean the same, as far as that was measured; else 0."""
+    """Return the similarity from which an embedder's vectors mean the same, as far as that was measured; else 0."""
     return _CALIBRATED.get(embedder, 0.0)
 
 
 def threshold_curve(
     pairs: Sequence[LabelledPair], similarities: Sequence[float], *, thresholds: Sequence[float] = THRESHOLDS
 ) -> list[ThresholdPoint]:
-    """What each threshold lets through, without and with guards.
+    """Return what each threshold lets through, without and with guards.
 
     Args:
         pairs: both kinds must be among them.
@@ -82,7 +82,7 @@ def threshold_curve(
 def advise_threshold(
     pairs: Sequence[LabelledPair], similarities: Sequence[float], *, max_false_hits: float
 ) -> ThresholdAdvice | None:
-    """The lowest threshold at which guards and threshold together let few enough different pairs through.
+    """Return the lowest threshold at which guards and threshold together let few enough different pairs through.
 
     Args:
         pairs, similarities: as `threshold_curve`.
@@ -146,7 +146,7 @@ class _PairsByLabel(NamedTuple):
         )
 
     def lowest(self, allowed: int) -> float:
-        """The lowest threshold, in thousandths, that lets no more than so many different pairs through."""
+        """Return the lowest threshold, in thousandths, that lets no more than so many different pairs through."""
         let_through = sorted((pair.similarity for pair in self.different if not pair.is_guarded), reverse=True)
         if len(let_through) <= allowed:
             return min(THRESHOLDS)
@@ -168,7 +168,7 @@ class LabelledPairs(NamedTuple):
 
 
 def read_pairs(lines: Iterable[bytes]) -> LabelledPairs:
-    """The pairs of lines such as `{"a": "...", "b": "...", "same": true}`; blank lines do not count."""
+    """Return the pairs of lines such as `{"a": "...", "b": "...", "same": true}`; blank lines do not count."""
     pairs = LabelledPairs([], [])
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -184,7 +184,7 @@ def read_pairs(lines: Iterable[bytes]) -> LabelledPairs:
 async def pair_similarities(
     embedder: Embedder, pairs: Sequence[LabelledPair], *, progress: Callable[[int], None] | None = None
 ) -> list[float]:
-    """The cosine similarity of each pair's texts.
+    """Return the cosine similarity of each pair's texts.
 
     Args:
         embedder: whose vectors are compared.

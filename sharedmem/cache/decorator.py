@@ -62,7 +62,7 @@ class CacheDecorator(ProcessBound):
     def __call__(self, fn: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     def __call__(self, fn: Callable[P, object]) -> Callable[P, Coroutine[Any, Any, Any]]:
-        """The function, answered from the cache where it can be."""
+        """Return the function, answered from the cache where it can be."""
         if not callable(fn):
             raise InvalidError("fn", fn, "decorate a function or coroutine function: @store.cache.cached()")
         reader = _ArgumentReader(self._plan, fn)
@@ -79,7 +79,7 @@ class CacheDecorator(ProcessBound):
 
 
 async def _call_function(fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-    """What the function returns; one that is no coroutine function runs in a thread, so that others go on."""
+    """Return what the function returns; one that is no coroutine function runs in a thread, so that others go on."""
     if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004  # an object whose call is a coroutine
         value = fn(*args, **kwargs)
     else:
@@ -99,7 +99,7 @@ class _ArgumentReader:
             raise InvalidError("fn", fn, "its arguments cannot be seen; wrap it in a function of yours") from None
 
     def question(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CacheQuery:
-        """What the call asks.
+        """Return what the call asks.
 
         Raises:
             InvalidError: there is no prompt, or what else the answer depends on cannot be identified by its value.
@@ -154,7 +154,7 @@ class _CachedCall:
         self._is_cut_off = False
 
     async def answer(self) -> Any:
-        """The answer, from the cache, from who computes it already, or computed here.
+        """Return the answer, from the cache, from who computes it already, or computed here.
 
         Raises:
             Exception: what the function raises; nothing of the cache's own.
@@ -197,7 +197,7 @@ class _CachedCall:
             self._give_up("keep", error)
 
     async def _found_by_now(self) -> bool:
-        """Whether the same prompt is answered."""
+        """Return whether the same prompt is answered."""
         try:
             _ = self._answers.may_read
             found = await self._answers.same(self._question)
@@ -208,7 +208,7 @@ class _CachedCall:
         return self._take(found)
 
     async def _found_near(self) -> bool:
-        """Whether a prompt that means the same is answered; an index or an embedder may fail, or have a bug."""
+        """Return whether a prompt that means the same is answered; an index or an embedder may fail, or have a bug."""
         try:
             found = None if self._is_cut_off else await self._answers.near(self._question, self._plan.least)
         except Exception as error:  # noqa: BLE001  # likewise

@@ -77,7 +77,7 @@ class CacheQuery:
         return Every((Tagged("scope", (self.scope,)), *(Tagged("tags", (tag,)) for tag in self.tags)))
 
     def fields(self, namespace: str, response: bytes, facts: bytes, vector: bytes | None) -> list[bytes]:
-        """The fields of its answer, each before its value."""
+        """Return the fields of its answer, each before its value."""
         scopes = (self.scope, key_scope(self.key), prompt_scope(self.prompt))
         values = {
             "ns": namespace.encode(),
@@ -106,12 +106,12 @@ class CachedAnswer(NamedTuple):
     tags: frozenset[str]
 
     def value(self) -> object:
-        """What was answered."""
+        """Return what was answered."""
         return decode_member(self.response)
 
 
 def cache_query(prompt: str, *, key: str, model: str, prompt_version: str, tags: Sequence[str]) -> CacheQuery:
-    """A question, from what a caller gives.
+    """Return a question, from what a caller gives.
 
     Raises:
         InvalidError: the prompt is empty or no text; a name or a tag is too long, or no text.
@@ -122,7 +122,7 @@ def cache_query(prompt: str, *, key: str, model: str, prompt_version: str, tags:
 
 
 def check_prompt(prompt: str) -> str:
-    """A prompt.
+    """Return a prompt.
 
     Raises:
         InvalidError: it is empty, or no text.
@@ -133,7 +133,7 @@ def check_prompt(prompt: str) -> str:
 
 
 def check_name(field: str, name: str) -> str:
-    """A text that is short enough to file things under.
+    """Return a text that is short enough to file things under.
 
     Raises:
         InvalidError: it is not.
@@ -162,17 +162,17 @@ def _is_encodable(text: str) -> bool:
 
 
 def key_scope(key: str) -> str:
-    """The value of the tag `scope` that all answers under a key share."""
+    """Return the value of the tag `scope` that all answers under a key share."""
     return f"key {_digest(key)}"
 
 
 def prompt_scope(prompt: str) -> str:
-    """The value of the tag `scope` that all answers to a prompt share, whatever key and model."""
+    """Return the value of the tag `scope` that all answers to a prompt share, whatever key and model."""
     return f"prompt {_digest(normalize_text(prompt))}"
 
 
 def encode_cost(cost: float, tokens: int) -> bytes:
-    """What an answer cost, as it is stored in Redis.
+    """Return what an answer cost, as it is stored in Redis.
 
     Raises:
         InvalidError: negative, or no number.
@@ -185,7 +185,7 @@ def encode_cost(cost: float, tokens: int) -> bytes:
 
 
 def read_answer(id_: str, reply: Reply) -> CachedAnswer | None:
-    """The answer that a look at `FIELDS` found; None where there is none, or somebody else has written there."""
+    """Return the answer that a look at `FIELDS` found; None where there is none, or somebody else has written there."""
     if not isinstance(reply, list):
         return None
     prompt, response, version, facts, tags = reply
@@ -340,7 +340,7 @@ class CacheRepository:
     # -- finding
 
     def least(self, threshold: float | None) -> float:
-        """The similarity from which meaning is near enough.
+        """Return the similarity from which meaning is near enough.
 
         Raises:
             InvalidError: the threshold is out of range.
@@ -359,13 +359,13 @@ class CacheRepository:
         return max(settings.cache_similarity, calibrated_similarity(embedder.name))
 
     async def same(self, question: CacheQuery) -> CacheHit | None:
-        """The answer to the same prompt. One round trip."""
+        """Return the answer to the same prompt. One round trip."""
         answer = await self._answer(question.id)
         fits = answer is not None and answer.tags.issuperset(question.tags)
         return CacheHit(answer, 1.0, exact=True) if answer and fits else None
 
     async def near(self, question: CacheQuery, least: float) -> CacheHit | None:
-        """The answer to the nearest prompt that means the same. One round trip, one more for a candidate."""
+        """Return the answer to the nearest prompt that means the same. One round trip, one more for a candidate."""
         vector = await self._vector(question)
         if vector is None:
             return None
@@ -382,7 +382,7 @@ class CacheRepository:
         return None
 
     async def find(self, question: CacheQuery, least: float) -> CacheHit | None:
-        """The answer that fits, counted as a hit or a miss.
+        """Return the answer that fits, counted as a hit or a miss.
 
         Raises:
             AccessDeniedError, UnavailableError: as `SemanticCache.check`.
@@ -403,7 +403,7 @@ class CacheRepository:
         self.tally.count(*fields, saved_cost=found.answer.cost, saved_tokens=found.answer.tokens)
 
     def result(self, found: CacheHit) -> CachedResult:
-        """What the caller gets."""
+        """Return what the caller gets."""
         answer, similarity, exact = found
         age_s = max(0.0, self._context.clock.now().timestamp() - answer.made_s)
         return CachedResult(
@@ -424,7 +424,7 @@ class CacheRepository:
         return True
 
     async def _vector(self, question: CacheQuery) -> Vector | None:
-        """The meaning of the prompt; None where it has none, or the embedder fails now."""
+        """Return the meaning of the prompt; None where it has none, or the embedder fails now."""
         if not question.has_meaning:
             return None
         meaning = await embed_query(self._context.embedder_of(self._namespace), question.prompt)
@@ -435,7 +435,7 @@ class CacheRepository:
     # -- keeping and forgetting
 
     def ttl_ms(self, ttl: float | None) -> int:
-        """How long an answer is kept.
+        """Return how long an answer is kept.
 
         Raises:
             InvalidError: it is no time.
@@ -464,7 +464,7 @@ class CacheRepository:
         IndexPromoter.of(self._context, self._context.answers, self._namespace).count_writes(1)
 
     async def matching(self, filters: Every) -> list[str]:
-        """The ids of the answers that filters let through. One round trip for every 500."""
+        """Return the ids of the answers that filters let through. One round trip for every 500."""
         index = self._context.answers
         await index.ensure(self._namespace)
         ids: list[str] = []
@@ -485,7 +485,7 @@ class CacheRepository:
         return dropped
 
     async def oldest(self) -> list[str]:
-        """The ids of those that expire first, 500 at most."""
+        """Return the ids of those that expire first, 500 at most."""
         reply = await self._context.client.call("ZRANGE", self._part("endings"), 0, PAGE - 1)
         return [id_.decode() for id_ in reply if isinstance(id_, bytes)] if isinstance(reply, list) else []
 
@@ -497,7 +497,7 @@ class CacheRepository:
         return self._context.shared(CacheCounter, self._namespace, lambda: CacheCounter(self._context, self._namespace))
 
     async def counted(self) -> tuple[dict[str, float], int]:
-        """(the counts, how many answers there are)."""
+        """Return (the counts, how many answers there are)."""
         await self.tally.flush()
         now_ms = round(self._context.clock.now().timestamp() * 1000)
         looks: list[Command] = [("HGETALL", self._part("stats")), ("ZCOUNT", self._part("endings"), now_ms, "+inf")]
@@ -518,7 +518,7 @@ class CacheRepository:
         return read_answer(id_, await self._translated(call))
 
     async def _translated(self, call: Awaitable[T]) -> T:
-        """The call's result; what the server refuses becomes an error that people can read."""
+        """Return the call's result; what the server refuses becomes an error that people can read."""
         try:
             return await call
         except ServerError as error:

@@ -58,7 +58,7 @@ class SemanticCache(ProcessBound):
         prompt_version: str = "",
         tags: Sequence[str] = (),
     ) -> CachedResult | None:
-        """The answer that fits a prompt, if there is one.
+        """Return the answer that fits a prompt, if there is one.
 
         One round trip when the same prompt was answered; else two for a miss and three for a hit by meaning.
         Without an embedder, or when it fails, only the same prompt is found (counter `cache_blind`).
@@ -229,7 +229,7 @@ class SemanticCache(ProcessBound):
         self._answers.tally.count("false_hits")
 
     async def stats(self) -> CacheStats:
-        """How the cache has done. Two round trips.
+        """Return how the cache has done. Two round trips.
 
         Raises:
             AccessDeniedError, UnavailableError: as `check`.

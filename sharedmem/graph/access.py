@@ -111,11 +111,11 @@ class GraphAccess:
         self._scope.check_author(EVERYONE, GRAPH, name)
 
     def may_change_everything(self) -> bool:
-        """Whether this actor may change what any actor has written."""
+        """Return whether this actor may change what any actor has written."""
         return self._scope.identity.may_change(EVERYONE, GRAPH)
 
     def point_in_time(self, as_of: datetime | None, known_at: datetime | None) -> BitemporalPoint:
-        """The point in both times that a call asks about; now and as known now where it names none.
+        """Return the point in both times that a call asks about; now and as known now where it names none.
 
         Raises:
             InvalidError: a moment has no time zone.
@@ -161,7 +161,7 @@ class EntityLookup:
         self._backend = backend
 
     async def find_ids(self, group: str, named: Sequence[str]) -> list[str]:
-        """The ids of the entities that are meant by names or ids, followed to what they were merged into.
+        """Return the ids of the entities that are meant by names or ids, followed to what they were merged into.
 
         One round trip.
 
@@ -182,7 +182,7 @@ class EntityLookup:
         return found
 
     async def fact_rows(self, group: str, edges: Iterable[Edge]) -> dict[str, FactRow]:
-        """The facts of some edges. One round trip; none where there are no edges."""
+        """Return the facts of some edges. One round trip; none where there are no edges."""
         ids = tuple(dict.fromkeys(edge.fact for edge in edges))
         return (await self._backend.look(group, LookupRequest(facts=ids))).facts if ids else {}
 

@@ -31,7 +31,7 @@ class TextEmbeddings:
         self._embedder = context.embedder_of(namespace)
 
     async def of(self, texts: Iterable[str]) -> dict[str, Vector]:
-        """The vectors of some texts, of unit length; without those that have no meaning to the embedder.
+        """Return the vectors of some texts, of unit length; without those that have no meaning to the embedder.
 
         Never fails: what has no vector is found by its words. Failures are counted as `graph_unembedded`.
         """
@@ -65,11 +65,11 @@ class CommitRetries:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> CommitRetries:
-        """The one that all stores of a namespace share in this hub."""
+        """Return the one that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context))
 
     async def until_written(self, group: str, attempt: Callable[[], Awaitable[T | StaleGroup]]) -> T:
-        """What an attempt gives as soon as nobody else was faster.
+        """Return what an attempt gives as soon as nobody else was faster.
 
         Args:
             group: which is changed.
@@ -111,12 +111,12 @@ RECORDS_AT_ONCE = 400
 
 
 def with_stored_vector(row: FactRow, held: FactRow | None) -> FactRow:
-    """A fact as it should be, with the version and the vector of the one that is there."""
+    """Return a fact as it should be, with the version and the vector of the one that is there."""
     return row if held is None else replace(row, version=held.version, vector=held.vector)
 
 
 def body_with_facts(row: EpisodeRow, *, ended: set[str], come: Iterable[str]) -> bytes:
-    """The body of an episode that names the facts which follow from it now."""
+    """Return the body of an episode that names the facts which follow from it now."""
     body = orjson.loads(row.body)
     before = body.get("fact_ids", [])
     fresh = [id_ for id_ in come if id_ not in before]
@@ -127,7 +127,7 @@ def body_with_facts(row: EpisodeRow, *, ended: set[str], come: Iterable[str]) ->
 
 
 def split_commit(changes: CommitRequest) -> list[CommitRequest]:
-    """The same in parts of so many records as one commit may write: the episodes first, then the facts."""
+    """Return the same in parts of so many records as one commit may write: the episodes first, then the facts."""
     former = {(type(row), row.id): row for row in changes.former}
     left: list[Row] = [*changes.episodes, *changes.facts]
     taken = {(type(row), row.id) for row in left}

@@ -33,18 +33,18 @@ class DrawingReader:
         self._clock = clock
 
     async def of_group(self, group: str, limit: int) -> GraphDrawing:
-        """A whole group, up to so many facts and so many entities."""
+        """Return a whole group, up to so many facts and so many entities."""
         facts, more_facts = await self._ids(group, "fact", limit)
         entities, more_entities = await self._ids(group, "entity", limit)
         return await self._drawn(group, facts, entities, truncated=more_facts or more_entities)
 
     async def around(self, group: str, centre: str, depth: int, limit: int) -> GraphDrawing:
-        """What lies within so many steps of an entity, up to so many facts."""
+        """Return what lies within so many steps of an entity, up to so many facts."""
         facts, truncated = await self._around(group, centre, depth, limit)
         return await self._drawn(group, facts, (centre,), truncated=truncated)
 
     async def _ids(self, group: str, kind: str, limit: int) -> tuple[list[str], bool]:
-        """The first ids of a kind, and whether there are more."""
+        """Return the first ids of a kind, and whether there are more."""
         ids: list[str] = []
         after = ""
         while True:
@@ -54,7 +54,7 @@ class DrawingReader:
                 return ids, bool(after)
 
     async def _around(self, group: str, centre: str, depth: int, limit: int) -> tuple[list[str], bool]:
-        """Ids of the facts around an entity, breadth first, and whether there are more."""
+        """Return ids of the facts around an entity, breadth first, and whether there are more."""
         facts: dict[str, None] = {}
         met, frontier = {centre}, [centre]
         for _ in range(depth):
@@ -70,7 +70,7 @@ class DrawingReader:
         return list(facts), False
 
     async def _steps(self, group: str, entities: Sequence[str], limit: int) -> list[tuple[str, str]]:
-        """The facts of some entities at any time, each with its other end."""
+        """Return the facts of some entities at any time, each with its other end."""
         # A fact has an edge for each version; with one edge too many it is known that something is left out.
         looks = (self._backend.edges(group, entity, when=None, limit=2 * limit + 2) for entity in entities)
         return [(edge.fact, edge.other) for edges in await asyncio.gather(*looks) for edge in edges]

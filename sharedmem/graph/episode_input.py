@@ -61,23 +61,23 @@ def check_extractable(episode: Episode) -> None:
 
 
 def make_input(episode: Episode, extraction: Extraction = NO_EXTRACTION) -> EpisodeInput:
-    """An episode that is complete, ready to be taken in."""
+    """Return an episode that is complete, ready to be taken in."""
     return EpisodeInput(episode, content_digest(episode.content), extraction)
 
 
 def content_digest(content: str | Mapping[str, Any]) -> str:
-    """What two contents share exactly when they are the same."""
+    """Return what two contents share exactly when they are the same."""
     coded = content.encode() if isinstance(content, str) else _encode_content(content)
     return hashlib.sha256(coded).hexdigest()[:32]
 
 
 def content_text(content: str | Mapping[str, Any]) -> str:
-    """The words of a content: of data, its values with the names before them."""
+    """Return the words of a content: of data, its values with the names before them."""
     return content if isinstance(content, str) else ". ".join(_data_text(content))
 
 
 def complete_episode(given: str | Mapping[str, Any] | Episode, clock: Clock, **fields: object) -> Episode:
-    """An episode with everything filled in that was not given.
+    """Return an episode with everything filled in that was not given.
 
     Args:
         given: its content, or an episode whose own fields count where `fields` say nothing.

@@ -129,7 +129,7 @@ class Graph(GraphQueries):
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """An entity: found by its name, an alias or a very similar name, or made.
+        """Return an entity: found by its name, an alias or a very similar name, or made.
 
         Args:
             name: as people write it.
@@ -306,7 +306,7 @@ class Graph(GraphQueries):
 
     @measured("graph.aliases")
     async def aliases(self, entity: str, *, group_id: str, after: str = "", limit: int = 1000) -> Page[str]:
-        """A page of all names that lead to an entity, those of entities that were merged into it too.
+        """Return a page of all names that lead to an entity, those of entities that were merged into it too.
 
         Two round trips, and one for each of the entities whose names are on the page.
 
@@ -398,7 +398,7 @@ class Graph(GraphQueries):
         extractor: Extractor | None = None,
         backend: GraphBackend | None = None,
     ) -> Graph:
-        """The same graphs, with an application's own relations, or another way to find facts in episodes.
+        """Return the same graphs, with an application's own relations, or another way to find facts in episodes.
 
         All processes that tell a group something should use the same relations: these decide what contradicts what.
         No round trip.
@@ -419,7 +419,7 @@ class Graph(GraphQueries):
 
 
 def open_graph(context: KnowledgeContext, scope: Scope) -> Graph:
-    """The graphs of a namespace, with the rights of an actor. No round trip.
+    """Return the graphs of a namespace, with the rights of an actor. No round trip.
 
     Raises:
         ConfigError: the file with rules cannot be read.

@@ -194,7 +194,7 @@ class Ingestion:
         return claimed, warnings
 
     async def _embedded(self, changes: CommitRequest, shift: FactChanges) -> CommitRequest:
-        """The same with vectors for what is new; what only changes keeps the one that it has.
+        """Return the same with vectors for what is new; what only changes keeps the one that it has.
 
         The durable tier takes records whole, so that there all of them bring their vectors along.
         """

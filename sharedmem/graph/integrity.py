@@ -67,11 +67,11 @@ class _GroupContents:
     facts: dict[str, FactRow] = field(default_factory=dict)
 
     def canonical(self, id_: str) -> str:
-        """What an id leads to."""
+        """Return what an id leads to."""
         return self.into.get(id_, id_)
 
     def referred(self) -> dict[str, Claim]:
-        """The ids of entities to which claims refer, each with a claim that does."""
+        """Return the ids of entities to which claims refer, each with a claim that does."""
         return {id_: claim for claim in self.claims for id_ in (claim.source, claim.target) if id_}
 
 
@@ -84,15 +84,15 @@ class _Region:
     vocabulary: Vocabulary
 
     def canonical(self, id_: str) -> str:
-        """What an id leads to."""
+        """Return what an id leads to."""
         return self.seen.into.get(id_, id_)
 
     def claims(self) -> Iterator[Claim]:
-        """What the episodes say; a claim of the index that none of them says does not count."""
+        """Yield what the episodes say; a claim of the index that none of them says does not count."""
         return chain.from_iterable(row.claims for row in self.seen.episodes.values())
 
     def projection(self) -> ProjectionInputs:
-        """The lines with the claims that belong there."""
+        """Return the lines with the claims that belong there."""
         lines: dict[str, list[Claim]] = {line: [] for line in self.seen.claims}
         empty = ProjectionInputs(self.vocabulary, self.canonical, {})
         for claim in self.claims():
@@ -102,7 +102,7 @@ class _Region:
         return ProjectionInputs(self.vocabulary, self.canonical, {line: tuple(each) for line, each in lines.items()})
 
     def right(self) -> dict[str, FactRow]:
-        """The facts that follow."""
+        """Return the facts that follow."""
         projection = self.projection()
         rows = project(projection.lines, former={}, vocabulary=self.vocabulary, canonical=self.canonical)
         return {row.id: row for row in rows}
@@ -118,7 +118,7 @@ class _Region:
         return found
 
     def wanted(self, reading: _GroupContents, where: Mapping[str, set[str]]) -> LookupRequest:
-        """What has to be read, as far as is known by now."""
+        """Return what has to be read, as far as is known by now."""
         projection = self.projection()
         standing = [claim for line in self.seeds for claim in projection.lines.get(line, ())]
         lines = self.seeds | dependent_timelines(standing, self.vocabulary, self.canonical)
@@ -130,7 +130,7 @@ class _Region:
         return _sorted(lines, episodes, ids, facts | self.right().keys())
 
     def differences(self) -> list[tuple[ProblemKind, str, FactRow | None, FactRow | None]]:
-        """(kind, id, the fact as it is, the fact as it should be)."""
+        """Return (kind, id, the fact as it is, the fact as it should be)."""
         right, lines = self.right(), self.seen.claims.keys()
         # A fact with a line that was not read cannot be judged; another seed will.
         stored = {id_: row for id_, row in self.seen.facts.items() if id_ in right or lines >= set(row.lines)}
@@ -320,7 +320,7 @@ class GraphIntegrity:
     async def _looked(
         self, group: str, seeds: frozenset[str], reading: _GroupContents, where: Mapping[str, set[str]]
     ) -> _Region:
-        """A region with everything that it takes, all of it from one look."""
+        """Return a region with everything that it takes, all of it from one look."""
         asked = _sorted(seeds, {id_ for line in seeds for id_ in where.get(line, ())}, (), ())
         while True:
             region = _Region(seeds, await self._backend.look(group, asked), self._vocabulary)
@@ -340,7 +340,7 @@ def _repairs(
     differences: Sequence[tuple[ProblemKind, str, FactRow | None, FactRow | None]],
     misplaced: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> tuple[CommitRequest, dict[str, FactRow]]:
-    """What a repair writes, and the facts that it replaces."""
+    """Return what a repair writes, and the facts that it replaces."""
     former = {id_: held for _, id_, held, _ in differences if held is not None}
     facts = tuple(with_stored_vector(right, held) for *_, held, right in differences if right is not None)
     ended = {id_ for _, id_, _, right in differences if right is None}
@@ -367,7 +367,7 @@ def _repairs(
 
 
 def _problem_kind(held: FactRow | None, right: FactRow | None) -> ProblemKind | None:
-    """How a fact differs from what it should be; None where it does not."""
+    """Return how a fact differs from what it should be; None where it does not."""
     if held is None or right is None:
         return None if held is right else "missing_fact" if held is None else "superfluous_fact"
     if held.versions != right.versions:
@@ -415,7 +415,7 @@ def _name_of(id_: str, name: str, claim: Claim | None) -> str:
 
 
 def _components(reading: _GroupContents, vocabulary: Vocabulary) -> Iterator[dict[str, list[Claim]]]:
-    """The lines of a reading with their claims, some at a time, those together that depend on each other."""
+    """Yield the lines of a reading with their claims, some at a time, those together that depend on each other."""
     projection = ProjectionInputs(vocabulary, reading.canonical, {})
     parent: dict[str, str] = {}
 
@@ -443,7 +443,7 @@ def _components(reading: _GroupContents, vocabulary: Vocabulary) -> Iterator[dic
 
 
 def _batches(suspects: Iterable[set[str]]) -> Iterator[frozenset[str]]:
-    """Lines that look wrong, some at a time."""
+    """Yield lines that look wrong, some at a time."""
     some: set[str] = set()
     for lines in sorted({frozenset(one) for one in suspects}, key=sorted):
         some |= lines

@@ -56,7 +56,7 @@ class ClaimMove:
     """Others to which some may have led, where earlier moves were cut off."""
 
     def places(self, id_: str) -> set[str]:
-        """The ids under which claims of an id may be."""
+        """Return the ids under which claims of an id may be."""
         return {id_, self.old, self.new, *self.between, *self.said[:_MOST_MIXED]}
 
 
@@ -70,15 +70,15 @@ class RelocationState:
     vocabulary: Vocabulary
 
     def now(self, id_: str) -> str:
-        """What an id leads to."""
+        """Return what an id leads to."""
         return self.seen.into.get(id_, id_)
 
     def projection(self) -> ProjectionInputs:
-        """The lines, and how the ids in them are to be read."""
+        """Return the lines, and how the ids in them are to be read."""
         return ProjectionInputs(self.vocabulary, self.now, self.seen.claims)
 
     def facts(self) -> dict[str, FactRow]:
-        """What follows from all these lines."""
+        """Return what follows from all these lines."""
         rows = project(self.seen.claims, former={}, vocabulary=self.vocabulary, canonical=self.now)
         return {row.id: row for row in rows}
 
@@ -92,7 +92,7 @@ class RelocationState:
         }
 
     def lines(self) -> set[str]:
-        """The lines in which these claims should stand, and all in which those that move may have stood."""
+        """Return the lines in which these claims should stand, and all in which those that move may have stood."""
         return dependent_timelines(self._claims(), self.vocabulary, self.now) | {
             line
             for claim in self._claims()
@@ -102,7 +102,7 @@ class RelocationState:
         }
 
     def is_moving(self, claim: Claim) -> bool:
-        """Whether it was recorded with a moved id."""
+        """Return whether it was recorded with a moved id."""
         return not {claim.source, claim.target}.isdisjoint(self.move.said)
 
     def _claims(self) -> Iterator[Claim]:
@@ -121,7 +121,7 @@ class RelocationState:
         return {id_, self.now(id_)} | (self.move.places(id_) if tangled else set())
 
     def moved(self) -> dict[str, set[str]]:
-        """Ids of claims that were recorded with a moved id, by episode."""
+        """Return ids of claims that were recorded with a moved id, by episode."""
         moved: dict[str, set[str]] = {}
         for claim in filter(self.is_moving, self._claims()):
             moved.setdefault(claim.episode, set()).add(claim.id)
@@ -129,7 +129,7 @@ class RelocationState:
 
 
 def build_relocation(found: RelocationState, former: Mapping[str, FactRow]) -> CommitRequest | None:
-    """What a step has to write so that some lines are as they should be. Pure.
+    """Return what a step has to write so that some lines are as they should be. Pure.
 
     Args:
         found: the lines, with the episodes of the claims that move in `seen.episodes`.
@@ -160,7 +160,7 @@ def build_relocation(found: RelocationState, former: Mapping[str, FactRow]) -> C
 def _rewrite_episodes(
     found: RelocationState, gone: Iterable[FactRow], changed: Iterable[FactRow]
 ) -> list[tuple[EpisodeRow, EpisodeRow]]:
-    """The episodes that are not as they should be, each with how it should be."""
+    """Return the episodes that are not as they should be, each with how it should be."""
     moved, projection = found.moved(), found.projection()
     ended = {row.id for row in gone}
     come: dict[str, list[str]] = {}
@@ -330,7 +330,7 @@ class EntityMerges:
         return merge
 
     async def aliases(self, group_id: str, entity: str, *, after: str, limit: int) -> Page[str]:
-        """A page of the names that lead to an entity; see `Graph.aliases`."""
+        """Return a page of the names that lead to an entity; see `Graph.aliases`."""
         group = await self._access.enter(group_id, "read")
         check_limit(limit, _MOST_ALIASES)
         meant = _find_named(entity, group, await self._seen(group, entity))
@@ -434,13 +434,13 @@ class EntityMerges:
         return (await self._backend.look(group, LookupRequest(entities=(id_,)))).into.get(id_, id_)
 
     async def _logged(self, group: str) -> dict[str, EntityMerge]:
-        """The newest merge of each entity that was ever merged."""
+        """Return the newest merge of each entity that was ever merged."""
         merges = map(EntityMerge.model_validate_json, await self._backend.merges(group))
         return {merge.source_id: merge for merge in merges}
 
 
 def _find_named(named: str, group: str, seen: LookupResult) -> _NamedEntity:
-    """The entity of a name or id; an id comes first, as a name could be spelled like one."""
+    """Return the entity of a name or id; an id comes first, as a name could be spelled like one."""
     id_ = named if named in seen.entities else seen.owners.get(normalize_name(named), "")
     if id_ not in seen.entities:
         raise NotFoundError("entity", named, f"no episode of group {group!r} has named it")
@@ -462,7 +462,7 @@ def _check_merge(first: _NamedEntity, second: _NamedEntity) -> None:
 
 
 def _merged_into(id_: str, logged: Mapping[str, EntityMerge]) -> list[str]:
-    """All entities that lead to one by merges that stand, also one after the other; by id."""
+    """Return all entities that lead to one by merges that stand, also one after the other; by id."""
     sources: dict[str, list[str]] = {}
     for merge in logged.values():
         if merge.undone_at is None:
@@ -477,7 +477,7 @@ def _merged_into(id_: str, logged: Mapping[str, EntityMerge]) -> list[str]:
 
 
 def _chain(id_: str, logged: Mapping[str, EntityMerge]) -> tuple[str, ...]:
-    """An entity and all that it was merged into, one after the other."""
+    """Return an entity and all that it was merged into, one after the other."""
     found = [id_]
     while found[-1] in logged and logged[found[-1]].undone_at is None and len(found) <= len(logged):
         found.append(logged[found[-1]].into_id)

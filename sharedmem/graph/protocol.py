@@ -48,7 +48,7 @@ class GraphBackend(Protocol):
         """
 
     async def search(self, group: str, searches: Sequence[RecordSearch], *, seen: int = 0) -> list[RecordHits]:
-        """The hits of each search. One round trip for all.
+        """Return the hits of each search. One round trip for all.
 
         Args:
             group: whose graph.
@@ -81,7 +81,7 @@ class GraphBackend(Protocol):
     async def edges(
         self, group: str, entity: str, *, when: BitemporalPoint | None, limit: int, types: Sequence[str] = ()
     ) -> list[Edge]:
-        """The edges of an entity that hold at a time, or all versions, superseded ones too, with `when=None`.
+        """Return the edges of an entity that hold at a time, or all versions, superseded ones too, with `when=None`.
 
         Args:
             group: whose graph.
@@ -97,7 +97,7 @@ class GraphBackend(Protocol):
     async def listed(
         self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
     ) -> tuple[list[str], str]:
-        """A page of ids, and where the next one begins (empty at the end).
+        """Return a page of ids, and where the next one begins (empty at the end).
 
         Args:
             group: whose graph.
@@ -111,7 +111,7 @@ class GraphBackend(Protocol):
     async def lines_of(
         self, group: str, said: Sequence[str], *, after: str = "", limit: int = 1000
     ) -> tuple[list[str], str]:
-        """A page of the lines in which claims about some entities stand, and where the next page begins.
+        """Return a page of the lines in which claims about some entities stand, and where the next page begins.
 
         A claim is about the entities it was said with, its own `source` and `target`, whatever these were merged into
         since: a backend keeps, for each claim of an `EpisodeRow`, its lines by both. Merging asks for them, with
@@ -128,16 +128,16 @@ class GraphBackend(Protocol):
         """
 
     async def names_of(self, group: str, entity: str, *, after: str = "", limit: int = 1000) -> tuple[list[str], str]:
-        """A page of the normalised names that lead to an entity itself, sorted; and where the next page begins.
+        """Return a page of the normalised names that lead to an entity itself, sorted; and where the next page begins.
 
         Names of entities that were merged into it are not among them; those are still theirs.
         """
 
     async def merges(self, group: str) -> list[bytes]:
-        """The JSON of every `EntityMerge` of the group, oldest first."""
+        """Return the JSON of every `EntityMerge` of the group, oldest first."""
 
     async def stats(self, group: str) -> GraphStats:
-        """What the group holds."""
+        """Return what the group holds."""
 
     def strays(self, group: str) -> AsyncIterator[list[IndexDiscrepancy]]:
         """Everything beside the records that does not follow from them, or is missing, page by page.
@@ -154,7 +154,7 @@ class GraphBackend(Protocol):
         """Remove and add entries, each unless its record has changed since; lines concerned count as changed."""
 
     async def groups(self) -> list[str]:
-        """The groups of the namespace."""
+        """Return the groups of the namespace."""
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
         """Delete everything of a group; how many records. Ingestions of the group wait or begin anew."""
@@ -185,12 +185,12 @@ class MemoryStore(Protocol):
     async def vector_search(
         self, query: str | Sequence[float], *, group_id: str, limit: int = 10, kinds: Sequence[GraphKind] = ("episode",)
     ) -> list[GraphHit]:
-        """What is near in meaning."""
+        """Return what is near in meaning."""
 
     async def text_search(
         self, query: str, *, group_id: str, limit: int = 10, kinds: Sequence[GraphKind] = ("episode",)
     ) -> list[GraphHit]:
-        """What holds the words (BM25)."""
+        """Return what holds the words (BM25)."""
 
     async def add_entity(
         self,
@@ -200,7 +200,7 @@ class MemoryStore(Protocol):
         type: str = "",  # noqa: A002  # as add_relationship has it
         aliases: Sequence[str] = (),
     ) -> Entity:
-        """An entity, found by its name or made."""
+        """Return an entity, found by its name or made."""
 
     async def add_relationship(  # each is a fact of the relationship
         self,
@@ -215,7 +215,7 @@ class MemoryStore(Protocol):
         episode: str | None = None,
         fact: str | None = None,
     ) -> Fact:
-        """A dated relationship between two entities, told by name or id."""
+        """Return a dated relationship between two entities, told by name or id."""
 
     async def traverse_from_entities(
         self,
@@ -226,24 +226,24 @@ class MemoryStore(Protocol):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> Traversal:
-        """What lies around some entities."""
+        """Return what lies around some entities."""
 
     async def get(self, id_: str, *, group_id: str) -> Episode | Entity | Fact:
-        """A record by its id."""
+        """Return a record by its id."""
 
     async def facts(
         self, entity: str, *, group_id: str, as_of: datetime | None = None, known_at: datetime | None = None
     ) -> list[Fact]:
-        """What holds of an entity at a time, as known at a time."""
+        """Return what holds of an entity at a time, as known at a time."""
 
     async def history(self, entity: str, *, group_id: str) -> list[Fact]:
-        """Every version of every fact of an entity, nothing left out."""
+        """Return every version of every fact of an entity, nothing left out."""
 
     async def invalidate(self, fact_id: str, *, group_id: str, at: datetime | None = None) -> Fact:
         """Close a fact."""
 
     async def as_of(self, when: datetime, *, group_id: str, known_at: datetime | None = None) -> list[Fact]:
-        """All that was true at a moment."""
+        """Return all that was true at a moment."""
 
     async def delete_by_group(self, group_id: str) -> int:
         """Delete everything of a group."""

@@ -105,7 +105,7 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.get")
     async def get(self, id_: str, *, group_id: str) -> Episode | Entity | Fact:
-        """A record by its id: a fact as it is known now, an entity with its attributes of now.
+        """Return a record by its id: a fact as it is known now, an entity with its attributes of now.
 
         One round trip; three for an entity.
 
@@ -142,7 +142,7 @@ class GraphQueries(ProcessBound):
         known_at: datetime | None = None,
         embedding: bool = False,
     ) -> Entity:
-        """An entity with its attributes at a time; of one that was merged, what it became. Four round trips.
+        """Return an entity with its attributes at a time; of one that was merged, what it became. Four round trips.
 
         Args:
             name_or_id: any of its names, in any case, or its id.
@@ -234,7 +234,7 @@ class GraphQueries(ProcessBound):
         direction: Direction = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """What holds of an entity at a time, as known at a time: now and now, when none is given.
+        """Return what holds of an entity at a time, as known at a time: now and now, when none is given.
 
         Three round trips.
 
@@ -270,7 +270,7 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.history")
     async def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
 
         Three round trips.
 
@@ -299,7 +299,7 @@ class GraphQueries(ProcessBound):
         limit: int = 1000,
         after: str = "",
     ) -> Page[Fact]:
-        """All that was true at a moment in a group, page by page.
+        """Return all that was true at a moment in a group, page by page.
 
         Two round trips for each 1,000 facts that are looked at, or twice `limit`.
 
@@ -336,7 +336,7 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.stats")
     async def stats(self, *, group_id: str) -> GraphStats:
-        """What a group holds. One round trip.
+        """Return what a group holds. One round trip.
 
         Raises:
             InvalidError: the group is none.
@@ -346,7 +346,7 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.groups")
     async def groups(self) -> list[str]:
-        """The names of the namespace's groups, and nothing of what they hold. One round trip.
+        """Return the names of the namespace's groups, and nothing of what they hold. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `get`.
@@ -355,7 +355,7 @@ class GraphQueries(ProcessBound):
         return sorted(await self._backend.groups())
 
     def relations(self) -> tuple[RelationType, ...]:
-        """The vocabulary: every relation that is declared, with how it behaves. No round trip."""
+        """Return the vocabulary: every relation that is declared, with how it behaves. No round trip."""
         vocabulary = self._rules.vocabulary
         return tuple(map(vocabulary.declared, vocabulary.names()))
 
@@ -370,7 +370,7 @@ class GraphQueries(ProcessBound):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """What is near in meaning, nearest first; a score is the cosine similarity.
+        """Return what is near in meaning, nearest first; a score is the cosine similarity.
 
         Two round trips; two more where entities are found, and where many hits hold at another time.
 
@@ -433,7 +433,7 @@ class GraphQueries(ProcessBound):
         explain: bool = False,
         weights: Weights | None = None,
     ) -> ContextSet:
-        """The context for a question: facts, episodes and summaries that help to answer it, best first.
+        """Return the context for a question: facts, episodes and summaries that help to answer it, best first.
 
         Found by words, by meaning, and along the facts of the entities that the question names; without a language
         model. At most three round trips. Without an embedder, or while it is down, words and graph decide, and
@@ -500,7 +500,7 @@ class GraphQueries(ProcessBound):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> Traversal:
-        """What is around some entities, nearest first, along facts that hold at a time. Three round trips.
+        """Return what is around some entities, nearest first, along facts that hold at a time. Three round trips.
 
         Facts are followed in both directions. Distances are those of the shortest paths; one of these is returned.
 
@@ -538,7 +538,7 @@ class GraphQueries(ProcessBound):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> tuple[Step, ...]:
-        """A shortest way from one entity to another, along facts that hold at a time.
+        """Return a shortest way from one entity to another, along facts that hold at a time.
 
         Walks from both ends, a step further each round trip: at most three of them, and two more. Of an entity with
         more than 1,000 facts the newest are followed.
@@ -567,7 +567,7 @@ class GraphQueries(ProcessBound):
     async def drawing(
         self, *, group_id: str, entity: str | None = None, depth: int = 2, limit: int = 500
     ) -> GraphDrawing:
-        """A part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
+        """Return a part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
 
         About four round trips, and one more for each page of ids or, around an entity, for each 64 neighbours of a
         depth.
@@ -595,7 +595,7 @@ class GraphQueries(ProcessBound):
 
 
 def _after_cursor(ids: Sequence[str], last: str) -> Sequence[str]:
-    """What stands behind an id in a page; the whole page where it is not in it any more."""
+    """Return what stands behind an id in a page; the whole page where it is not in it any more."""
     return ids[ids.index(last) + 1 :] if last in ids else ids
 
 
@@ -607,7 +607,7 @@ def _facts_held(rows: Sequence[FactRow], when: BitemporalPoint, group: str) -> l
 def _canonical_relation(
     vocabulary: Vocabulary, type_: str | None, direction: Direction
 ) -> tuple[tuple[str, ...], Direction]:
-    """A type and a direction as facts of it are kept: `employs` from here is `works_for` from there."""
+    """Return a type and a direction as facts of it are kept: `employs` from here is `works_for` from there."""
     if type_ is None:
         return (), direction
     normal = vocabulary.normal(type_)

@@ -30,7 +30,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_stamp(field: str, moment: datetime) -> int:
-    """The stamp of a moment.
+    """Return the stamp of a moment.
 
     Raises:
         InvalidError: it has no time zone, or falls out of the years 1 to 9999 in UTC.
@@ -47,19 +47,19 @@ def to_stamp(field: str, moment: datetime) -> int:
 
 
 def from_stamp(stamp: int) -> datetime | None:
-    """The moment of a stamp; None for `UNKNOWN_START` and `OPEN`."""
+    """Return the moment of a stamp; None for `UNKNOWN_START` and `OPEN`."""
     if stamp in {UNKNOWN_START, OPEN}:
         return None
     return _EPOCH + (stamp - 1) * _MICROSECOND
 
 
 def ascending_text(stamp: int) -> str:
-    """A stamp as text that sorts as the numbers do."""
+    """Return a stamp as text that sorts as the numbers do."""
     return f"{stamp:0{DIGITS}d}"
 
 
 def descending_text(stamp: int) -> str:
-    """A stamp as text that sorts the other way round."""
+    """Return a stamp as text that sorts the other way round."""
     return f"{OPEN - stamp:0{DIGITS}d}"
 
 
@@ -115,7 +115,7 @@ class Version(NamedTuple):
     superseded: int
 
     def holds(self, world: int, known: int) -> bool:
-        """Whether it was true at a moment, as known at a moment."""
+        """Return whether it was true at a moment, as known at a moment."""
         return self.start <= world < self.end and self.recorded <= known < self.superseded
 
 
@@ -359,7 +359,7 @@ class BitemporalPoint:
 
 
 def earliest_version(*versions: int) -> int:
-    """The version of a step whose looks have seen these: all of them include it.
+    """Return the version of a step whose looks have seen these: all of them include it.
 
     A group that was there in one look and not in another came or went in between. What was seen of it belongs to two
     groups then, and no commit takes -1.
@@ -368,7 +368,7 @@ def earliest_version(*versions: int) -> int:
 
 
 def written_rows(changes: CommitRequest) -> Sequence[Row]:
-    """Every record that a step writes."""
+    """Return every record that a step writes."""
     return (*changes.episodes, *changes.entities, *changes.facts)
 
 
@@ -385,14 +385,14 @@ KINDS: Mapping[KindCode, GraphKind] = {
 
 
 def to_episode(row: EpisodeRow) -> Episode:
-    """An episode as it was added, with the time since which it does not count."""
+    """Return an episode as it was added, with the time since which it does not count."""
     episode = Episode.model_validate_json(row.body)
     undone = from_stamp(row.undone)
     return episode if episode.undone_at == undone else episode.model_copy(update={"undone_at": undone})
 
 
 def to_entity(row: EntityRow, group: str, attributes: Mapping[str, Any]) -> Entity:
-    """An entity.
+    """Return an entity.
 
     Args:
         row: as it is kept.
@@ -414,7 +414,7 @@ def to_entity(row: EntityRow, group: str, attributes: Mapping[str, Any]) -> Enti
 
 
 def attribute_values(rows: Iterable[FactRow], when: BitemporalPoint) -> dict[str, Any]:
-    """The values of those attributes that hold at a time, by name."""
+    """Return the values of those attributes that hold at a time, by name."""
     return {
         row.type.removeprefix(ATTRIBUTE_PREFIX): attribute_value(row)
         for row in sorted(rows, key=lambda row: row.type)
@@ -423,12 +423,12 @@ def attribute_values(rows: Iterable[FactRow], when: BitemporalPoint) -> dict[str
 
 
 def attribute_value(row: FactRow) -> Any:
-    """The value of an attribute; None of a relation."""
+    """Return the value of an attribute; None of a relation."""
     return orjson.loads(row.value) if row.value else None
 
 
 def version_at(row: FactRow, when: BitemporalPoint) -> Version | None:
-    """The version that holds at a time, as known at a time; None when the fact does not."""
+    """Return the version that holds at a time, as known at a time; None when the fact does not."""
     for version in reversed(row.versions):
         if version.holds(when.world, when.known):
             return version
@@ -444,7 +444,7 @@ def version_known(row: FactRow, when: BitemporalPoint) -> Version | None:
 
 
 def to_fact(row: FactRow, version: Version, group: str) -> Fact:
-    """A fact in one of its versions."""
+    """Return a fact in one of its versions."""
     is_attribute = row.type.startswith(ATTRIBUTE_PREFIX)
     return Fact(
         id=row.id,
@@ -466,12 +466,12 @@ def to_fact(row: FactRow, version: Version, group: str) -> Fact:
 
 
 def to_latest_fact(row: FactRow, group: str) -> Fact:
-    """A fact as it is known now, or as it was last known."""
+    """Return a fact as it is known now, or as it was last known."""
     return to_fact(row, row.versions[-1], group)
 
 
 def invalidated_at(row: FactRow, version: Version) -> datetime | None:
-    """When the graph learned that a fact had ended, or that it had been wrong altogether; None while it holds.
+    """Return when the graph learned that a fact had ended, or that it had been wrong altogether; None while it holds.
 
     Of several versions with an end in a row, the first tells: later ones only correct the date.
     """
@@ -488,7 +488,7 @@ def invalidated_at(row: FactRow, version: Version) -> datetime | None:
 
 
 def _is_withdrawn(row: FactRow, place: int) -> bool:
-    """Whether nothing was known of a fact after one of its versions."""
+    """Return whether nothing was known of a fact after one of its versions."""
     ended = row.versions[place].superseded
     return ended != OPEN and (place + 1 == len(row.versions) or row.versions[place + 1].recorded > ended)
 

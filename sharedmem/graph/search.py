@@ -57,13 +57,13 @@ class GraphSearch:
     async def by_vector(
         self, group: str, query: str | Sequence[float], search: RecordSearch, when: BitemporalPoint, limit: int
     ) -> list[GraphHit]:
-        """The hits nearest in meaning; see `GraphQueries.vector_search`."""
+        """Return the hits nearest in meaning; see `GraphQueries.vector_search`."""
         return await self._hits(group, replace(search, vector=await self._vector(query)), when, limit)
 
     async def by_words(
         self, group: str, query: str, search: RecordSearch, when: BitemporalPoint, limit: int
     ) -> list[GraphHit]:
-        """The best hits by BM25; see `GraphQueries.text_search`."""
+        """Return the best hits by BM25; see `GraphQueries.text_search`."""
         terms = query_terms(check_query("query", query))
         return await self._hits(group, replace(search, terms=terms), when, limit) if terms else []
 
@@ -79,7 +79,7 @@ class GraphSearch:
         return meaning.vector
 
     async def _hits(self, group: str, search: RecordSearch, when: BitemporalPoint, limit: int) -> list[GraphHit]:
-        """What a search finds and holds at a time; it asks for more while too little of it does."""
+        """Return what a search finds and holds at a time; it asks for more while too little of it does."""
         if search.vector is None and not search.terms:
             return []
         while True:
@@ -107,7 +107,7 @@ class GraphSearch:
 def search_request(
     kinds: Sequence[GraphKind], limit: int, as_of: datetime | None, known_at: datetime | None
 ) -> RecordSearch:
-    """The search of a call, without its words or vector.
+    """Return the search of a call, without its words or vector.
 
     Raises:
         InvalidError: a kind or a moment is invalid.
@@ -130,7 +130,7 @@ def _rows_of_hits(hits: Sequence[ScoredRecord]) -> LookupRequest:
 
 
 def _holds(hit: ScoredRecord, seen: LookupResult, when: BitemporalPoint, until: int | None) -> bool:
-    """Whether a hit is there, and is to be told of at a time."""
+    """Return whether a hit is there, and is to be told of at a time."""
     if hit.letter in {"f", "p"}:
         row = seen.facts.get(hit.id)
         return row is not None and version_at(row, when) is not None

@@ -48,7 +48,7 @@ class DueSummary(NamedTuple):
 
 
 def next_due_summary(turns: Iterable[Episode], summaries: Iterable[Episode], *, every: int) -> DueSummary | None:
-    """What is to be summed up next: turns before summaries, the oldest first; None when nothing is due.
+    """Return what is to be summed up next: turns before summaries, the oldest first; None when nothing is due.
 
     What was undone is not summed up. A summary that was undone is not made again: whoever took it back has seen it.
 
@@ -69,18 +69,18 @@ def next_due_summary(turns: Iterable[Episode], summaries: Iterable[Episode], *, 
 
 
 def covered_ids(summaries: Iterable[Episode]) -> set[str]:
-    """The ids of everything that some summaries sum up."""
+    """Return the ids of everything that some summaries sum up."""
     return {id_ for summary in summaries for id_ in summary.covers}
 
 
 def summary_messages(covered: Sequence[Episode]) -> list[ChatMessage]:
-    """What the language model is asked."""
+    """Return what the language model is asked."""
     messages = [ChatMessage(role="user", content=_transcript_line(episode)) for episode in covered]
     return [ChatMessage(role="system", content=_PROMPT), *messages]
 
 
 def build_summary(text: str, due: DueSummary) -> Episode:
-    """The summary as an episode, linked to session and user; its id follows from what it covers."""
+    """Return the summary as an episode, linked to session and user; its id follows from what it covers."""
     level, covered = due
     last, users = covered[-1], {episode.user for episode in covered if episode.user}
     return Episode(
@@ -104,7 +104,7 @@ def summary_id(covered: Sequence[Episode], level: int) -> str:
 
 
 def digest(*texts: str) -> str:
-    """What some texts share exactly when they are the same, fit for an id."""
+    """Return what some texts share exactly when they are the same, fit for an id."""
     return blake2b("\n".join(texts).encode(), digest_size=8).hexdigest()
 
 
@@ -201,7 +201,7 @@ class ConversationSummaries:
         return next_due_summary(turns, summaries, every=self._context.settings.graph_summary_every)
 
     async def _listed(self, group: str, kind: str, session: str) -> list[str]:
-        """The ids of a session, by when it occurred."""
+        """Return the ids of a session, by when it occurred."""
         ids, after = await self._backend.listed(group, kind, limit=_AT_ONCE, session=session)
         while after and len(ids) < MOST_TURNS:
             more, after = await self._backend.listed(group, kind, after=after, limit=_AT_ONCE, session=session)
@@ -265,7 +265,7 @@ class ConversationSummaries:
         return True
 
     def _acting_as(self, actor: str) -> ConversationSummaries:
-        """The same graphs, in the name of another actor of the namespace."""
+        """Return the same graphs, in the name of another actor of the namespace."""
         scope = self._scope.acting_as(actor)
         return ConversationSummaries(self._context, scope, open_backend(self._context, scope), self._rules)
 

@@ -31,7 +31,7 @@ class ShortestPaths:
                 self._edges[edge.other] = edge
 
     def to(self, entity: str) -> tuple[Edge, ...]:
-        """The edges of one shortest way to an entity that was reached, in their order."""
+        """Return the edges of one shortest way to an entity that was reached, in their order."""
         return tuple(reversed(list(self._back_from(entity))))
 
     def _back_from(self, entity: str) -> Iterator[Edge]:
@@ -41,7 +41,7 @@ class ShortestPaths:
 
 
 def nearness_by_id(reach: ShortestPaths, edges: Sequence[Edge]) -> dict[str, float]:
-    """How near the entities and facts of a walk are, by id: 1 / (1 + distance).
+    """Return how near the entities and facts of a walk are, by id: 1 / (1 + distance).
 
     A fact that is not told of where the walk began counts less when its nearer end has many: what everybody has in
     common, such as a town, says little of any of them. It is divided by the root of their number.
@@ -55,14 +55,14 @@ def nearness_by_id(reach: ShortestPaths, edges: Sequence[Edge]) -> dict[str, flo
 
 
 def reverse_path(way: Sequence[Edge]) -> tuple[Edge, ...]:
-    """A way walked back."""
+    """Return a way walked back."""
     return tuple(
         edge._replace(entity=edge.other, other=edge.entity, forward=not edge.forward) for edge in reversed(way)
     )
 
 
 def shortest_common_path(some: ShortestPaths, others: ShortestPaths) -> tuple[Edge, ...] | None:
-    """The shortest way between the starts of two walks that have met; None when they have not."""
+    """Return the shortest way between the starts of two walks that have met; None when they have not."""
     met = [entity for entity in some.distances if entity in others.distances]
     if not met:
         return None
@@ -71,12 +71,12 @@ def shortest_common_path(some: ShortestPaths, others: ShortestPaths) -> tuple[Ed
 
 
 def path_steps(way: Iterable[Edge], rows: Mapping[str, FactRow], group: str) -> tuple[Step, ...]:
-    """The steps of a way; those whose fact has gone meanwhile are left out."""
+    """Return the steps of a way; those whose fact has gone meanwhile are left out."""
     return tuple(path_step(edge, rows[edge.fact], group) for edge in way if edge.fact in rows)
 
 
 def path_step(edge: Edge, row: FactRow, group: str) -> Step:
-    """One step."""
+    """Return one step."""
     return Step(fact=to_fact(row, edge.version, group), forward=edge.forward)
 
 
@@ -113,7 +113,7 @@ class GraphTraversal:
     async def shortest(
         self, group: str, start: str, end: str, when: BitemporalPoint, max_depth: int
     ) -> tuple[Edge, ...]:
-        """A shortest path between two entities; empty where there is none. At most three round trips."""
+        """Return a shortest path between two entities; empty where there is none. At most three round trips."""
         # A way that is no longer than both walks together has an entity that both have reached.
         for far in range(1, max_depth + 1, 2):
             here, there = (far + 1) // 2, min(far + 1, max_depth) // 2
@@ -155,7 +155,7 @@ def _traversal(
 
 
 def _entity_names(edges: Sequence[Edge], seen: LookupResult) -> Mapping[str, str]:
-    """What entities are called: by their own records, else as the facts call them."""
+    """Return what entities are called: by their own records, else as the facts call them."""
     names: dict[str, str] = {}
     for edge in edges:
         row = seen.facts.get(edge.fact)

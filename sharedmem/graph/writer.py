@@ -47,7 +47,7 @@ _MOST_KNOWN = 20
 
 
 async def known_facts(backend: GraphBackend, group: str, episode: Episode) -> Known:
-    """The facts and entities that share most words with an episode. Two round trips.
+    """Return the facts and entities that share most words with an episode. Two round trips.
 
     Raises:
         UnavailableError: the server cannot be reached.
@@ -71,7 +71,7 @@ async def known_facts(backend: GraphBackend, group: str, episode: Episode) -> Kn
 
 
 def build_results(taken: IngestResult, episode_inputs: Sequence[EpisodeInput], group: str) -> list[EpisodeResult]:
-    """The outcome of some inputs, in their order; the second of two equal ones is not new."""
+    """Return the outcome of some inputs, in their order; the second of two equal ones is not new."""
     fresh = set(taken.fresh)
     results = []
     for episode_input in episode_inputs:
@@ -81,7 +81,7 @@ def build_results(taken: IngestResult, episode_inputs: Sequence[EpisodeInput], g
 
 
 def _build_result(taken: IngestResult, id_: str, group: str, *, is_new: bool) -> EpisodeResult:
-    """What became of one.
+    """Return what became of one.
 
     Entities are returned without attributes, which `entity` answers; of an episode that was there already only itself.
     """
@@ -101,14 +101,14 @@ def _build_result(taken: IngestResult, id_: str, group: str, *, is_new: bool) ->
 
 
 def closed_facts(taken: IngestResult, row: EpisodeRow) -> list[FactRow]:
-    """The facts that were known before, and end earlier or not at all since an episode was recorded."""
+    """Return the facts that were known before, and end earlier or not at all since an episode was recorded."""
     before = {fact.id: fact.current for fact in taken.shift.former}
     moments = {claim.recorded for claim in row.claims}
     return [fact for fact in taken.shift.after if before.get(fact.id) is not None and _is_shortened(fact, moments)]
 
 
 def _is_shortened(fact: FactRow, moments: set[int]) -> bool:
-    """Whether it was shortened, or found to be wrong, at one of some moments."""
+    """Return whether it was shortened, or found to be wrong, at one of some moments."""
     newest = fact.versions[-1]
     if fact.current is None:
         return newest.superseded in moments
@@ -282,7 +282,7 @@ class GraphWriter:
         return make_input(episode.model_copy(update={"extraction": "done"}), extraction)
 
     async def _mention(self, group: str, name: str) -> Mention:
-        """An entity, by its name or by its id."""
+        """Return an entity, by its name or by its id."""
         if looks_like_entity_id(name):
             row = (await self._backend.look(group, LookupRequest(entities=(name,)))).entities.get(name)
             if row is not None:
@@ -308,7 +308,7 @@ class GraphWriter:
         *,
         occurred_at: datetime | None = None,
     ) -> EpisodeInput:
-        """A statement of its own, or one more of an episode that is there."""
+        """Return a statement of its own, or one more of an episode that is there."""
         if episode is None:
             return self._statement(group, text, extraction, occurred_at=occurred_at, recorded_at=recorded_at)
         seen = await self._backend.look(group, LookupRequest(episodes=(check_id("episode", episode),)))

@@ -78,7 +78,7 @@ class MemoryAccess:
         self.scope.check_author(item.created_by or item.agent_id, MEMORY, item.id)
 
     def covers(self, item: MemoryItem, filters: MemoryFilter = ANY) -> bool:
-        """Whether a memory is in this scope and passes a filter."""
+        """Return whether a memory is in this scope and passes a filter."""
         return matches_filter(self.within, item) and matches_filter(filters, item)
 
     def index_filter(self, filters: MemoryFilter) -> Every:
@@ -137,7 +137,7 @@ def to_index_filter(*filters: MemoryFilter) -> Every:
 
 
 def matches_filter(filters: MemoryFilter, item: MemoryItem) -> bool:
-    """Whether a memory passes a filter."""
+    """Return whether a memory passes a filter."""
     given = filters.model_fields_set
     if not given:
         return True

@@ -43,7 +43,7 @@ class StoredMemory(NamedTuple):
 
 
 def is_comparable(draft: NewMemory, other: MemoryItem) -> bool:
-    """Whether two memories are about the same, whatever they say."""
+    """Return whether two memories are about the same, whatever they say."""
     return (
         draft.item.category == other.category
         and draft.item.user_id == other.user_id
@@ -52,7 +52,7 @@ def is_comparable(draft: NewMemory, other: MemoryItem) -> bool:
 
 
 def is_duplicate(draft: NewMemory, other: MemoryItem) -> bool:
-    """Whether a memory that is near in meaning may be taken for the same."""
+    """Return whether a memory that is near in meaning may be taken for the same."""
     return (
         not other.messages
         and is_comparable(draft, other)
@@ -61,7 +61,7 @@ def is_duplicate(draft: NewMemory, other: MemoryItem) -> bool:
 
 
 def merge_items(old: MemoryItem, new: MemoryItem, now: datetime) -> MemoryItem:
-    """What a memory becomes when another that says the same is merged into it.
+    """Return what a memory becomes when another that says the same is merged into it.
 
     Its fact stays, and so do its place and its embedding; of the other's text what is new is put behind the full text.
     """

@@ -50,7 +50,7 @@ class EmbeddingQueue:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> EmbeddingQueue:
-        """The one that all stores of a namespace share in this hub."""
+        """Return the one that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(MemoryRepository.of(context, namespace)))
 
     async def embed(self, drafts: Sequence[NewMemory]) -> None:
@@ -162,7 +162,7 @@ def _check_dimension(embedder: Embedder, made: Embeddings) -> None:
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Seconds that a provider has asked for."""
+    """Return seconds that a provider has asked for."""
     return error.retry_after if isinstance(error, LimitedError) else 0.0
 
 

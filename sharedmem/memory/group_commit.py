@@ -70,11 +70,11 @@ class PendingMemory:
         return self.draft.vector
 
     def candidates(self) -> Iterable[str]:
-        """What it has to be compared with; a name that is given may be there already."""
+        """Return what it has to be compared with; a name that is given may be there already."""
         return (self.draft.item.id, *self.near) if self.draft.is_named else self.near
 
     def whole(self, now: datetime) -> MemoryItem:
-        """Its item with its twins in it."""
+        """Return its item with its twins in it."""
         item = self.draft.item
         for twin in self.twins:
             item = merge_items(item, twin.draft.item, now)
@@ -166,7 +166,7 @@ class DedupBatch:
     def _judged(
         self, cases: Sequence[PendingMemory], held: dict[str, StoredMemory]
     ) -> tuple[list[PendingMemory], list[PendingMemory]]:
-        """(what can be written now, with what it is merged into; what has to wait for one of these)."""
+        """Return (what can be written now, with what it is merged into; what has to wait for one of these)."""
         ready: list[PendingMemory] = []
         later: list[PendingMemory] = []
         taken: set[str] = set()
@@ -181,7 +181,7 @@ class DedupBatch:
         return ready, later
 
     def _same(self, case: PendingMemory, held: dict[str, StoredMemory]) -> StoredMemory | None:
-        """The memory that says the same, if there is one; not the one of that id, which the script finds."""
+        """Return the memory that says the same, if there is one; not the one of that id, which the script finds."""
         if case.draft.item.id in held:
             return None
         for id_, similarity in sorted(case.near.items(), key=lambda pair: (-pair[1], pair[0])):
@@ -195,7 +195,7 @@ class DedupBatch:
         return None
 
     def _matches_new_memory(self, case: PendingMemory, ready: Sequence[PendingMemory]) -> bool:
-        """Whether it says the same as a new one of this round; it waits until that is written."""
+        """Return whether it says the same as a new one of this round; it waits until that is written."""
         if not case.deduplicates_by_meaning:
             return False
         near = self._between().get(case.place, {})
@@ -207,7 +207,7 @@ class DedupBatch:
         return False
 
     def _between(self) -> dict[int, dict[int, float]]:
-        """Which cases of the batch are near to each other, by place, and how near."""
+        """Return which cases of the batch are near to each other, by place, and how near."""
         if self._near_places is None:
             self._near_places = _similarities_in_batch(self._cases, self._threshold)
         return self._near_places
@@ -271,7 +271,7 @@ class DedupBatch:
         return round(case.near[case.into.item.id], 6)
 
     def _understood(self, case: PendingMemory, verdict: MemoryWriteStatus) -> bool:
-        """Whether this settles a case."""
+        """Return whether this settles a case."""
         word, rest = verdict
         id_ = case.draft.item.id
         if word == "stale":
@@ -307,7 +307,7 @@ class DedupBatch:
 
 
 def _merge_exact_duplicates(cases: Sequence[PendingMemory]) -> list[PendingMemory]:
-    """The cases that say something of their own; what is said again goes with the first that says it."""
+    """Return the cases that say something of their own; what is said again goes with the first that says it."""
     first: dict[str, PendingMemory] = {}
     found: list[PendingMemory] = []
     for case in cases:
@@ -416,7 +416,7 @@ class GroupCommit:
             _fail_waiting(batch)
 
     def _take(self) -> list[WaitingMemory]:
-        """The next ones of one actor, as many as one script may write."""
+        """Return the next ones of one actor, as many as one script may write."""
         actor, size = self._waiting[0][0].actor, 0
         taken: list[WaitingMemory] = []
         for one in self._waiting:
@@ -519,7 +519,7 @@ class MemoryAdder:
 
 
 async def _gather_results(futures: Sequence[asyncio.Future[AddResult]]) -> list[AddResult]:
-    """The results of all, once all are settled.
+    """Return the results of all, once all are settled.
 
     Raises:
         SharedMemoryError: the first failure.

@@ -666,7 +666,7 @@ class Memories(ProcessBound):
         return await self._access.retry_after_restore(lambda: self._reader.page(wanted, limit, cursor))
 
     def _thread(self, thread_id: str | None) -> str:
-        """The thread that a caller gives, that this is narrowed to, or `main`."""
+        """Return the thread that a caller gives, that this is narrowed to, or `main`."""
         if thread_id is not None:
             if not isinstance(thread_id, str):
                 raise InvalidError("thread_id", thread_id, "give a text")

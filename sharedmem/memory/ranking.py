@@ -80,7 +80,7 @@ _ROLES = frozenset({*_PRONOUNS, "tool", "system"})
 
 
 def remove_speakers(query: str, authors: Iterable[str]) -> str:
-    """The query without names of those who speak: said in nearly every turn, they tell an embedder nothing.
+    """Return the query without names of those who speak: said in nearly every turn, they tell an embedder nothing.
 
     Args:
         query: what is asked.
@@ -99,7 +99,7 @@ def remove_speakers(query: str, authors: Iterable[str]) -> str:
 
 
 def names_author(query: str, author: str) -> bool:
-    """Whether the query is about what this author said: by name, or by a pronoun where there is only a role."""
+    """Return whether the query is about what this author said: by name, or by a pronoun where there is only a role."""
     pronouns = _PRONOUNS.get(author)
     if pronouns is not None:
         return not pronouns.isdisjoint(WORD.findall(query.lower()))
@@ -155,7 +155,7 @@ class RankingFactors:
         return not (self._dates or self._recipe.recency or self._recipe.importance)
 
     def product(self, known: RankingFeatures) -> float:
-        """All of them."""
+        """Return all of them."""
         recipe = self._recipe
         product = 1.0
         if known.author is not None:
@@ -171,7 +171,7 @@ class RankingFactors:
         return product
 
     def each(self, known: RankingFeatures) -> tuple[RankingFactor, ...]:
-        """One by one; their product is `product`."""
+        """Return one by one; their product is `product`."""
         recipe = self._recipe
         said = known.author is not None
         return (
@@ -222,7 +222,7 @@ class SignalExplanations:
         )
 
     def of(self, id_: str, gained: float, factors: Iterable[RankingFactor]) -> tuple[Signal, ...]:
-        """Every signal that had a part in the score; the contributions add up to it.
+        """Return every signal that had a part in the score; the contributions add up to it.
 
         Args:
             id_: of the memory.
@@ -268,7 +268,7 @@ _unexplained = partial(tuple.__new__, RankedMemory)
 
 
 def neighbour_ranges(found: IndexResult, recipe: RankingWeights) -> dict[str, list[tuple[int, int]]]:
-    """Which turns around those that were found the ranking wants to know.
+    """Return which turns around those that were found the ranking wants to know.
 
     Returns:
         For each thread, closed ranges of turn indexes, rising and apart.
@@ -352,7 +352,7 @@ def _features_by_id(found: IndexResult) -> dict[str, RankingFeatures]:
 
 
 def _shares(found: IndexResult, recipe: RankingWeights) -> tuple[dict[str, float], dict[str, float]]:
-    """What words and meaning contribute, by id."""
+    """Return what words and meaning contribute, by id."""
     if recipe.fusion == "rrf":
         by_rank = partial(reciprocal_rank_scores, k=recipe.rrf_k)
         return by_rank(found.text, recipe.text), by_rank(found.vector, recipe.vector)
@@ -362,7 +362,7 @@ def _shares(found: IndexResult, recipe: RankingWeights) -> tuple[dict[str, float
 def _lent_scores(
     own: Mapping[str, float], facts: Mapping[str, RankingFeatures], recipe: RankingWeights
 ) -> dict[tuple[str, int], float]:
-    """What turns lend to those around them, by thread and turn index of the receiver."""
+    """Return what turns lend to those around them, by thread and turn index of the receiver."""
     ahead = [(-distance, weight) for distance, weight in enumerate(recipe.following, 1)]
     behind = list(enumerate(recipe.previous, 1))
     told = [*ahead, *behind]
@@ -380,7 +380,7 @@ def _lent_scores(
 
 
 def _score_by_thread(own: Mapping[str, float], facts: Mapping[str, RankingFeatures]) -> dict[str, float]:
-    """How much was found of what was said in each thread."""
+    """Return how much was found of what was said in each thread."""
     threads: dict[str, float] = {}
     for id_, score in own.items():
         known = facts[id_]
@@ -397,7 +397,7 @@ def _borrowed_score(known: RankingFeatures, lent: Mapping[tuple[str, int], float
 
 @lru_cache(maxsize=4096)
 def _gate(tokens: int, talkative: float) -> float:
-    """Which part of a lent score passes."""
+    """Return which part of a lent score passes."""
     return 1 / (1 + (tokens / talkative) ** 3)
 
 
@@ -408,7 +408,7 @@ FIRST_RANK_WEIGHT = 0.3
 
 
 def rerank_by_scores(order: Sequence[RankedMemory], scores: Sequence[float], *, explain: bool) -> list[RankedMemory]:
-    """The order that a reranker's scores and the first scores make together.
+    """Return the order that a reranker's scores and the first scores make together.
 
     Args:
         order: what it judged, best first.
@@ -452,7 +452,7 @@ def _stretch_scores(scores: Sequence[float]) -> list[float]:
 def diversify_ranking(
     order: Sequence[RankedMemory], vectors: Mapping[str, Vector | None], diversity: float
 ) -> list[RankedMemory]:
-    """An order in which each says something else than those before it (maximal marginal relevance, greedily).
+    """Return an order in which each says something else than those before it (maximal marginal relevance, greedily).
 
     Args:
         order: best first.

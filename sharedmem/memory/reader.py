@@ -309,7 +309,7 @@ class MemoryReader:
     # -- by their last change
 
     async def logged(self, *, after: int) -> AsyncIterator[list[LoggedMemory]]:
-        """All memories of the namespace by their last change, page by page, those deleted of late among them.
+        """Yield all memories of the namespace by their last change, page by page, those deleted of late among them.
 
         A memory that changes meanwhile comes again. One round trip a page.
 
@@ -350,7 +350,7 @@ class MemoryReader:
 
 
 def _parse_cursor(cursor: str | None) -> tuple[int | None, int]:
-    """(milliseconds up to which to list, how many of these were listed)."""
+    """Return (milliseconds up to which to list, how many of these were listed)."""
     if cursor is None:
         return None, 0
     match = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None

@@ -36,7 +36,7 @@ def _hash_fields(record: RestoredMemory, namespace: str) -> Sequence[Argument]: 
 
 
 async def _restore(run: RestoreRun, records: Sequence[RestoredMemory]) -> int | None:
-    """One round trip."""
+    """Return one round trip."""
     keyspace, namespace = run.context.keyspace, run.namespace
     if run.context.settings.embedder == "none":
         records = [record._replace(waits=0) for record in records]

@@ -56,7 +56,7 @@ class UnreadableMemories:
             _log.warning("memory %r of %s cannot be read: some other client has written there", id_, self._namespace)
 
     def problems(self) -> list[str]:
-        """What is wrong, in sentences."""
+        """Return what is wrong, in sentences."""
         if not self._ids:
             return []
         first = next(iter(self._ids))
@@ -65,7 +65,7 @@ class UnreadableMemories:
 
 
 def unreadable_memories(context: KnowledgeContext, namespace: str) -> UnreadableMemories:
-    """What is known of a namespace; all stores of a hub share it."""
+    """Return what is known of a namespace; all stores of a hub share it."""
     return context.shared(UnreadableMemories, namespace, lambda: UnreadableMemories(namespace, context.counters))
 
 
@@ -127,11 +127,11 @@ class MemoryRepository:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> MemoryRepository:
-        """The one that all stores of a namespace share in this hub."""
+        """Return the one that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def history_key(self, id_: str) -> bytes:
-        """The list of past versions of a memory."""
+        """Return the list of past versions of a memory."""
         return self._histories + id_.encode()
 
     @property
@@ -140,7 +140,7 @@ class MemoryRepository:
         return self._common[COMMON_PARTS.index("pending")]
 
     async def held(self, ids: Iterable[str]) -> dict[str, StoredMemory]:
-        """Those of some memories that are there. One round trip; none for none."""
+        """Return those of some memories that are there. One round trip; none for none."""
         wanted = list(dict.fromkeys(ids))
         if not wanted:
             return {}
@@ -151,13 +151,13 @@ class MemoryRepository:
         return {id_: held for id_, reply in found if (held := self._held(id_, reply)) is not None}
 
     async def stored_with_history(self, id_: str) -> tuple[StoredMemory | None, list[bytes]]:
-        """A memory as it is, if it is there, and the JSON of its past versions, newest first. One round trip."""
+        """Return a memory as it is, if it is there, and the JSON of its past versions, newest first. One round trip."""
         look = ("HMGET", self._records + id_.encode(), *_FIELDS)
         now, past = await self.context.client.read_each([look, ("LRANGE", self.history_key(id_), 0, -1)], aside=True)
         return self._held(id_, now), [one for one in past if isinstance(one, bytes)] if isinstance(past, list) else []
 
     def record_key(self, id_: str) -> bytes:
-        """The hash of a memory."""
+        """Return the hash of a memory."""
         return self._records + id_.encode()
 
     def _held(self, id_: str, reply: Reply) -> StoredMemory | None:
@@ -186,7 +186,7 @@ class MemoryRepository:
         waits: bool = False,
         turn: Argument = "",
     ) -> MemoryWrite:
-        """What the script takes.
+        """Return what the script takes.
 
         Args:
             change: the word by which it is announced.
@@ -229,7 +229,7 @@ class MemoryRepository:
         )
 
     def _removes_field(self, before: StoredMemory, tags: dict[str, str], vector: bytes | None) -> bool:
-        """Whether a field of the hash goes."""
+        """Return whether a field of the hash goes."""
         if before.vector is not None and vector is None:
             return True
         return bool(tag_fields(before.item, self.namespace).keys() - tags.keys())
@@ -304,7 +304,7 @@ class MemoryRepository:
         return await self._scripts.memory_embed(self._space, actor, keys=keys, vectors=args)
 
     async def claim(self, most: int, lease_ms: int) -> list[str] | int:
-        """Ids of memories to be embedded; else the milliseconds until there will be some, 0 when none wait."""
+        """Return ids of memories to be embedded; else the milliseconds until there will be some, 0 when none wait."""
         ids = await self._scripts.memory_claim(pending=self.pending_key, most=most, lease_ms=lease_ms)
         return ids if isinstance(ids, int) else [id_.decode() for id_ in ids]
 
@@ -319,7 +319,7 @@ class MemoryRepository:
         return cleared
 
     async def _due(self, now_ms: int, most: int) -> list[bytes]:
-        """What has ended, the oldest first."""
+        """Return what has ended, the oldest first."""
         due = await self.context.client.call("ZRANGEBYSCORE", self._common[2], "-inf", now_ms, "LIMIT", 0, most)
         return [one for one in due if isinstance(one, bytes)] if isinstance(due, list) else []
 
@@ -357,14 +357,14 @@ class MemoryRepository:
         ]
 
     def _keep(self, ids: Sequence[str]) -> DurabilityModes | None:
-        """How memories last, where they do: as logs, which never leave Redis by themselves."""
+        """Return how memories last, where they do: as logs, which never leave Redis by themselves."""
         if self.context.memory_tier is None:
             return None
         target = self.context.keyspace.target
         return DurabilityModes(tuple(target(f"{self.namespace}:${MEMORY}:{id_}") for id_ in ids), LOG_MODE * len(ids))
 
     def _unsettled(self, id_: str, error: UnsettledError) -> DurabilityPendingError:
-        """The change is made, and the tier does not have it."""
+        """Return the change is made, and the tier does not have it."""
         versions = [int(word) for word in error.reply.split() if word.isdigit() and len(word) == _VERSION_DIGITS]
         return DurabilityPendingError(f"{self.namespace}:${MEMORY}:{id_}", max(versions, default=0), str(error.cause))
 

@@ -141,7 +141,7 @@ class SearchHits(list[Hit]):
 
 
 def _shorten(text: str) -> str:
-    """The first words of a text."""
+    """Return the first words of a text."""
     start = " ".join(text[: 4 * _SHOWN_CHARACTERS].split())
     return start if len(start) <= _SHOWN_CHARACTERS else f"{start[:_SHOWN_CHARACTERS].rsplit(' ', 1)[0]} ..."
 
@@ -167,7 +167,7 @@ class SpeakerCache:
         return self._version != _UNKNOWN
 
     def is_current(self, version: int) -> bool:
-        """Whether they were read at the newest change, which has this version."""
+        """Return whether they were read at the newest change, which has this version."""
         return self._version == version
 
     def update(self, reply: Reply, version: int) -> None:
@@ -248,7 +248,7 @@ class MemorySearcher:
     async def _run(
         self, request: SearchRequest, meaning: QueryEmbedding | None
     ) -> tuple[_SearchRun, dict[str, FetchedMemory], int]:
-        """(a search that knew all authors that its query names, what it fetched by id, round trips)."""
+        """Return (a search that knew all authors that its query names, what it fetched by id, round trips)."""
         speakers = self._context.shared(SpeakerCache, self._namespace, self._unknown_speakers)
         is_hybrid = request.mode == "hybrid"
         trips = await self._load_speakers(speakers) if is_hybrid else 0
@@ -324,7 +324,7 @@ class MemorySearcher:
     async def _fetch(
         self, request: SearchRequest, run: _SearchRun, outdated: SpeakerCache | None
     ) -> tuple[dict[str, FetchedMemory], int]:
-        """(what is still there of the best, by id; round trips).
+        """Return (what is still there of the best, by id; round trips).
 
         Args:
             request, run: what was asked, and how it went.
@@ -368,7 +368,7 @@ class MemorySearcher:
     async def _neighbours(
         self, wanted: Mapping[str, Sequence[tuple[int, int]]]
     ) -> dict[tuple[str, int], list[tuple[str, RankingFeatures]]]:
-        """The turns in some ranges of threads. One round trip."""
+        """Return the turns in some ranges of threads. One round trip."""
         ranges = [(thread, low, high) for thread, places in wanted.items() for low, high in places]
         replies = await self._context.client.read_each(
             [("ZRANGEBYSCORE", self._reader.turns_key(thread), low, high) for thread, low, high in ranges]
@@ -394,7 +394,7 @@ def _above_threshold(found: IndexResult, threshold: float | None) -> IndexResult
 
 
 def _rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> list[RankedMemory]:
-    """What one search found, in its order."""
+    """Return what one search found, in its order."""
     if not explain:
         return [RankedMemory(hit.id, hit.score, ()) for hit in hits]
     return [

@@ -48,7 +48,7 @@ _TUPLES = ("related_memory_ids", "tags", "collections", "turn_embedding")
 
 
 def text_hash(text: str) -> str:
-    """What `MemoryItem.hash` says of a text: the SHA-256 of its normalised form."""
+    """Return what `MemoryItem.hash` says of a text: the SHA-256 of its normalised form."""
     return sha256(normalize_text(text).encode(errors="surrogatepass")).hexdigest()
 
 
@@ -73,7 +73,7 @@ def _is_storable_number(value: object) -> bool:
 
 
 def tag_fields(item: MemoryItem, namespace: str) -> dict[str, str]:
-    """The tag fields of a memory; those without a value are left out."""
+    """Return the tag fields of a memory; those without a value are left out."""
     found = {
         "user": item.user_id,
         "agent": item.agent_id,
@@ -118,14 +118,14 @@ class RankingFeatures(NamedTuple):
     importance: str
 
     def encoded(self) -> bytes:
-        """The facts as they lie in Redis: a JSON array."""
+        """Return the facts as they lie in Redis: a JSON array."""
         return orjson.dumps(tuple(self))
 
 
 # A search reads them of hundreds of memories, and the next one of mostly the same.
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def decode_features(data: bytes) -> RankingFeatures:
-    """The facts of those bytes; what somebody else has written there reads as nothing."""
+    """Return the facts of those bytes; what somebody else has written there reads as nothing."""
     try:
         thread, position, author, asks, tokens, at_ms, importance = orjson.loads(data)
         author = author if isinstance(author, str) else None
@@ -135,7 +135,7 @@ def decode_features(data: bytes) -> RankingFeatures:
 
 
 def indexed_text(item: MemoryItem) -> str:
-    """The words by which a memory is found: of a turn of a conversation also its date and who speaks.
+    """Return the words by which a memory is found: of a turn of a conversation also its date and who speaks.
 
     The date is spelled as people ask for it (`7 May 2023`), whatever the language of this process.
     """
@@ -155,7 +155,7 @@ def _full_text(item: MemoryItem) -> str:
 
 
 def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
-    """What the ranking needs to know of a memory.
+    """Return what the ranking needs to know of a memory.
 
     Args:
         item: complete, with its timestamp.
@@ -168,7 +168,7 @@ def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
 
 
 def _is_question(text: str) -> bool:
-    """Whether the text ends by asking."""
+    """Return whether the text ends by asking."""
     return text.rstrip().endswith(("?", "\uff1f", "\u061f"))
 
 
@@ -176,7 +176,7 @@ def _is_question(text: str) -> bool:
 
 
 def encode_body(item: MemoryItem) -> bytes:
-    """The JSON of what an item says, without what stands beside it and without what is as usual."""
+    """Return the JSON of what an item says, without what stands beside it and without what is as usual."""
     values = item.__dict__
     body = {name: values[name] for name in _IN_BODY if values[name] != _DEFAULTS[name]}
     if body.get("content") == item.memory:
@@ -199,7 +199,7 @@ def _encode_message(message: MemoryMessage) -> dict[str, Any]:
 def decode_item(
     id_: str, namespace: str, body: bytes, version: bytes | int, turn: bytes | int, *, vector: bytes | None = None
 ) -> MemoryItem:
-    """The memory that these fields of its hash tell.
+    """Return the memory that these fields of its hash tell.
 
     Args:
         id_, namespace: where it lies.
@@ -224,7 +224,7 @@ def decode_item_if_readable(
 
 
 def item_from_body(id_: str, namespace: str, body: dict[str, Any], version: int, turn_index: int) -> MemoryItem:
-    """The memory of a decoded body, which is used up by this."""
+    """Return the memory of a decoded body, which is used up by this."""
     beside = {"id": id_, "tenant_id": namespace, "version": version, "turn_index": turn_index}
     for name in _TIMES:
         if name in body:
@@ -251,12 +251,12 @@ def _decode_message(body: dict[str, Any]) -> MemoryMessage:
 
 
 def decode_version(id_: str, namespace: str, entry: bytes) -> MemoryVersion:
-    """One version of a memory, as `memory.history` keeps past ones."""
+    """Return one version of a memory, as `memory.history` keeps past ones."""
     return version_from_json(id_, namespace, orjson.loads(entry))
 
 
 def version_from_json(id_: str, namespace: str, told: Mapping[str, Any]) -> MemoryVersion:
-    """One version of a memory, of its decoded JSON; the item in it is used up by this."""
+    """Return one version of a memory, of its decoded JSON; the item in it is used up by this."""
     version, change = told["version"], told["change"]
     merged = change.get("merged")
     return MemoryVersion(
@@ -272,7 +272,7 @@ def version_from_json(id_: str, namespace: str, told: Mapping[str, Any]) -> Memo
 
 
 def encode_change(change: str, actor: str, **more: object) -> bytes:
-    """The JSON of a change.
+    """Return the JSON of a change.
 
     Args:
         change: as `MemoryVersion` calls it.
@@ -290,17 +290,17 @@ def encode_change(change: str, actor: str, **more: object) -> bytes:
 
 
 def encode_embedding(vector: bytes | None) -> bytes:
-    """How the document in the durable tier spells a half-precision vector; empty without one."""
+    """Return how the document in the durable tier spells a half-precision vector; empty without one."""
     return b64encode(vector) if vector else b""
 
 
 def decode_embedding(text: str | None) -> bytes | None:
-    """The half-precision vector that the document spells, as the hash has it."""
+    """Return the half-precision vector that the document spells, as the hash has it."""
     return b64decode(text) if text else None
 
 
 def decode_durable_record(id_: str, record: DurableRecord) -> RestoredMemory:
-    """What the script takes that brings a memory back.
+    """Return what the script takes that brings a memory back.
 
     Args:
         id_: its id.

@@ -62,7 +62,7 @@ class MemoryStatistics:
         return UsageCounter.of(self._context, self._namespace)
 
     async def _page_of_uses(self, ids: Sequence[str]) -> list[MemoryUse]:
-        """The uses of the memories that exist in this scope. One round trip; none for none."""
+        """Return the uses of the memories that exist in this scope. One round trip; none for none."""
         if not ids:
             return []
         counter = self._counter
@@ -97,7 +97,7 @@ class MemoryStatistics:
         )
 
     async def _sampled(self, matching: Every) -> tuple[int, int, int]:
-        """(memories looked at, their bytes, how often others were merged into them)."""
+        """Return (memories looked at, their bytes, how often others were merged into them)."""
         looked_at = size = merged = 0
         while looked_at < SAMPLE:
             page = await self._context.memories.matching(
@@ -135,7 +135,7 @@ def _parse_scores(reply: Reply, count: int) -> list[int | None]:
 
 
 def _merge_count(body: bytes) -> int:
-    """How often another was merged into a memory; never into what cannot be read."""
+    """Return how often another was merged into a memory; never into what cannot be read."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -185,7 +185,7 @@ class TransitionReader:
         self._namespace = access.namespace
 
     async def transitions(self, after: int) -> tuple[list[LoggedMemory], list[MemoryTransition]]:
-        """(the memories changed after a version, at most a page; what they were then and are now)."""
+        """Return (the memories changed after a version, at most a page; what they were then and are now)."""
         page = await self._reader.log_page(after)
         if not page:
             return [], []
@@ -248,7 +248,7 @@ class TransitionReader:
         return now.item if now is not None and self._access.covers(now.item) else None
 
     def now_us(self) -> float:
-        """The present moment in microseconds since 1970, comparable with versions."""
+        """Return the present moment in microseconds since 1970, comparable with versions."""
         return self._context.clock.now().timestamp() * 1_000_000
 
     async def _vectors_of(self, items: list[MemoryItem]) -> dict[str, Vector]:
@@ -264,7 +264,7 @@ class TransitionReader:
         return found
 
     async def newest(self) -> int:
-        """The version of the namespace's newest change of a memory."""
+        """Return the version of the namespace's newest change of a memory."""
         log = self._context.keyspace.record_log(MEMORY, self._namespace)
         newest = await self._context.client.call("ZREVRANGE", log, 0, 0, "WITHSCORES")
         assert isinstance(newest, list)
@@ -326,7 +326,7 @@ class StandingQuery(ProcessBound):
         return self._events.popleft()
 
     async def _look(self) -> bool:
-        """Whether something had changed. Two round trips, one when nothing had."""
+        """Return whether something had changed. Two round trips, one when nothing had."""
         since_us, self._looked_at = self._looked_at, self._transitions.now_us()
         cleared, self._clearings = self._notifier.clearings != self._clearings, self._notifier.clearings
         if cleared or self._looked_at - since_us > _DELETIONS_REMEMBERED / timedelta(microseconds=1):

@@ -155,7 +155,7 @@ class MemoryThreads:
             yield page
 
     async def _present(self, turns: Sequence[_ThreadTurn]) -> list[_ThreadTurn]:
-        """Those that are still there, in this scope, and no summaries. One round trip."""
+        """Return those that are still there, in this scope, and no summaries. One round trip."""
         if not turns:
             return []
         within = {

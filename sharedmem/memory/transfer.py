@@ -85,7 +85,7 @@ class MemoryTransfer:
         return written
 
     def _drafts(self, batch: Sequence[ImportedItem], now: datetime) -> list[NewMemory]:
-        """What is to be written: of several states of a memory the newest one, and nothing that has expired."""
+        """Return what is to be written: of several states of a memory the newest one, and nothing that has expired."""
         home, settings = self._home, self._context.settings
         drafts: dict[str, NewMemory] = {}
         for given in batch:
@@ -132,7 +132,7 @@ class MemoryTransfer:
 
 
 def _fit_item(given: ImportedItem, dimension: int) -> MemoryItem:
-    """The item, whatever namespace it comes from, without an embedding of another embedder's length."""
+    """Return the item, whatever namespace it comes from, without an embedding of another embedder's length."""
     item = parse_item(given, {})
     if not item.id:
         raise InvalidError("id", item.id, "what is imported has its id, so that a repeat finds it")
@@ -141,14 +141,14 @@ def _fit_item(given: ImportedItem, dimension: int) -> MemoryItem:
 
 
 def _modified_at(item: MemoryItem) -> datetime:
-    """When it came to be as it is."""
+    """Return when it came to be as it is."""
     moment = item.updated_at or item.created_at
     assert moment is not None  # a draft is complete
     return moment
 
 
 def _ttl_left_s(item: MemoryItem, now: datetime) -> float:
-    """Seconds that it has still to live; -1 for ever, 0 for none."""
+    """Return seconds that it has still to live; -1 for ever, 0 for none."""
     if item.ttl is None or item.ttl == _NO_TTL:
         return _NO_TTL
     left = _modified_at(item) + timedelta(seconds=item.ttl) - now

@@ -81,7 +81,7 @@ class NewMemory:
 
 
 def parse_item(given: object, fields: Mapping[str, Any]) -> MemoryItem:
-    """The item that a caller gives: a text, a mapping or an item, with further fields.
+    """Return the item that a caller gives: a text, a mapping or an item, with further fields.
 
     Raises:
         InvalidError: it is none of these, or a field is unknown or wrong.
@@ -100,7 +100,7 @@ def parse_item(given: object, fields: Mapping[str, Any]) -> MemoryItem:
 
 
 def validate_item(fields: Mapping[str, Any]) -> MemoryItem:
-    """The item with these fields.
+    """Return the item with these fields.
 
     Raises:
         InvalidError: a field is unknown or wrong.
@@ -132,7 +132,7 @@ def prepare_memory(
     dedup: bool = True,
     dedup_keys: Sequence[str] = (),
 ) -> NewMemory:
-    """A memory ready to be written.
+    """Return a memory ready to be written.
 
     Raises:
         InvalidError: something of it cannot be remembered.
@@ -207,14 +207,14 @@ def _default_values(item: MemoryItem, settings: Settings, now: datetime, text: s
 
 
 def default_ttl(memory_type: str, settings: Settings) -> int:
-    """Seconds that a memory of a type lives when nobody says otherwise; -1 for ever."""
+    """Return seconds that a memory of a type lives when nobody says otherwise; -1 for ever."""
     if memory_type == "short-term":
         return settings.short_term_ttl_s
     return settings.cache_ttl_s if memory_type == "semantic-cache" else -1
 
 
 def _duplicate_filter(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequence[str]) -> MemoryFilter:
-    """What a duplicate has to be. What is remembered of one user is not what is remembered of another."""
+    """Return what a duplicate has to be. What is remembered of one user is not what is remembered of another."""
     alike = _duplicate_filter_of(
         within.user_id, within.agent_id, within.thread_id, within.run_id, item.user_id, item.category
     )
@@ -249,7 +249,7 @@ def _check_dedup_keys(item: MemoryItem, dedup_keys: Sequence[str]) -> Sequence[s
 
 
 def dedup_digest(item: MemoryItem, alike: MemoryFilter, given: MemoryItem) -> str:
-    """What tells the same memory: its text, whose it is, and of a turn of a conversation where that stands.
+    """Return what tells the same memory: its text, whose it is, and of a turn of a conversation where that stands.
 
     Args:
         item: complete.
@@ -297,7 +297,7 @@ def check_item(item: MemoryItem) -> None:
 
 
 def check_id(id_: str) -> str:
-    """An id of a memory.
+    """Return an id of a memory.
 
     Raises:
         InvalidError: it could not be part of a key.
@@ -398,7 +398,7 @@ def _is_json(value: object, deepest: int) -> bool:
 
 
 def check_embedding(numbers: Sequence[float], dimension: int) -> Vector:
-    """The vector that a caller gives.
+    """Return the vector that a caller gives.
 
     Raises:
         InvalidError: it has another length, holds no numbers, or is nowhere near anything.
@@ -412,5 +412,5 @@ def check_embedding(numbers: Sequence[float], dimension: int) -> Vector:
 
 
 def more_important(one: str, other: str) -> str:
-    """The higher of two importances."""
+    """Return the higher of two importances."""
     return max(one, other, key=_IMPORTANCES.index)

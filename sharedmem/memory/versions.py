@@ -86,7 +86,7 @@ class MemoryHistory:
         return _VersionHistory([one for one in versions if self._access.covers(one.item)], merged, held)
 
     async def _undone(self, history: _VersionHistory, wanted: MemoryVersion) -> MemoryItem | None:
-        """The memory without that change; None when another writer was faster."""
+        """Return the memory without that change; None when another writer was faster."""
         versions, held = history.versions, history.held
         if wanted.change == "deleted":
             return await self._restored(wanted) if held is None else None
@@ -108,7 +108,7 @@ class MemoryHistory:
         return await self._rewriter.write(writes, item)
 
     async def _split_off(self, wanted: MemoryVersion, body: dict[str, Any]) -> MemoryWrite:
-        """What was merged in, as a memory of its own."""
+        """Return what was merged in, as a memory of its own."""
         item = item_from_body(new_id(_ID_LENGTH), self._namespace, body, 0, 0)
         told = encode_change("restored", self._access.actor.decode(), undoes=wanted.version)
         digest = dedup_digest(item, ANY, item)
@@ -125,7 +125,7 @@ class MemoryHistory:
 
 
 def _find_version(id_: str, versions: list[MemoryVersion], version: int | None) -> MemoryVersion:
-    """The version that is to be taken back.
+    """Return the version that is to be taken back.
 
     Raises:
         NotFoundError: there is none.
@@ -153,7 +153,7 @@ def _find_version(id_: str, versions: list[MemoryVersion], version: int | None) 
 
 
 def without_change(before: MemoryItem, after: MemoryItem, now: MemoryItem, at: datetime) -> MemoryItem:
-    """A memory as it is, without the change that made `after` of `before`.
+    """Return a memory as it is, without the change that made `after` of `before`.
 
     Args:
         before, after: around that change.
@@ -172,7 +172,7 @@ def without_change(before: MemoryItem, after: MemoryItem, now: MemoryItem, at: d
 
 
 def _without_field_change(name: str, old: Any, new: Any, current: Any) -> Any:
-    """A field that was changed again, without the first of the changes."""
+    """Return a field that was changed again, without the first of the changes."""
     if name == "occurrences":
         return max(1, current - (new - old))
     if name == "content" and new.startswith(old) and current.startswith(new):

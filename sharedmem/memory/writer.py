@@ -180,7 +180,7 @@ class MemoryWriter:
             after += len(page.ids)
 
     async def _changed(self, held: StoredMemory, given: MemoryItem, changes: Mapping[str, Any]) -> MemoryItem | None:
-        """The memory with these changes; None when another writer was faster."""
+        """Return the memory with these changes; None when another writer was faster."""
         now = self._context.clock.now()
         item = _apply_changes(held.item, given, changes).model_copy(update={"updated_at": now})
         if "ttl" not in changes and item.memory_type != held.item.memory_type:
@@ -205,7 +205,7 @@ class MemoryWriter:
         return dedup_digest(item, self._access.within, item)
 
     async def _deleted(self, ids: Sequence[str], filters: MemoryFilter) -> int:
-        """How many of these there were, within scope and filter."""
+        """Return how many of these there were, within scope and filter."""
         count, left = 0, list(ids)
         told = encode_change("deleted", self._access.actor.decode())
         for _ in range(MOST_TRIES):
@@ -230,7 +230,7 @@ def unknown_memory(id_: str) -> NotFoundError:
 
 
 def _check_changes(changes: Mapping[str, Any]) -> MemoryItem:
-    """The changes as the fields of a memory, validated."""
+    """Return the changes as the fields of a memory, validated."""
     if not changes:
         raise InvalidError("changes", changes, "say what is to change")
     fixed = sorted(_IMMUTABLE_FIELDS & changes.keys())

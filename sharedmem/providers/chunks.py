@@ -46,7 +46,7 @@ class TextChunk(NamedTuple):
 def split_into_chunks(
     texts: Sequence[str], *, longest: int = LONGEST_TOKENS, overlap: int | None = None
 ) -> list[TextChunk]:
-    """The pieces of all texts, in their order; a short text is one piece.
+    """Return the pieces of all texts, in their order; a short text is one piece.
 
     Args:
         texts: none of them empty.
@@ -67,7 +67,7 @@ def split_into_chunks(
 
 
 def combine_chunk_vectors(rows: Matrix, pieces: Sequence[TextChunk], count: int) -> Matrix:
-    """The vector of each of `count` texts out of those of their pieces, at unit length."""
+    """Return the vector of each of `count` texts out of those of their pieces, at unit length."""
     totals = np.zeros((count, rows.shape[1]), dtype=np.float64)
     weights = np.array([piece.tokens for piece in pieces], dtype=np.float64)
     np.add.at(totals, [piece.owner for piece in pieces], rows * weights[:, None])
@@ -75,7 +75,7 @@ def combine_chunk_vectors(rows: Matrix, pieces: Sequence[TextChunk], count: int)
 
 
 def count_tokens(text: str) -> int:
-    """How many tokens a text has; at least one, when it has any character."""
+    """Return how many tokens a text has; at least one, when it has any character."""
     exactly = _tiktoken_starts()
     return max(len(exactly(text) if exactly else _TOKEN.findall(text)), 1) if text else 0
 
@@ -98,7 +98,7 @@ def _split_text(owner: int, text: str, *, longest: int, overlap: int) -> list[Te
 
 
 def _token_starts(text: str) -> list[int]:
-    """Where each token begins."""
+    """Return where each token begins."""
     exactly = _tiktoken_starts()
     return exactly(text) if exactly else [match.start() for match in _TOKEN.finditer(text)]
 

@@ -25,7 +25,7 @@ _UNEVEN = 1e-3
 
 
 def encodable_texts(texts: Sequence[str]) -> list[str]:
-    """The texts as UTF-8 can hold them; a half of a surrogate pair becomes a question mark.
+    """Return the texts as UTF-8 can hold them; a half of a surrogate pair becomes a question mark.
 
     Raises:
         InvalidError: this is one text, or some of it is no text.
@@ -39,12 +39,12 @@ def encodable_texts(texts: Sequence[str]) -> list[str]:
 
 
 def non_blank_positions(texts: Sequence[str]) -> list[int]:
-    """The positions of the texts that are more than blanks: nobody is asked about the others."""
+    """Return the positions of the texts that are more than blanks: nobody is asked about the others."""
     return [position for position, text in enumerate(texts) if text.strip()]
 
 
 def spread_rows(rows: Matrix, positions: Sequence[int], count: int) -> Matrix:
-    """The rows at their positions among `count`; zeros elsewhere."""
+    """Return the rows at their positions among `count`; zeros elsewhere."""
     if len(positions) == count:
         return rows
     spread_out = np.zeros((count, rows.shape[1]), dtype=np.float32)
@@ -53,7 +53,7 @@ def spread_rows(rows: Matrix, positions: Sequence[int], count: int) -> Matrix:
 
 
 def check_rows(made: object, *, count: int, dimension: int, name: str) -> Matrix:
-    """The vectors that an embedder of a user has made, at length one.
+    """Return the vectors that an embedder of a user has made, at length one.
 
     Raises:
         ConfigError: they are not so many, of another dimension, or hold what is no finite number.
@@ -201,11 +201,11 @@ class CachedEmbedder:
         await self._inner.close()
 
     def digest(self, text: str, purpose: Purpose) -> Digest:
-        """What a text is remembered by."""
+        """Return what a text is remembered by."""
         return sha256(f"{self.name}\0{purpose}\0{text}".encode()).digest()
 
     def remembered(self, digests: Iterable[Digest]) -> dict[Digest, Vector]:
-        """Which of them this process knows, with their vectors."""
+        """Return which of them this process knows, with their vectors."""
         now = self._clock.monotonic()
         found: dict[Digest, Vector] = {}
         with self._lock:
@@ -268,7 +268,7 @@ class CachedEmbedder:
 
 
 async def _received_vectors(asked: Mapping[Digest, asyncio.Future[Vector]]) -> dict[Digest, Vector]:
-    """What others have asked for, as far as they got it; raises the error that they got."""
+    """Return what others have asked for, as far as they got it; raises the error that they got."""
     if asked:
         await asyncio.wait(asked.values())
     return {digest: answer.result() for digest, answer in asked.items() if not answer.cancelled()}

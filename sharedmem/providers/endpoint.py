@@ -34,7 +34,7 @@ class EntraLogin:
         self._credential = credential or _default_credential(field)
 
     async def token(self) -> str:
-        """A token that is valid now; kept and renewed by azure-identity.
+        """Return a token that is valid now; kept and renewed by azure-identity.
 
         Raises:
             ConfigError: nobody is logged in.
@@ -112,7 +112,7 @@ class ModelEndpoint:
         return self.provider == "openai" and not self.url.startswith(_OPENAI)
 
     async def headers(self) -> dict[str, str]:
-        """What proves who asks.
+        """Return what proves who asks.
 
         Raises:
             ConfigError: nobody is logged in.
@@ -129,12 +129,12 @@ class ModelEndpoint:
             await self.login.close()
 
     def config_error(self, setting: str, problem: str) -> ConfigError:
-        """The error that names a setting and where its value came from."""
+        """Return the error that names a setting and where its value came from."""
         return ConfigError(setting, self.settings.origin(setting), problem)
 
 
 def open_endpoint(settings: Settings, role: ServiceRole) -> ModelEndpoint:
-    """The service that settings choose for a role.
+    """Return the service that settings choose for a role.
 
     Raises:
         ConfigError: its URL or key is missing, or the key is none.

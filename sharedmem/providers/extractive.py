@@ -35,7 +35,7 @@ class ExtractiveSummarizer:
         return "extractive"
 
     async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
-        """A summary in a form that asks for nothing else.
+        """Return a summary in a form that asks for nothing else.
 
         It fills texts named summary, text, content, abstract or gist, and lists of texts named sentences, points,
         key_points or highlights; other fields keep their defaults.
@@ -47,7 +47,7 @@ class ExtractiveSummarizer:
         return schema.model_validate(_fill_schema(schema, quoted))
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
-        """The sentences that say most, one a line; about four characters a token."""
+        """Return the sentences that say most, one a line; about four characters a token."""
         return _summarize_messages(messages, max_tokens * _CHARACTERS_PER_TOKEN)
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ def open_embedder(settings: Settings, clock: Clock, counters: Counters) -> Cache
 
 
 def with_cache(embedder: Embedder, settings: Settings, *, clock: Clock, counters: Counters) -> CachedEmbedder:
-    """An embedder with what this process remembers in front, unless it has that already."""
+    """Return an embedder with what this process remembers in front, unless it has that already."""
     if isinstance(embedder, CachedEmbedder):
         return embedder
     return CachedEmbedder(

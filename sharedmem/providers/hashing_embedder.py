@@ -53,7 +53,7 @@ class HashingEmbedder:
         return self._dimension
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  its vectors serve both
-        """The vectors of some texts; in a thread when they are long.
+        """Return the vectors of some texts; in a thread when they are long.
 
         Raises:
             InvalidError: these are no texts.
@@ -85,7 +85,7 @@ class HashingEmbedder:
 
 
 def _features(text: str) -> Iterator[tuple[str, float]]:
-    """What is counted of a text, and how much of it there is; without words, its signs."""
+    """Yield what is counted of a text, and how much of it there is; without words, its signs."""
     words = Counter(_WORD.findall(text) or text.split())
     grams: Counter[str] = Counter()
     for word, count in words.items():

@@ -204,11 +204,11 @@ class ModelHttpClient:
         return told if "insufficient_quota" in message else _TransientError(told, wait_s)
 
     def _retry_after(self, response: httpx2.Response) -> float:
-        """The seconds that it asks to wait, by whichever header; 0 when it says nothing."""
+        """Return the seconds that it asks to wait, by whichever header; 0 when it says nothing."""
         return retry_after_s(response.headers, self._clock.now())
 
     def _message(self, content: bytes) -> str:
-        """What it says went wrong, on one short line, without the key."""
+        """Return what it says went wrong, on one short line, without the key."""
         text = content.decode("utf-8", "replace")
         if self.endpoint.key:
             text = text.replace(self.endpoint.key, "***")
@@ -225,7 +225,7 @@ class ModelHttpClient:
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
-    """The seconds that `Retry-After` (in seconds, or as a date) or `retry-after-ms` asks to wait; else 0.
+    """Return the seconds that `Retry-After` (in seconds, or as a date) or `retry-after-ms` asks to wait; else 0.
 
     Args:
         headers: of the answer; names in lower case.

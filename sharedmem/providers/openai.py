@@ -27,12 +27,12 @@ _LEFT_OUT = frozenset({"default", "title"})
 
 
 def strict_schema(form: type[BaseModel]) -> dict[str, object]:
-    """Its JSON schema with every field required and no others allowed, as strict mode demands."""
+    """Return its JSON schema with every field required and no others allowed, as strict mode demands."""
     return {str(name): value for name, value in _make_mapping_strict(form.model_json_schema()).items()}
 
 
 def schema_name(form: type[BaseModel]) -> str:
-    """Its name, as a service takes one."""
+    """Return its name, as a service takes one."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", form.__name__)[:_LONGEST_NAME]
 
 
@@ -68,7 +68,7 @@ class VectorShape(NamedTuple):
 
 
 def vector_shape(endpoint: ModelEndpoint) -> VectorShape:
-    """The dimension of a model's vectors, by the settings or by what is known of it.
+    """Return the dimension of a model's vectors, by the settings or by what is known of it.
 
     Raises:
         ConfigError: neither tells, or the model has no vectors of that dimension.
@@ -178,7 +178,7 @@ class OpenAIEmbedder:
 
 
 async def _gather_batches(asked: Sequence[Coroutine[object, object, _EmbeddedBatch]]) -> list[_EmbeddedBatch]:
-    """All answers, or the first error, after which nothing goes on behind the caller's back."""
+    """Return all answers, or the first error, after which nothing goes on behind the caller's back."""
     tasks = [asyncio.create_task(one) for one in asked]
     try:
         return await asyncio.gather(*tasks)
@@ -205,7 +205,7 @@ def _are_numbered(data: Sequence[Json]) -> bool:
 
 
 def _count_used_tokens(found: object, estimate: int) -> int:
-    """What the service counted, else what was estimated."""
+    """Return what the service counted, else what was estimated."""
     usage = found.get("usage") if isinstance(found, dict) else None
     counted = usage.get("total_tokens") if isinstance(usage, dict) else None
     return counted if isinstance(counted, int) and counted > 0 else estimate
@@ -312,7 +312,7 @@ def _schema_message(schema: type[BaseModel]) -> dict[str, str]:
 
 
 def _describe_problems(error: ValidationError) -> str:
-    """What is wrong with an answer, without quoting it."""
+    """Return what is wrong with an answer, without quoting it."""
     found = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_PROBLEMS]
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in found)
 
@@ -329,7 +329,7 @@ def _parse_reply(answer: object) -> _ChatReply:
 
 
 async def _read_stream(lines: AsyncIterator[bytes]) -> _ChatReply:
-    """The whole of a stream of server-sent events.
+    """Return the whole of a stream of server-sent events.
 
     Raises:
         GarbledError: it ends before the model did, or is something else.

@@ -37,7 +37,7 @@ class Embedder(Protocol):
         """Numbers of a vector."""
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
-        """The vectors of some texts, in their order.
+        """Return the vectors of some texts, in their order.
 
         Args:
             texts: any number, each of any length.
@@ -68,7 +68,7 @@ class LanguageModel(Protocol):
         """Provider and model."""
 
     async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
-        """An answer in the form of a pydantic model.
+        """Return an answer in the form of a pydantic model.
 
         Raises:
             UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
@@ -76,7 +76,7 @@ class LanguageModel(Protocol):
         """
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
-        """An answer as text.
+        """Return an answer as text.
 
         Raises:
             UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.

@@ -80,7 +80,7 @@ class TransformerEmbedder:
         return self._dimension
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
-        """The vectors of some texts; a long one is read in pieces (`providers.chunks` says how).
+        """Return the vectors of some texts; a long one is read in pieces (`providers.chunks` says how).
 
         Raises:
             InvalidError: these are no texts.

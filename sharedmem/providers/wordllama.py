@@ -49,7 +49,7 @@ class _WordVectors(NamedTuple):
     """The vector of each token."""
 
     def total(self, text: str) -> Vector:
-        """The sum of its tokens' vectors: it points where their mean does."""
+        """Return the sum of its tokens' vectors: it points where their mean does."""
         ids = np.asarray(self.tokenizer.encode(text, add_special_tokens=False).ids)
         # The last row stands for what the table does not know.
         np.clip(ids, 0, len(self.table) - 1, out=ids)
@@ -96,7 +96,7 @@ class WordLlamaEmbedder:
         return self._dimension
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  its vectors serve both
-        """The vectors of some texts; in a thread when they are long, or the model is not loaded yet.
+        """Return the vectors of some texts; in a thread when they are long, or the model is not loaded yet.
 
         Raises:
             InvalidError: these are no texts.
@@ -124,7 +124,7 @@ class WordLlamaEmbedder:
 
 
 def is_installed() -> bool:
-    """Whether wordllama is there."""
+    """Return whether wordllama is there."""
     return find_spec("wordllama") is not None
 
 

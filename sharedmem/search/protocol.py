@@ -121,7 +121,7 @@ class IndexQuery:
 
 
 def without_frequent_terms(holders: Mapping[str, int], commonest: int | None) -> list[str]:
-    """The words of a query that are worth looking for, in their order.
+    """Return the words of a query that are worth looking for, in their order.
 
     Args:
         holders: how many records of the namespace hold each word.
@@ -192,7 +192,7 @@ class Index(Protocol):
         """
 
     async def search(self, namespace: str, query: IndexQuery) -> IndexResult:
-        """The hits by words and by meaning, in one round trip (two after the namespace has moved).
+        """Return the hits by words and by meaning, in one round trip (two after the namespace has moved).
 
         Only records of the namespace that the filters let through. Records that expired may still be among them:
         whoever fetches them finds them gone.
@@ -210,7 +210,7 @@ class Index(Protocol):
         """
 
     async def nearest(self, namespace: str, vector: Vector, *, filters: Every = ALL, k: int = 10) -> IndexResult:
-        """The `k` nearest records by meaning alone, in `IndexResult.vector`. One round trip.
+        """Return the `k` nearest records by meaning alone, in `IndexResult.vector`. One round trip.
 
         Raises:
             InvalidError, UnavailableError: as `search`.
@@ -228,7 +228,7 @@ class Index(Protocol):
     async def matching(
         self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
     ) -> RecordPage:
-        """The records that filters let through.
+        """Return the records that filters let through.
 
         Args:
             namespace: whose.
@@ -241,7 +241,7 @@ class Index(Protocol):
         """
 
     async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
-        """How many records there are by value of a tag (`""` where it has none).
+        """Return how many records there are by value of a tag (`""` where it has none).
 
         Raises:
             InvalidError, UnavailableError: as `search`.
@@ -262,7 +262,7 @@ class Index(Protocol):
         """
 
     async def status(self) -> list[IndexStatus]:
-        """Every index of the family.
+        """Return every index of the family.
 
         Raises:
             UnavailableError: the server cannot be reached.

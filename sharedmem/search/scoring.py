@@ -36,7 +36,7 @@ def inverse_document_frequency(documents: int, holders: int) -> float:
 
 
 def term_score(frequencies: Floats, lengths: Floats, average: float) -> Floats:
-    """What one word adds to the score of documents that hold it, before it is multiplied by the word's rarity.
+    """Return what one word adds to the score of documents that hold it, before it is multiplied by the word's rarity.
 
     Args:
         frequencies: how often each document holds it.
@@ -90,7 +90,7 @@ def min_max_scores(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, f
 
 
 def sum_scores(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
-    """The score of each record that at least one of two searches has found."""
+    """Return the score of each record that at least one of two searches has found."""
     scores = some.copy()
     for id_, share in others.items():
         scores[id_] = scores.get(id_, 0.0) + share

@@ -164,7 +164,7 @@ class Batcher(ProcessBound):
         raise AssertionError  # the pauses never end
 
     async def waiting(self) -> int:
-        """How many messages no task was put for yet. One round trip."""
+        """Return how many messages no task was put for yet. One round trip."""
         state = (await self._read()).waiting
         return len(state.open) + len(state.sealed)
 
@@ -182,7 +182,7 @@ class Batcher(ProcessBound):
             return _StoredBatches(MessageBatches(batch=new_id()), stored.expectation)
 
     async def _write(self, read: _StoredBatches, waiting: MessageBatches) -> bool:
-        """Whether it was stored: nobody came in between."""
+        """Return whether it was stored: nobody came in between."""
         codec, body = encode(waiting.model_dump(mode="json", exclude_defaults=True))
         record = KeyWrite(self._target, read.expect, _TTL_MS, codec, body)
         (reply,) = await self._value_scripts.value_write(self._target.space, self._actor, (record,), together=False)
@@ -194,7 +194,7 @@ class Batcher(ProcessBound):
         await self._intake.put_as(flush, f"timer-{batch}", delay_s=self._wait_s)
 
     async def _put(self, waiting: MessageBatches) -> list[str]:
-        """The tasks of the sealed batch, put now or before, in the name of the actor who began it."""
+        """Return the tasks of the sealed batch, put now or before, in the name of the actor who began it."""
         most, tasks = self._context.settings.synthesis_max_messages, []
         for first in range(0, len(waiting.sealed), most):
             request = AddMemoryTask(
@@ -223,7 +223,7 @@ class Batcher(ProcessBound):
 
 
 def open_batcher(context: KnowledgeContext, scope: Scope, intake: TaskIntake, request: FlushBatchTask) -> Batcher:
-    """The batcher of the conversation that a timer is about."""
+    """Return the batcher of the conversation that a timer is about."""
     return Batcher(
         context, scope, intake, app_id=request.app_id, user_id=request.user_id, session_id=request.session_id
     )

@@ -42,7 +42,7 @@ async def read_lineage(
     direction: ChainDirection = "forward",
     most: int | None = None,
 ) -> Lineage:
-    """The chain of a note. It ends however damaged the chain is: no note is met twice.
+    """Return the chain of a note. It ends however damaged the chain is: no note is met twice.
 
     Forward there is one way, along `next_id`, a round trip a step. Backward the ways part at every note that has
     taken the place of several: breadth first, in the order in which each names its sources, a round trip a step.
@@ -155,11 +155,11 @@ class ChainLocks:
 
 
 def note_chain_id(note: Note) -> str:
-    """The id of the chain that a note is in: one that nothing has come together in is a chain of its own."""
+    """Return the id of the chain that a note is in: one that nothing has come together in is a chain of its own."""
     return note.chain_id or note.id
 
 
 def chain_lock_name(app_id: str, chain_id: str) -> str:
-    """What the lock of a chain is called: of one length, as ids may be longer than names of locks."""
+    """Return what the lock of a chain is called: of one length, as ids may be longer than names of locks."""
     parted = f"{len(app_id)}:{app_id}:{chain_id}"
     return f"synthesis-{hashlib.sha256(parted.encode()).hexdigest()[:32]}"

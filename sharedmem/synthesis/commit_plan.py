@@ -42,12 +42,12 @@ class CommitPlan(NamedTuple):
 
 
 def skip_resolution(note: Note, reason: str) -> Resolution:
-    """The older note stays as it is, since nobody could say better."""
+    """Return the older note stays as it is, since nobody could say better."""
     return Resolution(memory_id=note.id, operation="SKIP", confidence_score=0, reasoning=reason, decided_by=FALLBACK)
 
 
 def complete_resolutions(linked: Sequence[Note], given: Iterable[Resolution]) -> list[Resolution]:
-    """One resolution for each older note, in their order.
+    """Return one resolution for each older note, in their order.
 
     What names a note that was not asked about is left out; who is not named, or is named with two different verdicts,
     is skipped.
@@ -71,7 +71,7 @@ def _complete_one(note: Note, given: Sequence[Resolution]) -> Resolution:
 
 
 def skip_updates(resolutions: Sequence[Resolution], reason: str) -> list[Resolution]:
-    """The same, with every UPDATE made a SKIP: there is no successor that could be stored.
+    """Return the same, with every UPDATE made a SKIP: there is no successor that could be stored.
 
     Args:
         resolutions: what was decided.
@@ -88,7 +88,7 @@ def skip_updates(resolutions: Sequence[Resolution], reason: str) -> list[Resolut
 
 
 def group_by_verdict(linked: Sequence[Note], resolutions: Sequence[Resolution]) -> NotesByVerdict:
-    """The older notes by their verdicts.
+    """Return the older notes by their verdicts.
 
     Args:
         linked: the older notes.
@@ -106,12 +106,12 @@ def group_by_verdict(linked: Sequence[Note], resolutions: Sequence[Resolution]) 
 
 
 def oldest_chain(notes: Iterable[Note]) -> str:
-    """The chain that began first: ids of notes begin with the time of their task."""
+    """Return the chain that began first: ids of notes begin with the time of their task."""
     return min(note_chain_id(note) for note in notes)
 
 
 def shared_session(notes: Iterable[Note]) -> str | None:
-    """The session that all of them are of; None when there are several."""
+    """Return the session that all of them are of; None when there are several."""
     sessions = {note.session_id for note in notes}
     return sessions.pop() if len(sessions) == 1 else None
 
@@ -124,7 +124,7 @@ def plan_commit(
     successor: NewNote | None = None,
     degraded: tuple[str, ...] = (),
 ) -> CommitPlan:
-    """The one commit that settles a new note with the older ones that it resembles.
+    """Return the one commit that settles a new note with the older ones that it resembles.
 
     Args:
         new: stored, and pending.
@@ -154,12 +154,12 @@ def plan_commit(
 
 
 def _successor_chain(heir: Note, new: Note, parts: NotesByVerdict) -> str:
-    """The oldest chain that comes together in it."""
+    """Return the oldest chain that comes together in it."""
     return oldest_chain((new, *parts.updated, *parts.deleted)) if heir is not new or parts.deleted else new.chain_id
 
 
 def _retirements(parts: NotesByVerdict, heir_id: str, chain_id: str) -> list[NoteChange]:
-    """What becomes of the older ones; those that are skipped are touched, and no more."""
+    """Return what becomes of the older ones; those that are skipped are touched, and no more."""
     return [
         *(
             NoteChange(note, status="updated", reason="consolidated", next_id=heir_id, chain_id=chain_id)
@@ -212,12 +212,12 @@ def _merge_items(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def successor_id(note_id: str) -> str:
-    """The id of the note that a consolidation of this one with older ones makes."""
+    """Return the id of the note that a consolidation of this one with older ones makes."""
     return f"{note_id}-s"
 
 
 def task_result(note: Note) -> dict[str, object]:
-    """The result of a task: how its note stands, and what was decided; no texts.
+    """Return the result of a task: how its note stands, and what was decided; no texts.
 
     Args:
         note: as it is stored.
@@ -233,7 +233,7 @@ def task_result(note: Note) -> dict[str, object]:
 
 
 def count_operations(resolutions: Iterable[Resolution]) -> Mapping[str, int]:
-    """How often each verdict was given; a new note that resembles none is a CREATE."""
+    """Return how often each verdict was given; a new note that resembles none is a CREATE."""
     counts = {"CREATE": 0, "UPDATE": 0, "DELETE": 0, "SKIP": 0}
     for resolution in resolutions:
         counts[resolution.operation] += 1

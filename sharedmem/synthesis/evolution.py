@@ -97,7 +97,7 @@ class Evolution:
         self._embed = embed
 
     async def chain(self, app_id: str, memory_id: str, direction: ChainDirection = "forward") -> Lineage:
-        """The chain of a memory, as `read_lineage`.
+        """Return the chain of a memory, as `read_lineage`.
 
         Raises:
             InvalidError: there is no such direction.
@@ -236,7 +236,7 @@ class Evolution:
 
 
 def build_restored_note(old: Note, head: Note, now: datetime, *, actor: str) -> Note:
-    """The note that brings the text of an older version back, to follow the head of its chain.
+    """Return the note that brings the text of an older version back, to follow the head of its chain.
 
     Its id goes by both, so that a repeat makes no second one.
     """

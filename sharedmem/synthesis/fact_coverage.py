@@ -90,7 +90,7 @@ class _TextFacts:
 
 
 def missing_facts(inputs: Sequence[str], result: str) -> list[str]:
-    """The facts of the inputs that the result lacks, as they are written there, in their order, each once.
+    """Return the facts of the inputs that the result lacks, as they are written there, in their order, each once.
 
     `1,000` is `1000`, `$40` is `40 dollars`, capitals do not matter, and a date may be written otherwise. Headings and
     lead-ins of notes are no facts. A result that quotes all inputs whole lacks nothing. Linear in the texts' lengths.
@@ -106,7 +106,7 @@ def missing_facts(inputs: Sequence[str], result: str) -> list[str]:
 
 
 def is_long_enough(inputs: Sequence[str], result: str) -> bool:
-    """Whether the result says at least as much as the longest of the inputs.
+    """Return whether the result says at least as much as the longest of the inputs.
 
     "Self-Evolving Composite Memory Synthesis Architecture", section 3.3 Synthesis Agent: output length >= longest
     input. Counted are characters with single blanks, and a sentence or line that comes again only once: neither
@@ -158,7 +158,7 @@ def _run(tokens: Sequence[FactToken]) -> TokenRun:
 
 
 def _number_facts(text: str, tokens: Sequence[FactToken], used: set[int]) -> Iterator[_Fact]:
-    """Numbers with their units and signs, ids and addresses."""
+    """Yield numbers with their units and signs, ids and addresses."""
     for place, token in enumerate(tokens):
         if place in used or token.kind not in {"number", "code", "link"}:
             continue
@@ -197,7 +197,7 @@ def _title_facts(text: str, tokens: Sequence[FactToken]) -> Iterator[_Fact]:
 
 
 def _is_title(quoted: str) -> bool:
-    """Whether something between quotes is the name of a thing, and nothing that somebody has said."""
+    """Return whether something between quotes is the name of a thing, and nothing that somebody has said."""
     if quoted != quoted.strip() or quoted[0].islower() or quoted[-1] in ".!?":
         return False
     return not any(word[0].islower() for word in _LONG_WORD.findall(quoted))
@@ -217,7 +217,7 @@ def _name_facts(text: str, tokens: Sequence[FactToken], used: set[int]) -> Itera
 
 
 def _continues_name(text: str, before: FactToken, token: FactToken) -> bool:
-    """Whether two capitalised words belong to one name; days and months are named by themselves."""
+    """Return whether two capitalised words belong to one name; days and months are named by themselves."""
     if before.form in CALENDAR_NAMES or token.form in CALENDAR_NAMES:
         return False
     gap = text[before.end : token.start]
@@ -243,12 +243,12 @@ def _is_name(text: str, tokens: Sequence[FactToken], place: int) -> bool:
 
 
 def _is_abbreviation(token: FactToken) -> bool:
-    """Whether a full stop behind it ends no sentence."""
+    """Return whether a full stop behind it ends no sentence."""
     return token.form in _ABBREVIATED or (len(token.form) == 1 and token.form.isalpha())
 
 
 def _is_before_lowercase(text: str, tokens: Sequence[FactToken], place: int) -> bool:
-    """Whether the next word is a small one, as when a clause begins behind a colon."""
+    """Return whether the next word is a small one, as when a clause begins behind a colon."""
     following = tokens[place + 1 : place + 2]
     return any(text[token.start].islower() and text[tokens[place].end : token.start] == " " for token in following)
 

@@ -33,7 +33,7 @@ _BRACKET = re.compile(r"[{}\[\]]")
 
 
 def parse_json(text: str) -> object:
-    """What JSON says in a text: of an object or a list with fences and prose around it, also of one with slips.
+    """Return what JSON says in a text: of an object or a list with fences and prose around it, also of one with slips.
 
     Args:
         text: what a model has written.
@@ -58,11 +58,11 @@ class _MaskedText(NamedTuple):
     """As they stand in the text, without their quotes."""
 
     def spelled(self, piece: str) -> bytes:
-        """A piece with its strings back in their places."""
+        """Return a piece with its strings back in their places."""
         return self.mark.sub(lambda found: self.strings[int(found[1])], piece).encode("utf-8", "replace")
 
     def restored(self, value: object) -> object:
-        """A value that was read, with what its strings say."""
+        """Return a value that was read, with what its strings say."""
         if isinstance(value, str):
             return _drop_surrogates(self.mark.sub(lambda found: _string_value(self.strings[int(found[1])]), value))
         if isinstance(value, list):
@@ -85,7 +85,7 @@ def _find_json(text: str) -> object:
 
 
 def _candidates(masked: _MaskedText) -> list[str]:
-    """What may be the answer."""
+    """Return what may be the answer."""
     spans = list(_spans(masked.text))
     if not spans:
         return []
@@ -113,7 +113,7 @@ def _mask_strings(text: str) -> _MaskedText:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the outermost objects and lists begin and end; the last one goes to the end, if nothing closes it."""
+    """Yield where the outermost objects and lists begin and end; the last one goes to the end, if nothing closes it."""
     depth, start = 0, 0
     for found in _BRACKET.finditer(text):
         if found[0] in "{[":
@@ -128,7 +128,7 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _repair_piece(piece: str) -> object:
-    """What can be made of it; something empty when that is nothing."""
+    """Return what can be made of it; something empty when that is nothing."""
     if len(piece) > MOST_CHARACTERS or len(_BRACKET.findall(piece)) > MOST_BRACKETS:
         return None
     try:
@@ -148,5 +148,5 @@ def _string_value(inside: str) -> str:
 
 
 def _drop_surrogates(text: str) -> str:
-    """The same without halves of characters, which nothing can store."""
+    """Return the same without halves of characters, which nothing can store."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

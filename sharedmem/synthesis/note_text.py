@@ -60,13 +60,13 @@ def format_note(episodic: EpisodicOutput, summary: SummaryOutput) -> str:
 
 
 def format_agent_note(summary: ConversationSummary) -> str:
-    """The text of a note of the fast path: the summary and the footer; empty when there is nothing."""
+    """Return the text of a note of the fast path: the summary and the footer; empty when there is nothing."""
     footer = _footer(summary.tags, summary.keywords, depth=summary.depth, follow_ups=summary.follow_ups)
     return join_sections({SUMMARY: summary.summary, **footer})
 
 
 def join_sections(sections: Mapping[str, str]) -> str:
-    """The text of a note with these sections; what `parse_sections` reads back.
+    """Return the text of a note with these sections; what `parse_sections` reads back.
 
     Args:
         sections: by the names in `SECTIONS` and `FOOTER`; empty ones and others are left out.
@@ -79,7 +79,7 @@ def join_sections(sections: Mapping[str, str]) -> str:
 
 
 def parse_sections(text: str) -> dict[str, str]:
-    """The sections of a note by their names, in their order, those of the footer among them.
+    """Return the sections of a note by their names, in their order, those of the footer among them.
 
     Text that is no note is a summary, as is what stands before the first heading; a section that comes twice is told
     as one. No word is lost.
@@ -98,7 +98,7 @@ def parse_sections(text: str) -> dict[str, str]:
 
 
 def searchable_text(text: str) -> str:
-    """What a note says in words of its own, by which it is searched: without headings, lead-ins and depth."""
+    """Return what a note says in words of its own, by which it is searched: without headings, lead-ins and depth."""
     says = "\n".join(words for name, words in parse_sections(text).items() if name != DEPTH)
     return _LEAD_IN.sub(" ", says)
 
@@ -170,17 +170,17 @@ def _lines(texts: Iterable[str]) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """A text in one line; empty when it says nothing."""
+    """Return a text in one line; empty when it says nothing."""
     return " ".join(text.split()) if has_content(text) else ""
 
 
 def _body(text: str) -> str:
-    """A text of any number of lines; empty when it says nothing."""
+    """Return a text of any number of lines; empty when it says nothing."""
     return _LOOKS_LIKE_HEADING.sub(r"\1\\", normalize_note(text)) if has_content(text) else ""
 
 
 def _split_footer(text: str) -> tuple[str, str]:
-    """What stands before the footer, and the footer without its rule."""
+    """Return what stands before the footer, and the footer without its rule."""
     rules = list(_RULE_LINE.finditer(text))
     if rules and _FOOTER_PART.match(footer := text[rules[-1].end() :].strip()):
         return text[: rules[-1].start()], footer

@@ -75,7 +75,7 @@ class Pipeline:
         )
 
     async def do(self, request: CallerTask, turn: TaskAttempt) -> dict[str, object]:
-        """What a task asks for; repeated, it ends the same way.
+        """Return what a task asks for; repeated, it ends the same way.
 
         Args:
             request: what.
@@ -142,7 +142,7 @@ class Pipeline:
         return done.notes[note.id]
 
     async def summarize(self, request: SummarizeTask, *, is_last: bool = True) -> ConversationSummary:
-        """What a conversation was about; nothing is stored. One call of a model, or two for `full`.
+        """Return what a conversation was about; nothing is stored. One call of a model, or two for `full`.
 
         Args:
             request: the conversation.
@@ -171,7 +171,7 @@ class Pipeline:
     async def _written(
         self, request: AddMemoryTask | AddAgentMemoryTask, turn: TaskAttempt
     ) -> tuple[Note, Vector | None]:
-        """The new note, not stored yet, with its vector."""
+        """Return the new note, not stored yet, with its vector."""
         digest = hashlib.sha256(f"draft {turn.task_id}".encode()).hexdigest()
         # Only an earlier attempt can have left one.
         note = await self._draft(request.app_id, digest) if turn.attempt > 1 else None
@@ -274,7 +274,7 @@ class Pipeline:
     async def _read(
         self, request: AddMemoryTask | AddAgentMemoryTask | SummarizeTask, *, is_last: bool
     ) -> tuple[EpisodicOutput, SummaryOutput, tuple[str, ...]]:
-        """What two agents make of a conversation, at the same time; and what was done without them."""
+        """Return what two agents make of a conversation, at the same time; and what was done without them."""
         messages = request.messages
         readings = await asyncio.gather(
             self._or_offline("episodic", lambda agents: agents.episodic(messages), is_last=is_last),
@@ -297,7 +297,7 @@ class Pipeline:
         return summary, (lack,) if lack else ()
 
     async def _or_offline(self, part: str, ask: Callable[[Agents], Awaitable[T]], *, is_last: bool) -> tuple[T, str]:
-        """What a model answers, or the heuristic when that is of no use; and why, if so."""
+        """Return what a model answers, or the heuristic when that is of no use; and why, if so."""
         answer, reason = await self._resolver.useful(part, lambda: ask(self._agents), is_last=is_last, else_=_OFFLINE)
         return (await ask(self._offline), reason) if answer is None else (answer, "")
 

@@ -37,19 +37,19 @@ class Agents(Protocol):
         """Whether it is the heuristic."""
 
     async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
-        """How they dealt with one another."""
+        """Return how they dealt with one another."""
 
     async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
-        """What it was about."""
+        """Return what it was about."""
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
-        """A text alone, in one call."""
+        """Return a text alone, in one call."""
 
     async def judge(self, new: Note, linked: Sequence[Note]) -> list[Resolution]:
-        """One resolution for each linked note, in their order; ids that were invented are refused."""
+        """Return one resolution for each linked note, in their order; ids that were invented are refused."""
 
     async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
-        """The successor of all of them; their whole texts are in what is asked."""
+        """Return the successor of all of them; their whole texts are in what is asked."""
 
 
 PermissionCheck = Callable[[Note], None]
@@ -132,7 +132,7 @@ class NoteRepository(Protocol):
     """Where the notes of one namespace are kept."""
 
     async def get(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
-        """Those that are there, by id. One round trip."""
+        """Return those that are there, by id. One round trip."""
 
     async def near(
         self,
@@ -164,7 +164,7 @@ class NoteRepository(Protocol):
         seen: UserNotesVersion | None = None,
         fences: Mapping[str, int] | None = None,
     ) -> CommittedNotes | StaleNotes:
-        """All of it in one atomic step, or nothing. One round trip.
+        """Return all of it in one atomic step, or nothing. One round trip.
 
         Args:
             app_id: whose.
@@ -179,7 +179,7 @@ class NoteRepository(Protocol):
         """Notes by id, with their texts; the whole app when called again with the last id. Two round trips."""
 
     async def apps(self) -> list[str]:
-        """The apps that have notes. One round trip."""
+        """Return the apps that have notes. One round trip."""
 
     async def erase(self, app_id: str, ids: Sequence[str]) -> int:
         """Remove notes for good, here and in the durable tier; how many were there. One round trip."""

@@ -35,7 +35,7 @@ def _hash_fields(record: RestoredNote, namespace: str) -> Sequence[Argument]:  #
 
 
 async def _restore(run: RestoreRun, records: Sequence[RestoredNote]) -> int | None:
-    """One round trip an app."""
+    """Return one round trip an app."""
     keyspace, namespace, restored = run.context.keyspace, run.namespace, 0
     for app, some in groupby(records, key=attrgetter("app")):
         ones = list(some)

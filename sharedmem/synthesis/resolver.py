@@ -51,7 +51,7 @@ _AT_ONCE_CHARACTERS = 20_000
 async def embed_note(
     embedder: Embedder, text: str, *, tokens: int = LONGEST_TOKENS, overlap: int = OVERLAP_TOKENS
 ) -> Vector | None:
-    """The mean of the vectors of a text's pieces, at unit length. One call of the embedder.
+    """Return the mean of the vectors of a text's pieces, at unit length. One call of the embedder.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 7.1 Token-Based Chunking. Every piece
     counts the same, also the last one, which is shorter.
@@ -165,7 +165,7 @@ class ConflictResolver:
         self._chains = chains
 
     async def embed(self, text: str) -> Vector | None:
-        """The vector of a text; None when it means nothing, or nobody makes vectors."""
+        """Return the vector of a text; None when it means nothing, or nobody makes vectors."""
         return None if self._embedder is None else await embed_note(self._embedder, text)
 
     async def links(self, note: Note, vector: Vector | None) -> LinkedNotes:
@@ -248,7 +248,7 @@ class ConflictResolver:
     # -- under the locks
 
     async def _settled_under(self, case: PendingNote, fences: dict[str, int]) -> Note | frozenset[str]:
-        """The note once it is settled; else the chains whose locks it takes.
+        """Return the note once it is settled; else the chains whose locks it takes.
 
         Other notes of the user come at any time. The locks are kept meanwhile: else somebody would change what is
         judged here, and it would be judged anew.
@@ -297,7 +297,7 @@ class ConflictResolver:
     # -- verdicts
 
     async def _judged(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> list[Resolution]:
-        """One resolution for each, in their order; nobody is asked twice about the same two texts."""
+        """Return one resolution for each, in their order; nobody is asked twice about the same two texts."""
         if not linked:
             return []
         digests = {note.id: self._digest("verdict", new, note) for note in linked}
@@ -326,7 +326,7 @@ class ConflictResolver:
     # -- successors
 
     async def _draft(self, case: PendingNote, new: Note, updated: Sequence[Note]) -> SuccessorDraft:
-        """What takes the place of the new note and of all that are updated; asked for once, whatever happens."""
+        """Return what takes the place of the new note and of all that are updated; asked for once, whatever happens."""
         which = tuple((note.id, note.version) for note in updated)
         if which not in case.drafts:
             case.drafts[which] = await self._drafted(case, new, updated)
@@ -375,7 +375,7 @@ class ConflictResolver:
     async def useful(
         self, part: str, ask: Callable[[], Awaitable[T]], *, is_last: bool, else_: str
     ) -> tuple[T | None, str]:
-        """What a model answers; or None, and in a sentence why there is no answer that is of use.
+        """Return what a model answers; or None, and in a sentence why there is no answer that is of use.
 
         Args:
             part: what it is asked for.
@@ -399,7 +399,7 @@ class ConflictResolver:
         return None, f"{part} failed ({type(failure).__name__}: {str(failure)[:200]}); {else_}"
 
     def _digest(self, what: str, *notes: Note) -> str:
-        """Which question it is: the same texts, asked of the same model, are the same question."""
+        """Return which question it is: the same texts, asked of the same model, are the same question."""
         whole = hashlib.sha256()
         for text in (what, self._agents.name, *(note.memory_note for note in notes)):
             data = text.encode()
@@ -414,7 +414,7 @@ def _encode_verdict(resolution: Resolution) -> bytes:
 
 
 def _decode_verdict(kept: bytes) -> Resolution | None:
-    """A verdict that was remembered; None when some other client has spoilt it."""
+    """Return a verdict that was remembered; None when some other client has spoilt it."""
     try:
         return Resolution.model_validate_json(b'{"memory_id":"",' + kept[1:])
     except ValidationError:

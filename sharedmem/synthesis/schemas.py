@@ -31,7 +31,7 @@ _DEPTHS = frozenset({"high", "medium", "low"})
 
 
 def has_words(text: str) -> bool:
-    """Whether a text has content: not blank, and no word for nothing such as `N/A`."""
+    """Return whether a text has content: not blank, and no word for nothing such as `N/A`."""
     return text.strip().strip(".").casefold() not in _NOTHING
 
 
@@ -74,7 +74,7 @@ def _number(value: object) -> object:
 
 
 def _fraction(value: object) -> object:
-    """A number between 0 and 1; a percentage is taken as one."""
+    """Return a number between 0 and 1; a percentage is taken as one."""
     if isinstance(value, str):
         text = value.strip()
         return _fraction(float(text[:-1]) / 100) if text.endswith("%") else _fraction(float(text))
@@ -106,7 +106,7 @@ class ModelAnswer(AnswerPart):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: object) -> Self:
-        """The answer; strictly first, and mended only if that fails.
+        """Return the answer; strictly first, and mended only if that fails.
 
         It is here, where providers read an answer, so that a slip that can be mended costs no second request, and an
         empty answer is told to the model, as a wrong one is.
@@ -328,7 +328,7 @@ AnswerT = TypeVar("AnswerT", bound=AnswerPart)
 
 
 def require_content(answer: AnswerT) -> AnswerT:
-    """The same answer.
+    """Return the same answer.
 
     Raises:
         InvalidError: it has the right form, and none of the content that was asked for.

@@ -60,7 +60,7 @@ _EMBEDDER_THRESHOLDS = {"wordllama": Thresholds(recall=0.1, score=0.1, link=0.3)
 
 
 def thresholds_of(settings: SynthesisSettings, embedder: str) -> Thresholds:
-    """The thresholds by the settings, and where they say nothing, those that suit an embedder.
+    """Return the thresholds by the settings, and where they say nothing, those that suit an embedder.
 
     Args:
         settings: of the hub.
@@ -115,7 +115,7 @@ def decay(created_at: datetime, updated_at: datetime, *, now: datetime) -> float
 
 
 def recency(created_at: datetime, updated_at: datetime, *, now: datetime) -> float:
-    """How recent a note is: `max(0.01, exp(-age_h / 10950))`, and 1.0 for one of the future.
+    """Return how recent a note is: `max(0.01, exp(-age_h / 10950))`, and 1.0 for one of the future.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 4.2 Recency Score. It calls 10,950 h a
     half-life. By its own formula that is the e-folding time, after which 0.37 is left; half is left after 7,590 h.
@@ -125,7 +125,7 @@ def recency(created_at: datetime, updated_at: datetime, *, now: datetime) -> flo
 
 
 def quality_part(quality: Depth | None) -> float:
-    """How deep the conversation went: high 1.0, medium 0.6, low 0.2, unknown 0.5 (source: see `importance`)."""
+    """Return how deep the conversation went: high 1.0, medium 0.6, low 0.2, unknown 0.5 (source: see `importance`)."""
     return _QUALITIES.get(quality, _UNKNOWN_QUALITY)
 
 
@@ -140,7 +140,7 @@ def richness_part(richness: int) -> float:
 
 
 def importance(quality: Depth | None, *, follow_ups: int, richness: int) -> float:
-    """How important a note is: `0.5 quality + 0.3 follow-ups + 0.2 richness`; 0.25 to 1.
+    """Return how important a note is: `0.5 quality + 0.3 follow-ups + 0.2 richness`; 0.25 to 1.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 4.3 Importance Score.
 
@@ -157,7 +157,7 @@ def importance(quality: Depth | None, *, follow_ups: int, richness: int) -> floa
 
 
 def composite_score(relevance: float, *, recency: float, importance: float) -> float:
-    """What a note is worth: `S = relevance * (1 + 0.1 recency + 0.1 importance)`, never above `1.2 * relevance`.
+    """Return what a note is worth: `S = relevance * (1 + 0.1 recency + 0.1 importance)`, never above `1.2 * relevance`.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", sections 4.1 Formula and 4.4 Properties: the two
     boosts cannot save what is not relevant.
@@ -172,7 +172,7 @@ def composite_score(relevance: float, *, recency: float, importance: float) -> f
 
 
 def score_note(note: Note, similarity: float, *, now: datetime) -> NoteScores:
-    """The scores of a note that is so near to what was asked."""
+    """Return the scores of a note that is so near to what was asked."""
     fresh = recency(note.created_at, note.updated_at, now=now)
     weight = importance(
         note.interaction_quality,
@@ -184,19 +184,19 @@ def score_note(note: Note, similarity: float, *, now: datetime) -> NoteScores:
 
 
 def link_candidates(number: int) -> int:
-    """How many notes to search for to find so many links: three times as many, at most 100."""
+    """Return how many notes to search for to find so many links: three times as many, at most 100."""
     return min(number * _CANDIDATES_EACH, MOST_LINK_CANDIDATES)
 
 
 def query_candidates(number: int) -> int:
-    """How many notes to search for to answer so many: three times as many."""
+    """Return how many notes to search for to answer so many: three times as many."""
     return number * _CANDIDATES_EACH
 
 
 def rank_links(
     near: Iterable[SimilarNote], *, now: datetime, threshold: float = LINK_THRESHOLD, number: int = LINKS
 ) -> list[ScoredNote]:
-    """The notes that a new one is held against, best first; equals by their ids.
+    """Return the notes that a new one is held against, best first; equals by their ids.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", Link Generation Algorithm.
 
@@ -218,7 +218,7 @@ def rank_hits(
     number: int = RESULTS,
     named: ThresholdOverrides = _NO_OVERRIDES,
 ) -> list[NoteHit]:
-    """The answers to a query, best first; equals by the share of words that they hold, then by their ids.
+    """Return the answers to a query, best first; equals by the share of words that they hold, then by their ids.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 5.1 Query Pipeline. Words only add answers:
     a note that both thresholds let through is scored and placed as it would be without them.
@@ -315,7 +315,7 @@ class NoteSearch:
         recall_threshold: float | None = None,
         score_threshold: float | None = None,
     ) -> list[NoteHit]:
-        """The notes that answer a question, best first. Two round trips, and one call of the embedder.
+        """Return the notes that answer a question, best first. Two round trips, and one call of the embedder.
 
         Three times as many candidates as are wanted are searched for, by meaning and by words; those above the recall
         threshold are scored, `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and the best of those from the score

@@ -159,7 +159,7 @@ class Synthesis(ProcessBound):
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """What a conversation was about; nothing is stored.
+        """Return what a conversation was about; nothing is stored.
 
         Args:
             messages: or a text.
@@ -219,7 +219,7 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.get_task_status")
     async def get_task_status(self, task_id: str) -> SynthesisTask:
-        """How far a task is: pending, running, done with its result, or failed with its reason. One round trip.
+        """Return how far a task is: pending, running, done with its result, or failed with its reason. One round trip.
 
         Raises:
             NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
@@ -242,7 +242,7 @@ class Synthesis(ProcessBound):
         return await self._services.intake.wait(task_id, timeout=timeout)
 
     async def tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
-        """The tasks under way, those that wait, and those that have failed. Four round trips.
+        """Return the tasks under way, those that wait, and those that have failed. Four round trips.
 
         Args:
             limit: of each state, up to 1000.
@@ -299,7 +299,7 @@ class Synthesis(ProcessBound):
         similarity_threshold: float | None = None,
         recall: Recall = "current",
     ) -> list[NoteHit]:
-        """The notes that answer a question, best first, by composite score. Two round trips.
+        """Return the notes that answer a question, best first, by composite score. Two round trips.
 
         They are searched by meaning and by words: a note that holds at least 3 of 5 of the question's telling words is
         an answer too (`by_words`), however low its similarity. Without an embedder words alone find notes.
@@ -340,7 +340,7 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.get_memory")
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """One note, whatever its status; None when there is none. One round trip.
+        """Return one note, whatever its status; None when there is none. One round trip.
 
         Of an archived note the text is away: `archival_location` says where, and `recall_archived` reads it.
 
@@ -354,7 +354,7 @@ class Synthesis(ProcessBound):
     async def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: ChainDirection = "forward"
     ) -> list[Note]:
-        """What became of a note, in that order; or what it came from. A round trip for each generation.
+        """Return what became of a note, in that order; or what it came from. A round trip for each generation.
 
         Args:
             memory_id: where to begin.
@@ -368,7 +368,7 @@ class Synthesis(ProcessBound):
         return list((await self._services.evolution.chain(app_id, memory_id, direction)).notes)
 
     def generate_evolution_graph(self, chain: Sequence[Note], format: GraphFormat = "mermaid") -> EvolutionGraph:  # noqa: A002  # the name users know
-        """A chain as a picture. No round trip.
+        """Return a chain as a picture. No round trip.
 
         Args:
             chain: what `traverse_memory_evolution_chain` answered, with any direction.
@@ -387,7 +387,7 @@ class Synthesis(ProcessBound):
         app_id: str,
         format: GraphFormat = "mermaid",  # noqa: A002  # likewise
     ) -> EvolutionGraph:
-        """Where a note comes from and what became of it, as a picture. A round trip for each generation.
+        """Return where a note comes from and what became of it, as a picture. A round trip for each generation.
 
         Raises:
             NotFoundError: there is no such note.
@@ -504,7 +504,7 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.recall_archived")
     async def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """A note with its text and messages, also when it was archived; it stays archived.
+        """Return a note with its text and messages, also when it was archived; it stays archived.
 
         Raises:
             NotFoundError: there is no such note, or its archive is gone.
@@ -517,7 +517,7 @@ class Synthesis(ProcessBound):
     async def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """The notes that were put away, without their texts, newest first: queries do not find them any more.
+        """Return the notes that were put away, without their texts, newest first: queries do not find them any more.
 
         Reads every note of the app, a few hundred a round trip.
 
@@ -616,7 +616,7 @@ class Synthesis(ProcessBound):
         return True
 
     async def get_connection_pool_stats(self) -> PoolStats:
-        """How this hub is connected to Redis. No round trip."""
+        """Return how this hub is connected to Redis. No round trip."""
         client = self._context.client
         return PoolStats(
             mode="multiplexed" if client.is_multiplexed else "pool",
@@ -630,7 +630,7 @@ class Synthesis(ProcessBound):
 
 
 def build_synthesis(context: KnowledgeContext, scope: Scope) -> Synthesis:
-    """The synthesis of a namespace, with the rights of an actor. No round trip.
+    """Return the synthesis of a namespace, with the rights of an actor. No round trip.
 
     Raises:
         UnsupportedError: the extra `synthesis` is missing, or what the settings name is not installed.

@@ -40,7 +40,7 @@ def check_fuzzy_matching() -> None:
 
 
 def normalize_item(text: str) -> str:
-    """A text as it is compared: letters, digits and marks of every script in small letters, and single blanks.
+    """Return a text as it is compared: letters, digits and marks of every script in small letters, and single blanks.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", Fuzzy Deduplication. Its rule keeps `a-z0-9` and
     so erases every other script; this one keeps what is a letter, a digit or a mark anywhere.
@@ -50,7 +50,7 @@ def normalize_item(text: str) -> str:
 
 
 def deduplicate(items: Iterable[str], threshold: float = DUPLICATE_FROM) -> tuple[str, ...]:
-    """The items without those that are nearly one that came before, in their order.
+    """Return the items without those that are nearly one that came before, in their order.
 
     Near is a token sort ratio from the threshold on, of the normalised texts: words in any order, letters of which
     so many per cent agree. What has no letter or digit (an emoji) is compared as it is.
@@ -80,12 +80,12 @@ def deduplicate(items: Iterable[str], threshold: float = DUPLICATE_FROM) -> tupl
 
 
 def clean_items(items: Iterable[str]) -> tuple[str, ...]:
-    """The items that say something, without blanks around them."""
+    """Return the items that say something, without blanks around them."""
     return tuple(item.strip() for item in items if has_content(item))
 
 
 def has_content(text: str) -> bool:
-    """Whether a text is more than blanks, a word for nothing, or one of the ways of writing `N/A`."""
+    """Return whether a text is more than blanks, a word for nothing, or one of the ways of writing `N/A`."""
     return schemas.has_words(text) and not _NOTHING.fullmatch(normalize_text(text))
 
 

@@ -110,7 +110,7 @@ _MESSAGE_ADAPTER: TypeAdapter[SynthesisMessage] = TypeAdapter(SynthesisMessage)
 
 
 def parse_task(payload: object) -> TaskPayload:
-    """The request that a task of the queue carries.
+    """Return the request that a task of the queue carries.
 
     Raises:
         InvalidError: it carries none.
@@ -127,7 +127,7 @@ def parse_task(payload: object) -> TaskPayload:
 
 
 def check_id(field: str, value: str) -> str:
-    """The id of an app, a user or a session.
+    """Return the id of an app, a user or a session.
 
     Raises:
         InvalidError: it is no text, empty, over 256 bytes, or holds braces or control characters.
@@ -144,7 +144,7 @@ def check_id(field: str, value: str) -> str:
 def check_messages(
     messages: Sequence[SynthesisMessage | Mapping[str, object]], settings: Settings
 ) -> tuple[SynthesisMessage, ...]:
-    """A conversation that a note can be made of.
+    """Return a conversation that a note can be made of.
 
     Args:
         messages: or mappings with `role` and `content`.
@@ -181,14 +181,14 @@ def _check_message(number: int, message: SynthesisMessage | Mapping[str, object]
 
 
 def _first_error(error: ValidationError) -> str:
-    """What is wrong at the first place where something is."""
+    """Return what is wrong at the first place where something is."""
     found = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in found["loc"])
     return f"{place}: {found['msg']}" if place else found["msg"]
 
 
 def check_task(request: CallerTask) -> CallerTask:
-    """The request, whose ids can be ids.
+    """Return the request, whose ids can be ids.
 
     Raises:
         InvalidError: as `check_id`.
@@ -260,7 +260,7 @@ class TaskIntake:
     async def put_as(
         self, request: TaskPayload, dedup_id: str | None, *, delay_s: float = 0, requester: str | None = None
     ) -> str:
-        """The id of the task that was put under a deduplication id, now or before. One round trip.
+        """Return the id of the task that was put under a deduplication id, now or before. One round trip.
 
         Args:
             request: what there is to do.
@@ -278,7 +278,7 @@ class TaskIntake:
         return put.id
 
     async def status(self, task_id: str) -> SynthesisTask:
-        """How far a task is. One round trip.
+        """Return how far a task is. One round trip.
 
         Args:
             task_id: what `put` answered.
@@ -374,7 +374,7 @@ class TaskIntake:
 
 
 def batch_name(app_id: str, user_id: str, session_id: str | None) -> str:
-    """What the value is called in which the messages of a conversation wait to become a batch."""
+    """Return what the value is called in which the messages of a conversation wait to become a batch."""
     whose = orjson.dumps([app_id, user_id, session_id])
     return f"synthesis-batch-{hashlib.sha256(whose).hexdigest()[:32]}"
 
@@ -393,7 +393,7 @@ def _dedup_id(request: CallerTask, key: str) -> str:
 
 
 def to_synthesis_task(outcome: TaskOutcome) -> SynthesisTask:
-    """A task as its users see it.
+    """Return a task as its users see it.
 
     Args:
         outcome: what the queue says of it.

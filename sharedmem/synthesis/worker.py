@@ -259,7 +259,7 @@ async def _announce_outcome(
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether it would be no other the next time."""
+    """Return whether it would be no other the next time."""
     return isinstance(error, InvalidError) and not isinstance(error, ConflictError)
 
 

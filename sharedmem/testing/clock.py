@@ -39,11 +39,11 @@ class ManualClock:
         self._watchers: list[tuple[int, asyncio.Future[None]]] = []
 
     def monotonic(self) -> float:
-        """Seconds since the start."""
+        """Return seconds since the start."""
         return self._passed_s
 
     def now(self) -> datetime:
-        """What it shows, in UTC."""
+        """Return what it shows, in UTC."""
         return self._start + timedelta(seconds=self._passed_s)
 
     def advance(self, seconds: float) -> None:

@@ -44,7 +44,7 @@ _server_time = _ServerTime()
 
 
 def connection_class(clock: ManualClock | None) -> type[FakeAsyncRedisConnection]:
-    """The connections of a client.
+    """Return the connections of a client.
 
     Args:
         clock: what their server goes by; None for the machine's clock.

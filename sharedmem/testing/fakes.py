@@ -60,7 +60,7 @@ async def fake_hub(
 
 
 def connect_to_fake(server: FakeServer | None = None) -> Connect:
-    """What `Hub(connect=...)` takes to live on fakeredis, on the async and on the sync face.
+    """Return what `Hub(connect=...)` takes to live on fakeredis, on the async and on the sync face.
 
     Args:
         server: a `fakeredis.FakeServer` that several hubs share; None makes one.

@@ -52,5 +52,5 @@ async def eventually(holds: Callable[[], object]) -> None:
 
 
 async def has_expired(store: SharedMemoryStore, key: str) -> bool:
-    """Whether a key has expired."""
+    """Return whether a key has expired."""
     return not await store.exists(key)

@@ -91,7 +91,7 @@ _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 
 def document_terms(text: str) -> list[str]:
-    """The words of a document that say something, in their order, each as often as it stands there.
+    """Return the words of a document that say something, in their order, each as often as it stands there.
 
     Args:
         text: any; what goes beyond `LONGEST_TEXT` characters or `MOST_TERMS` words is not looked at.
@@ -100,7 +100,7 @@ def document_terms(text: str) -> list[str]:
 
 
 def query_terms(text: str) -> tuple[str, ...]:
-    """The distinct words of a query that say something, in their order.
+    """Return the distinct words of a query that say something, in their order.
 
     Args:
         text: any; what goes beyond `LONGEST_QUERY` characters or `MOST_QUERY_TERMS` words is not looked at.
@@ -113,7 +113,7 @@ def query_terms(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def namespace_term_prefix(namespace: str) -> str:
-    """What stands before each word of a namespace where several share an index: `PREFIX_LENGTH` letters.
+    """Return what stands before each word of a namespace where several share an index: `PREFIX_LENGTH` letters.
 
     Two namespaces may have the same one by chance (1 in 4 billion); it is no protection.
     """
@@ -122,7 +122,7 @@ def namespace_term_prefix(namespace: str) -> str:
 
 
 def indexed_terms(text: str, namespace: str) -> str:
-    """The words of a document as its record has them in the field `terms`; empty when none says anything.
+    """Return the words of a document as its record has them in the field `terms`; empty when none says anything.
 
     Args:
         text: as `document_terms` takes it.

@@ -20,7 +20,7 @@ _SHORTEST_PLURAL = 4
 
 
 def singular(form: str) -> str:
-    """The spelling under which a small-letter word is compared: `parents`, `parent's` and `parent` are one."""
+    """Return the spelling under which a small-letter word is compared: `parents`, `parent's` and `parent` are one."""
     form = form.removesuffix("'s").replace(".", "")
     if len(form) >= _SHORTEST_PLURAL and form[-1] == "s" and form[-2] not in "su'":
         return form[:-1]
@@ -308,7 +308,7 @@ class _ComparedText(NamedTuple):
 
 
 def find_contradiction(a: str, b: str) -> str | None:
-    """What tells two texts apart, if a guard finds something.
+    """Return what tells two texts apart, if a guard finds something.
 
     Args:
         a, b: two texts that are taken for near; their order does not matter.
@@ -347,7 +347,7 @@ def _parse_text(text: str) -> _ComparedText:
 
 @lru_cache(maxsize=16_384)
 def _parse_word(token: str) -> _ComparedWord:
-    """A word as it is compared: case, plural and possessive do not count."""
+    """Return a word as it is compared: case, plural and possessive do not count."""
     if token in _SENTENCE_ENDS:
         return _ComparedWord("", "end", capital=False, acronym=False)
     if token[-1].isdigit() or token[0].isdigit():
@@ -362,7 +362,7 @@ def _parse_word(token: str) -> _ComparedWord:
 
 
 def _number_form(token: str) -> str:
-    """One spelling of an amount, version or time: `1k` is `1000`, `3.0` is `3`, `05:30` is `5:30`."""
+    """Return one spelling of an amount, version or time: `1k` is `1000`, `3.0` is `3`, `05:30` is `5:30`."""
     text = token.casefold().replace("\u2212", "-")
     if text.endswith("k") and text[:-1].isdecimal():
         text = f"{text[:-1]}000"
@@ -371,7 +371,7 @@ def _number_form(token: str) -> str:
 
 
 def _numbers_differ(left: list[_ComparedWord], right: list[_ComparedWord]) -> bool:
-    """Whether a number stands in one text only; what may be no number counts only against another number."""
+    """Return whether a number stands in one text only; what may be no number counts only against another number."""
     if any(word.kind == "number" for word in left) or any(word.kind == "number" for word in right):
         return True
     return all(any(word.kind == "maybe number" for word in side) for side in (left, right))
@@ -382,7 +382,7 @@ def _has_negation(words: list[_ComparedWord]) -> bool:
 
 
 def _names_differ(left: _ComparedText, right: _ComparedText, fresh_left: set[str], fresh_right: set[str]) -> bool:
-    """Whether a name stands in one text only; what may be no name counts only against another name.
+    """Return whether a name stands in one text only; what may be no name counts only against another name.
 
     A name of one text may stand in the other in small letters: not everybody types capitals.
     """
@@ -396,7 +396,7 @@ def _names_differ(left: _ComparedText, right: _ComparedText, fresh_left: set[str
 def _classify_capitals(
     words: list[_ComparedWord], fresh: set[str], others: set[str]
 ) -> Literal["name", "maybe name", "none"]:
-    """What the capitals of words that only this text has say."""
+    """Return what the capitals of words that only this text has say."""
     candidates = {word for word in words if word.capital and word.form in fresh and _may_name(word, others)}
     if not candidates:
         return "none"
@@ -417,12 +417,12 @@ def _may_name(word: _ComparedWord, others: set[str]) -> bool:
 
 
 def _has_opposite(fresh: set[str], others: set[str], opposites: Mapping[str, frozenset[str]]) -> bool:
-    """Whether a word of these says something else than one of the others."""
+    """Return whether a word of these says something else than one of the others."""
     return any(not others.isdisjoint(opposites[form]) for form in fresh if form in opposites)
 
 
 def _are_words_swapped(left: list[_ComparedWord], right: list[_ComparedWord]) -> bool:
-    """Whether two words have changed places, which matters unless they are joined as equals (`A and B`)."""
+    """Return whether two words have changed places, which matters unless they are joined as equals (`A and B`)."""
     mine, yours = ([word.form for word in words if word.kind != "end"] for words in (left, right))
     if len(mine) != len(yours):
         return False

@@ -37,11 +37,11 @@ class PartialDate(NamedTuple):
     day: int | None
 
     def is_implied_by(self, other: PartialDate) -> bool:
-        """Whether another date names at least this."""
+        """Return whether another date names at least this."""
         return all(mine in {None, theirs} for mine, theirs in zip(self, other, strict=True))
 
     def covers(self, at: datetime) -> bool:
-        """Whether a moment may lie in it; for a day also on the days beside it, as time zones differ."""
+        """Return whether a moment may lie in it; for a day also on the days beside it, as time zones differ."""
         if self.day is None:
             return at.month == self.month and self.year in {None, at.year}
         return any(
@@ -93,7 +93,7 @@ def find_query_dates(query: str) -> tuple[PartialDate, ...]:
 
 
 def _is_after_number(tokens: Sequence[FactToken], date: DateTokens) -> bool:
-    """Whether a short number precedes it that is no day: `99 May 2023`."""
+    """Return whether a short number precedes it that is no day: `99 May 2023`."""
     before = tokens[date.first - 1].form if date.first else ""
     return before.isdecimal() and len(before) <= 2
 
@@ -138,7 +138,7 @@ def _date_with_month_name(text: str, tokens: Sequence[FactToken], place: int) ->
 
 
 def _day_before_month(text: str, tokens: Sequence[FactToken], place: int) -> int | None:
-    """The place of a day before the month; None without one."""
+    """Return the place of a day before the month; None without one."""
     at = place - 1
     if at > 0 and tokens[at].form in _OF and _follows(text, tokens, place):
         at -= 1
@@ -147,7 +147,7 @@ def _day_before_month(text: str, tokens: Sequence[FactToken], place: int) -> int
 
 
 def _follows(text: str, tokens: Sequence[FactToken], place: int) -> bool:
-    """Whether a token at this place follows directly after the one before it."""
+    """Return whether a token at this place follows directly after the one before it."""
     return 0 < place < len(tokens) and bool(_NEAR.fullmatch(text[tokens[place - 1].end : tokens[place].start]))
 
 

@@ -154,7 +154,7 @@ def _word_tokens(word: re.Match[str], start: int) -> FactToken:
 
 
 def _code_tokens(code: str, start: int) -> Iterator[FactToken]:
-    """The tokens of what has a digit in it; `1,2,3` are three."""
+    """Yield the tokens of what has a digit in it; `1,2,3` are three."""
     parts = [code] if _IS_ONE_NUMBER.fullmatch(code) else code.split(",")
     for part in parts:
         yield from (FactToken(form, kind, start, start + len(part)) for form, kind in _normalize_code(part.casefold()))
@@ -162,7 +162,7 @@ def _code_tokens(code: str, start: int) -> Iterator[FactToken]:
 
 
 def _normalize_code(code: str) -> list[tuple[str, FactTokenKind]]:
-    """One spelling of a number, a number with its unit, or an id."""
+    """Return one spelling of a number, a number with its unit, or an id."""
     if number := normalize_number(code):
         return [(number, "number")]
     if measure := _WITH_UNIT.fullmatch(code):

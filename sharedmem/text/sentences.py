@@ -65,7 +65,7 @@ def sentence_spans(
 
 
 def _is_abbreviation(text: str, begin: int, at: int, following: int) -> bool:
-    """Whether the full stop before a place belongs to an abbreviation, a list number or the day of a date."""
+    """Return whether the full stop before a place belongs to an abbreviation, a list number or the day of a date."""
     if text[at - 1] != ".":
         return False
     end = text[max(begin, at - _LONGEST_ABBREVIATION) : at]

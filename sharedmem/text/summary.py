@@ -43,7 +43,7 @@ SparseVector = Mapping[str, float]
 
 
 def summarize(texts: Sequence[str], *, sentences: int = 7, characters: int = 1_000) -> str:
-    """The sentences of texts that say most of them, one a line, in their order; the newest texts are read.
+    """Return the sentences of texts that say most of them, one a line, in their order; the newest texts are read.
 
     Args:
         texts: what was said, oldest first.
@@ -82,7 +82,7 @@ class _Sentence:
 
 
 def _distinct_sentences(texts: Sequence[str]) -> list[str]:
-    """The newest distinct sentences within the bounds, oldest first; of equal ones the first stays."""
+    """Return the newest distinct sentences within the bounds, oldest first; of equal ones the first stays."""
     newest: list[str] = []
     characters = 0
     for text in reversed(texts):
@@ -96,7 +96,7 @@ def _distinct_sentences(texts: Sequence[str]) -> list[str]:
 
 
 def _comparison_key(sentence: str) -> str:
-    """What two sentences have in common that differ in case, blanks and punctuation alone."""
+    """Return what two sentences have in common that differ in case, blanks and punctuation alone."""
     return " ".join(_WORD.findall(sentence.casefold())) or sentence
 
 
@@ -128,7 +128,7 @@ def _cosine(one: SparseVector, other: SparseVector) -> float:
 def _select_sentences(
     lengths: Sequence[int], vectors: Sequence[SparseVector], centrality: Sequence[float], most: int, characters: int
 ) -> list[int]:
-    """The indexes of the sentences to keep, best first."""
+    """Return the indexes of the sentences to keep, best first."""
     closeness = [0.0] * len(lengths)
     open_ = set(range(len(lengths)))
     chosen: list[int] = []

@@ -20,7 +20,7 @@ class CalendarWords(NamedTuple):
     """Words before a month that has neither day nor year beside it: `in May`."""
 
     def month_numbers(self) -> dict[str, int]:
-        """The number of each month by its names and abbreviations."""
+        """Return the number of each month by its names and abbreviations."""
         return {name: number for number, names in enumerate(self.months.split(), 1) for name in names.split("|")}
 
 

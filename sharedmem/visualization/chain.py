@@ -75,7 +75,7 @@ class _ChainArrow(NamedTuple):
 
 
 def draw_chain(notes: Sequence[Note], format: GraphFormat = "mermaid", *, chosen: str = "") -> EvolutionGraph:  # noqa: A002  # the name users know
-    """A chain as a picture. No round trip.
+    """Return a chain as a picture. No round trip.
 
     Args:
         notes: of the chain, as `lineage` answers them; any order.
@@ -130,7 +130,7 @@ def _lines(note: Note) -> tuple[str, ...]:
 
 
 def _beginning(text: str) -> str:
-    """The first words of a note that are no heading."""
+    """Return the first words of a note that are no heading."""
     said = (line.strip() for line in text.splitlines())
     first = next((line for line in said if line and not line.startswith("#")), "")
     return first if len(first) <= _SHOWN_OF_TEXT else f"{first[: _SHOWN_OF_TEXT - 1]}…"

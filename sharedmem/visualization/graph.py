@@ -31,7 +31,7 @@ class _DiagramNode(NamedTuple):
 
 
 def as_mermaid(drawing: GraphDrawing, at: datetime | None = None) -> str:
-    """A drawing as a flow chart of Mermaid.
+    """Return a drawing as a flow chart of Mermaid.
 
     Args:
         drawing: from `graph.drawing`.
@@ -54,7 +54,7 @@ def as_mermaid(drawing: GraphDrawing, at: datetime | None = None) -> str:
 
 
 def as_dot(drawing: GraphDrawing, at: datetime | None = None) -> str:
-    """A drawing as a digraph of Graphviz; arguments and errors as of `as_mermaid`."""
+    """Return a drawing as a digraph of Graphviz; arguments and errors as of `as_mermaid`."""
     nodes, arrows = _content(drawing, at)
     lines = [
         "digraph graph_of_facts {",
@@ -107,7 +107,7 @@ def _holds(version: DrawnVersion, moment: datetime) -> bool:
 
 
 def _attributes(facts: list[DrawnFact]) -> dict[str, list[str]]:
-    """Lines of attributes by entity."""
+    """Return lines of attributes by entity."""
     found: dict[str, list[str]] = {}
     for fact in facts:
         if fact.target_id is None:

@@ -23,7 +23,7 @@ class _PageFiles(NamedTuple):
 
 
 def build_page(folder: str, scripts: tuple[str, ...], *, title: str, data: object) -> str:
-    """A page with everything in it. A policy in the page forbids every request and every script but its own.
+    """Return a page with everything in it. A policy in the page forbids every request and every script but its own.
 
     Args:
         folder: with `body.html`, `style.css` and the scripts of this kind of page, beside this module.

@@ -8,7 +8,7 @@ from sharedmem.redis.scope import Scope
 
 
 def open_backend(context: KnowledgeContext, scope: Scope) -> GraphBackend:
-    """The backend of a namespace's graphs, whose changes an actor signs. No round trip.
+    """Return the backend of a namespace's graphs, whose changes an actor signs. No round trip.
 
     Raises:
         UnsupportedError: the settings name a backend for which something is not installed.

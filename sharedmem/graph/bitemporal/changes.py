@@ -61,7 +61,7 @@ def build_claims(
     known: Mapping[str, FactRow],
     first: int = 0,
 ) -> EpisodeClaims:
-    """What an episode claims. Pure.
+    """Return what an episode claims. Pure.
 
     Args:
         episode_input: with what was found in it.
@@ -158,7 +158,7 @@ class _ClaimBuilder:
 
 
 def start_stamp(valid_from: datetime | Unknown | None, occurred: int) -> int:
-    """The time since which something holds; the time of recording where none is given."""
+    """Return the time since which something holds; the time of recording where none is given."""
     if valid_from is None:
         return occurred
     if valid_from == UNKNOWN:
@@ -177,7 +177,7 @@ def check_interval(start: int, end: int) -> None:
 
 
 def encode_value(statement: Statement, type_: str) -> str:
-    """The JSON of an attribute's value; nothing for a relation.
+    """Return the JSON of an attribute's value; nothing for a relation.
 
     Raises:
         InvalidError: JSON cannot have it, or it is too long.
@@ -200,7 +200,7 @@ def _value_text(value: object) -> str:
 
 
 def required_mentions(episode_inputs: Iterable[EpisodeInput]) -> list[Mention]:
-    """One mention for every name that the inputs need, with all that they contain about it."""
+    """Return one mention for every name that the inputs need, with all that they contain about it."""
     found: dict[str, Mention] = {}
     for episode_input in episode_inputs:
         named = (
@@ -271,7 +271,7 @@ class FactChanges:
 
 
 def claim_timelines(claim: Claim, projection: ProjectionInputs) -> tuple[str, ...]:
-    """The lines that contain a claim, by canonical ids."""
+    """Return the lines that contain a claim, by canonical ids."""
     canonical = projection.canonical
     source, target = canonical(claim.source), canonical(claim.target) if claim.target else ""
     type_ = claim.type
@@ -281,7 +281,7 @@ def claim_timelines(claim: Claim, projection: ProjectionInputs) -> tuple[str, ..
 
 
 def compute_fact_changes(claims: Iterable[Claim], projection: ProjectionInputs) -> FactChanges:
-    """What becomes of the facts when claims come in, or take the place of those with the same id.
+    """Return what becomes of the facts when claims come in, or take the place of those with the same id.
 
     Args:
         claims: new ones, and old ones that were retracted.
@@ -307,7 +307,7 @@ def _project_by_id(lines: Mapping[str, tuple[Claim, ...]], projection: Projectio
 
 
 def build_episode_row(claimed: ClaimedEpisode, projection: ProjectionInputs, facts: Sequence[FactRow]) -> EpisodeRow:
-    """The row of an episode.
+    """Return the row of an episode.
 
     Args:
         claimed: the episode and its claims.
@@ -352,7 +352,7 @@ def build_commit(
     *,
     former: Sequence[EpisodeRow],
 ) -> CommitRequest:
-    """What a step writes.
+    """Return what a step writes.
 
     Args:
         rows: the episodes.
@@ -378,7 +378,7 @@ def build_commit(
 
 
 def read_dependencies(projection: ProjectionInputs, claims: Iterable[Claim], own: Collection[str]) -> tuple[str, ...]:
-    """What a step relies on besides its own lines: the other lines that it has read, and what all ids lead to.
+    """Return what a step relies on besides its own lines: the other lines that it has read, and what all ids lead to.
 
     Args:
         projection: the lines that were read.
@@ -391,7 +391,7 @@ def read_dependencies(projection: ProjectionInputs, claims: Iterable[Claim], own
 
 
 def change_events(rows: Sequence[EpisodeRow], shift: FactChanges) -> tuple[tuple[str, str], ...]:
-    """What the change stream says of a step: its episodes, and each fact that begins or ends."""
+    """Return what the change stream says of a step: its episodes, and each fact that begins or ends."""
     before = {row.id: row.current for row in shift.former}
     told = [("graph.episode" if row.undone == OPEN else "graph.undone", row.id) for row in rows]
     for row in shift.after:
@@ -431,7 +431,7 @@ def _with_recorded_time(claimed: ClaimedEpisode, recorded: int) -> ClaimedEpisod
 
 
 def latest_recorded(lines: Mapping[str, tuple[Claim, ...]]) -> int:
-    """When something was last learnt in some lines."""
+    """Return when something was last learnt in some lines."""
     claims = [claim for each in lines.values() for claim in each]
     recorded = (claim.recorded for claim in claims)
     retracted = (claim.retracted for claim in claims if claim.retracted != OPEN)

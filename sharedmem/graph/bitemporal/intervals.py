@@ -55,7 +55,7 @@ class SpanChange(NamedTuple):
 
 
 def compute_spans(standings: Iterable[PlacedClaim], *, known: int) -> list[Span]:
-    """What holds in a line as it was known at a moment, by start. O(n log n).
+    """Return what holds in a line as it was known at a moment, by start. O(n log n).
 
     Args:
         standings: all claims of the line, in any order.
@@ -69,7 +69,7 @@ def compute_spans(standings: Iterable[PlacedClaim], *, known: int) -> list[Span]
 
 
 def intersect_spans(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
-    """Where both hold: the intersection of two sets of intervals, each by start and without overlaps.
+    """Return where both hold: the intersection of two sets of intervals, each by start and without overlaps.
 
     The spans have the `other` of the first, and the claims of both without repetitions. O(n + m).
     """
@@ -138,7 +138,7 @@ class SpanHistory:
         return [*(SpanChange(other, start, None) for other, start in sorted(gone)), *(run.change() for run in after)]
 
     def _walked(self, begin: int, before: list[_OpenSpan], *, settled: int) -> tuple[list[_OpenSpan], int]:
-        """The runs from a moment on, and from which of the former ones on nothing differs."""
+        """Return the runs from a moment on, and from which of the former ones on nothing differs."""
         known = {(run.start, run.other): place for place, run in enumerate(before)}
         runs: list[_OpenSpan] = []
         for group in _by_start(self._order[bisect_left(self._order, begin, key=_start) :]):

@@ -53,7 +53,7 @@ def fact_id(source: str, type_: str, target: str, value: str, start: int) -> str
 
 
 def dependent_timelines(claims: Iterable[Claim], vocabulary: Vocabulary, canonical: Canonical) -> set[str]:
-    """Every line in which some claims stand, to be looked at as well before what follows from them is known.
+    """Return every line in which some claims stand, to be looked at as well before what follows from them is known.
 
     Where both ends of a relation are functional, a claim stands in two lines, and each has its say about the facts of
     the other. Look at the lines of what changes, then once more at the further lines of everything found there and of
@@ -77,7 +77,7 @@ def project(
     canonical: Canonical,
     since: int | None = None,
 ) -> list[FactRow]:
-    """Every fact that follows from some lines, with all its versions. Pure; the order of claims does not matter.
+    """Return every fact that follows from some lines, with all its versions. Pure; the order of claims does not matter.
 
     O(n log n) for n claims that come in about the order in which they began; a claim that arrives late, or goes, costs
     as many steps as the spans have claims that it touches.
@@ -124,14 +124,14 @@ class _ClaimReader:
     _places: dict[_FactKey, Places] = field(default_factory=dict)
 
     def pair(self, statement: Claim | FactRow) -> _FactKey:
-        """The content of a claim or fact, with ids after merges."""
+        """Return the content of a claim or fact, with ids after merges."""
         source = self.canonical(statement.source) if statement.source else ""
         target = self.canonical(statement.target) if statement.target else ""
         type_, source, target = self.vocabulary.canonical(statement.type, source, target)
         return _FactKey(source, type_, target, statement.value)
 
     def places(self, pair: _FactKey) -> Places:
-        """Its lines, each with the other end."""
+        """Return its lines, each with the other end."""
         places = self._places.get(pair)
         if places is None:
             places = self.vocabulary.places(pair.type, pair.source, pair.target, pair.value)
@@ -139,16 +139,16 @@ class _ClaimReader:
         return places
 
     def lines(self, pair: _FactKey) -> tuple[str, ...]:
-        """Its lines alone."""
+        """Return its lines alone."""
         return tuple([line for line, _ in self.places(pair)])
 
     def has_moved(self, row: FactRow) -> bool:
-        """Whether a stored fact would stand somewhere else now."""
+        """Return whether a stored fact would stand somewhere else now."""
         pair = self.pair(row)
         return pair != (row.source, row.type, row.target, row.value) or self.lines(pair) != row.lines
 
     def is_newer(self, row: FactRow, since: int) -> bool:
-        """Whether what a stored fact tells of the time before `since` is not to be relied on."""
+        """Return whether what a stored fact tells of the time before `since` is not to be relied on."""
         return self.has_moved(row) or row.versions[-1].recorded >= since
 
 
@@ -172,7 +172,7 @@ class _Timelines:
             self._pairs[pair] = places
 
     def speaks_of(self, row: FactRow) -> bool:
-        """Whether these lines say everything about a stored fact."""
+        """Return whether these lines say everything about a stored fact."""
         return all(line in self._lines for line in row.lines) or self._reader.has_moved(row)
 
     def changes(self, floor: int) -> Iterator[tuple[_FactKey, _ChangeLog]]:
@@ -194,7 +194,7 @@ def _distinct(claims: Iterable[Claim]) -> Iterable[Claim]:
 
 
 def _change_logs(standings: Iterable[PlacedClaim], floor: int) -> dict[str, list[_LearnedChange]]:
-    """What became of the spans of one line, by other end; what was known at the floor counts as learned then."""
+    """Return what became of the spans of one line, by other end; what was known at the floor counts as learned then."""
     came: dict[int, list[PlacedClaim]] = defaultdict(list)
     went: dict[int, list[PlacedClaim]] = defaultdict(list)
     for one in standings:
@@ -212,7 +212,7 @@ def _change_logs(standings: Iterable[PlacedClaim], floor: int) -> dict[str, list
 
 
 def _intersect_logs(first: _ChangeLog, second: _ChangeLog) -> list[_LearnedChange]:
-    """What became of the intersection of two lines' spans of one pair."""
+    """Return what became of the intersection of two lines' spans of one pair."""
     sides: tuple[dict[int, Span], dict[int, Span]] = ({}, {})
     steps = [(known, side, change) for side, log in enumerate((first, second)) for known, change in log]
     found: list[_LearnedChange] = []
@@ -254,12 +254,12 @@ class _FactVersions:
             self.claims = span.claims
 
     def versions(self) -> tuple[Version, ...]:
-        """All of them."""
+        """Return all of them."""
         return (*self.past, self.open) if self.open is not None else tuple(self.past)
 
 
 def _resume_versions(row: FactRow, since: int | None) -> tuple[tuple[_FactKey, int], _FactVersions]:
-    """A stored fact with those of its versions that were recorded before `since`."""
+    """Return a stored fact with those of its versions that were recorded before `since`."""
     track = _FactVersions(row.versions[0].start, row)
     if since is not None:
         track.past = list(row.versions)
@@ -279,7 +279,7 @@ def _row(pair: _FactKey, track: _FactVersions, reader: _ClaimReader) -> FactRow 
 
 
 def _new_row(pair: _FactKey, track: _FactVersions, reader: _ClaimReader) -> FactRow:
-    """The row of a fact, in the words of the claim that began it."""
+    """Return the row of a fact, in the words of the claim that began it."""
     former = track.former
     head = min(track.claims, key=lambda claim: (claim.start, claim.episode, claim.number))
     names = head.source_name, head.target_name

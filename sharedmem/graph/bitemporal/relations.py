@@ -61,7 +61,7 @@ class Vocabulary:
         self._inverses = _inverses(self._types.values())
 
     def extended(self, types: Iterable[RelationType]) -> Vocabulary:
-        """The same with further types, which come before those of their names or inverses here.
+        """Return the same with further types, which come before those of their names or inverses here.
 
         Raises:
             InvalidError: as for a vocabulary.
@@ -72,11 +72,11 @@ class Vocabulary:
         return Vocabulary([*kept, *added])
 
     def names(self) -> tuple[str, ...]:
-        """Every declared type in alphabetical order, under its own name; `declared` tells its inverse."""
+        """Return every declared type in alphabetical order, under its own name; `declared` tells its inverse."""
         return tuple(sorted(self._types))
 
     def normal(self, type_: str) -> str:
-        """A type as it is spelled here: `Lives In`, `livesIn` and `LIVES-IN` are `lives_in`.
+        """Return a type as it is spelled here: `Lives In`, `livesIn` and `LIVES-IN` are `lives_in`.
 
         Raises:
             InvalidError: no letter or digit is left, or it is too long.
@@ -84,12 +84,12 @@ class Vocabulary:
         return _normal(type_)
 
     def declared(self, type_: str) -> RelationType:
-        """How relations of a type behave, given under its normal name or the name of its inverse."""
+        """Return how relations of a type behave, given under its normal name or the name of its inverse."""
         name = self._inverses.get(type_, type_)
         return self._types.get(name) or RelationType(name=name, functional=name.startswith(_ATTRIBUTE))
 
     def canonical(self, type_: str, source: str, target: str) -> tuple[str, str, str]:
-        """The same relation as it is kept: told from the proper end, and a symmetric one with its ends in order.
+        """Return the same relation as it is kept: told from the proper end, and a symmetric one with its ends in order.
 
         Args:
             type_: in normal spelling.
@@ -104,7 +104,7 @@ class Vocabulary:
         return type_, source, target
 
     def lines(self, type_: str, source: str, target: str, value: str = "") -> tuple[str, ...]:
-        """The lines in which a claim stands; claims of one line may contradict each other, others never do.
+        """Return the lines in which a claim stands; claims of one line may contradict each other, others never do.
 
         Args:
             type_: canonical, as `source` and `target` are.
@@ -134,7 +134,7 @@ class Vocabulary:
         return tuple([place for place in wanted if place[0][0] not in "<>" and place[0][-1] != ">"])
 
     def sentence(self, source_name: str, type_: str, target_name: str) -> str:
-        """A relation in words, for people and for searches: `Anna lives in Berlin`, `Anna: tier is gold`."""
+        """Return a relation in words, for people and for searches: `Anna lives in Berlin`, `Anna: tier is gold`."""
         words = type_.removeprefix(_ATTRIBUTE).replace("_", " ")
         if type_.startswith(_ATTRIBUTE):
             return f"{source_name}: {words} is {target_name}"

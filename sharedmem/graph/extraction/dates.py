@@ -185,7 +185,7 @@ class DatePatterns(NamedTuple):
 
 
 def date_patterns(languages: Sequence[str]) -> DatePatterns:
-    """What to look for in texts of these languages."""
+    """Return what to look for in texts of these languages."""
     words = [LANGUAGES[language] for language in languages]
 
     def either(field: str) -> str:
@@ -269,7 +269,7 @@ class DateReader:
         self._parsed("1 may 2020", datetime(2020, 1, 1), "past")  # noqa: DTZ001  # naive inside, as dateparser wants
 
     def read(self, text: str, moment: datetime) -> list[DateMention]:
-        """The times in a text, in its order. What only looks like one is left out.
+        """Return the times in a text, in its order. What only looks like one is left out.
 
         Args:
             text: about one sentence; a verb of the future in it makes "in June" the next one.
@@ -327,7 +327,7 @@ class DateReader:
         return self._edge(looking, "1", "future" if looking.future else "past")
 
     def _edge(self, looking: _DateMatch, which: str, preference: _Preference) -> Period | None:
-        """What a date means, of which the end, middle or beginning may be meant."""
+        """Return what a date means, of which the end, middle or beginning may be meant."""
         match = looking.match
         period = self._period(looking, which, preference)
         if period is None:
@@ -461,7 +461,7 @@ _STEPS = {"last": -1, "past": -1, "previous": -1, "this": 0, "current": 0, "next
 
 
 def _relative_period(text: str, base: datetime) -> Period | None:
-    """What the calendar alone tells, such as "last quarter"."""
+    """Return what the calendar alone tells, such as "last quarter"."""
     match = _RELATIVE_PERIOD.fullmatch(text)
     if match is None:
         return None
@@ -473,7 +473,7 @@ def _relative_period(text: str, base: datetime) -> Period | None:
 
 
 def _period_around(moment: datetime, granularity: Granularity, steps: int) -> Period:
-    """The day, week, month, quarter or year of a moment, or one some steps away."""
+    """Return the day, week, month, quarter or year of a moment, or one some steps away."""
     start = _shift_period(_floor(moment, granularity), granularity, steps)
     return Period(start, _shift_period(start, granularity, 1), granularity)
 

@@ -113,7 +113,7 @@ _LANGUAGE_WORDS = {
 
 
 def language_words(languages: Sequence[str]) -> LanguageWords:
-    """What matters in texts of any of these languages: `en`, `de`, `fr`."""
+    """Return what matters in texts of any of these languages: `en`, `de`, `fr`."""
     tongues = [_LANGUAGE_WORDS[language] for language in languages]
     plain, me, you, owning, shortened = (
         frozenset[str]().union(*sets) for sets in zip(*(tongue[:5] for tongue in tongues), strict=True)
@@ -140,7 +140,7 @@ class NamePattern:
 
 
 def parse_name_pattern(type_: str, pattern: str, name: str | None = None) -> NamePattern:
-    """A form out of a rules file.
+    """Return a form out of a rules file.
 
     Args:
         type_: of what has this form.
@@ -168,7 +168,7 @@ def parse_name_pattern(type_: str, pattern: str, name: str | None = None) -> Nam
 
 
 def make_possessive(pattern: str) -> str:
-    """The same regular expression whose repetitions give nothing back, so that no text makes it run for long.
+    """Return the same regular expression whose repetitions give nothing back, so that no text makes it run for long.
 
     Raises:
         InvalidError: it has a lazy repetition, or refers back to a group.
@@ -187,7 +187,7 @@ def make_possessive(pattern: str) -> str:
 
 
 def _split_pattern(pattern: str) -> list[tuple[str, bool]]:
-    """Its characters, classes and escapes; each with whether it is a repetition."""
+    """Return its characters, classes and escapes; each with whether it is a repetition."""
     parts: list[tuple[str, bool]] = []
     at = 0
     while at < len(pattern):
@@ -342,7 +342,7 @@ class FoundSpans:
             self.block(spot.begin, spot.end)
 
     def is_free(self, begin: int, end: int) -> bool:
-        """Whether nothing was found there."""
+        """Return whether nothing was found there."""
         return self.free.find(0, begin, end) < 0
 
     def block(self, begin: int, end: int) -> None:
@@ -386,11 +386,11 @@ class Gazetteer:
             self._by_first.setdefault(first[0], []).append((spelling[first.start() :], entry))
 
     def known(self, name: str) -> GazetteerEntry | None:
-        """The entry of the vocabulary that has exactly this name."""
+        """Return the entry of the vocabulary that has exactly this name."""
         return self._whole.get(_fold_case(name).strip())
 
     def sure(self, text: str) -> FoundSpans:
-        """The names that are found by form, vocabulary or quotation marks."""
+        """Return the names that are found by form, vocabulary or quotation marks."""
         found = FoundSpans(text)
         for spot in self._formed(text):
             found.take(spot)
@@ -474,7 +474,7 @@ class Gazetteer:
         return spelled[0].isupper() and spelled.lower() not in plain and spelled.partition("'")[0].lower() not in plain
 
     def _goes_on(self, found: FoundSpans, run: list[re.Match[str]], word: re.Match[str]) -> bool:
-        """Whether a word belongs to the name that began before it."""
+        """Return whether a word belongs to the name that began before it."""
         between = found.text[run[-1].end() : word.start()]
         if between not in {" ", ". ", " & "} or len(run) >= _MOST_WORDS or run[-1][0].endswith("'s"):
             return False

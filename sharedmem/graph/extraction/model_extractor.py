@@ -141,7 +141,7 @@ which known facts it ends.
 
 
 def build_messages(episode: Episode, known: Known, vocabulary: Vocabulary) -> list[ChatMessage]:
-    """What the model is shown.
+    """Return what the model is shown.
 
     Args:
         episode: with the time when it happened.
@@ -204,7 +204,7 @@ class ModelExtractor:
         return True
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:
-        """What an episode mentions and says. One request.
+        """Return what an episode mentions and says. One request.
 
         The model reads the first 50,000 characters, and the first 100 known entities and facts.
 
@@ -334,7 +334,7 @@ class _AnswerCheck:
             yield self._dated(Statement(source or "", type_, target or "", text=each.fact.strip()[:2_000]), each)
 
     def _end(self, given: str) -> str | None:
-        """The name of a mention; a name that was not given, but is in the text or known, becomes one."""
+        """Return the name of a mention; a name that was not given, but is in the text or known, becomes one."""
         name = self._spoken(given)
         normal = normalize_name(name)
         if normal in self._names:
@@ -418,7 +418,7 @@ def _is_unknown(given: str | Unknown | None) -> bool:
 
 
 def _parse_date(given: str, occurred_at: datetime | None) -> datetime:
-    """A date as models write it: also `2024` and `2024-03`.
+    """Return a date as models write it: also `2024` and `2024-03`.
 
     Raises:
         ValueError: it is none.

@@ -71,7 +71,7 @@ class Extractor(Protocol):
         """Whether it should be told what the graph knows already."""
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:
-        """What an episode mentions and says. `episode.occurred_at` is set.
+        """Return what an episode mentions and says. `episode.occurred_at` is set.
 
         Raises:
             UnavailableError, LimitedError, ConfigError, InvalidError: the model cannot be asked, or gives no usable

@@ -98,7 +98,7 @@ class RuleExtractor:
         return False
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:  # noqa: ARG002  # rules need none
-        """What an episode mentions and says. No round trip; the first 20,000 characters are read.
+        """Return what an episode mentions and says. No round trip; the first 20,000 characters are read.
 
         Raises:
             UnsupportedError: dateparser is not installed; says how to get it.
@@ -233,7 +233,7 @@ class _EpisodeReader:
         return self._same(mentioned.name) != mentioned.name
 
     def _same(self, name: str) -> str:
-        """The name under which something is mentioned that has several."""
+        """Return the name under which something is mentioned that has several."""
         seen = {name}
         while (first := self._other_names.get(name)) is not None and first not in seen:
             seen.add(first)

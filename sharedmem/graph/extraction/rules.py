@@ -54,17 +54,17 @@ class MaskedSentence(NamedTuple):
     """By sign."""
 
     def token_at(self, position: int) -> int:
-        """Number of the token that begins at or after a position of `text`."""
+        """Return number of the token that begins at or after a position of `text`."""
         return bisect_left(self.starts, position)
 
 
 def remove_placeholders(text: str) -> str:
-    """A text without characters that mean something here; as long as before."""
+    """Return a text without characters that mean something here; as long as before."""
     return _PRIVATE.sub(" ", text).replace("\u2019", "'")
 
 
 def bounded_sentence_spans(text: str, is_free: bytearray) -> list[tuple[int, int]]:
-    """Where the sentences of a text begin and end; one beyond 2,000 characters is cut.
+    """Return where the sentences of a text begin and end; one beyond 2,000 characters is cut.
 
     Args:
         text: any text.
@@ -78,7 +78,7 @@ def bounded_sentence_spans(text: str, is_free: bytearray) -> list[tuple[int, int
 
 
 def split_words(text: str, offset: int = 0) -> Iterator[MaskedToken]:
-    """The words of a piece of text as they are compared."""
+    """Yield the words of a piece of text as they are compared."""
     for found in _TOKEN.finditer(text):
         yield from _expand_word(found[0].lower(), found.start() + offset, found.end() + offset)
 
@@ -96,7 +96,7 @@ def _expand_word(word: str, begin: int, end: int) -> Iterator[MaskedToken]:
 def mask_sentence(
     text: str, span: tuple[int, int], spots: Sequence[EntitySpan], dates: Sequence[tuple[int, int]]
 ) -> MaskedSentence:
-    """A sentence as rules look at it.
+    """Return a sentence as rules look at it.
 
     Args:
         text: the whole text.
@@ -238,7 +238,7 @@ class Rule:
 
 
 def parse_rule(text: str, *, since: Since = "episode") -> Rule:
-    """A rule that is written in one line.
+    """Return a rule that is written in one line.
 
     Raises:
         InvalidError: it is none; says why.
@@ -250,7 +250,7 @@ def parse_rule(text: str, *, since: Since = "episode") -> Rule:
 
 
 def compile_rule(when: str, then: Sequence[str], *, since: Since = "episode") -> Rule:
-    """A rule.
+    """Return a rule.
 
     Args:
         when: the pattern.
@@ -449,7 +449,7 @@ class RuleMatch(NamedTuple):
     end: int
 
     def end_of(self, name: str) -> str:
-        """The name at one end of a conclusion."""
+        """Return the name at one end of a conclusion."""
         return name.strip('"') if name.startswith('"') else self.filled[name].text if name else ""
 
 
@@ -482,7 +482,7 @@ class RuleSet:
         return len(self._rules)
 
     def fits(self, text: str, sentence: MaskedSentence, types: Mapping[str, str]) -> list[RuleMatch]:
-        """Where rules fit in a sentence, by place.
+        """Return where rules fit in a sentence, by place.
 
         Args:
             text: the whole text.
@@ -534,7 +534,7 @@ class RuleSet:
 
 
 def _tokens(sentence: MaskedSentence, span: tuple[int, int]) -> tuple[int, int]:
-    """Numbers of the first and the last token of a piece of the masked text that ends with a blank."""
+    """Return numbers of the first and the last token of a piece of the masked text that ends with a blank."""
     return sentence.token_at(span[0]), sentence.token_at(span[1]) - 1
 
 
@@ -543,7 +543,7 @@ def _overlaps(fit: RuleMatch, taken: Sequence[RuleMatch]) -> bool:
 
 
 def stated_times(fits: Sequence[RuleMatch], dates: Sequence[DateMention]) -> list[StatedTime]:
-    """The time of each fit: a date belongs to what was said last before it; one before everything to the first.
+    """Return the time of each fit: a date belongs to what was said last before it; one before everything to the first.
 
     Args:
         fits: of one sentence, by place.
@@ -567,7 +567,7 @@ def _stated_time(dates: Sequence[DateMention]) -> StatedTime:
 
 
 def build_statements(fit: RuleMatch, span: StatedTime) -> Iterator[Statement]:
-    """What follows where a rule fits; `find_aliases` finds other names."""
+    """Yield what follows where a rule fits; `find_aliases` finds other names."""
     for conclusion in fit.rule.conclusions:
         statement = None if conclusion.says == "alias" else _build_statement(fit, conclusion, span)
         if statement is not None:
@@ -609,7 +609,7 @@ def _number(spelled: str) -> int | float:
 
 
 def find_aliases(fit: RuleMatch) -> Iterator[tuple[str, str]]:
-    """(name, another name of the same) that a fit tells."""
+    """Yield (name, another name of the same) that a fit tells."""
     for conclusion in fit.rule.conclusions:
         if conclusion.says == "alias":
             name, other = fit.end_of(conclusion.source), fit.end_of(conclusion.target)
@@ -618,7 +618,7 @@ def find_aliases(fit: RuleMatch) -> Iterator[tuple[str, str]]:
 
 
 def find_types(fit: RuleMatch) -> Iterator[tuple[str, str]]:
-    """(name, type) of names that had no type before."""
+    """Yield (name, type) of names that had no type before."""
     for filled in fit.filled.values():
         if filled.slot.kind == "me" or not filled.slot.becomes:
             continue
@@ -627,7 +627,7 @@ def find_types(fit: RuleMatch) -> Iterator[tuple[str, str]]:
 
 
 def find_names(fit: RuleMatch) -> Iterator[tuple[str, EntitySpan | None, str]]:
-    """(name, where it stands, type) of everything that the conclusions of a fit name."""
+    """Yield (name, where it stands, type) of everything that the conclusions of a fit name."""
     for conclusion in fit.rule.conclusions:
         for end in filter(None, (conclusion.source, conclusion.target)):
             if end.startswith('"'):

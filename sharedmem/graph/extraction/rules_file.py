@@ -93,7 +93,7 @@ def open_ingest_rules(settings: Settings, model: LanguageModel | None) -> Ingest
 
 
 def load_rules(path: str | Path | None = None) -> LoadedRules:
-    """The relations and the extractor that a rules file declares. Reads the file at once.
+    """Return the relations and the extractor that a rules file declares. Reads the file at once.
 
     Args:
         path: a YAML or JSON file; None for what is shipped alone.
@@ -107,7 +107,7 @@ def load_rules(path: str | Path | None = None) -> LoadedRules:
 
 
 def parse_rules(content: object, source: str = "rules") -> LoadedRules:
-    """The same, of what a rules file or a program says.
+    """Return the same, of what a rules file or a program says.
 
     Args:
         content: as it stands in the file.

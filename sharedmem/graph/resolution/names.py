@@ -49,7 +49,7 @@ def normalize_name(name: str) -> str:
 
 
 def check_encodable(field: str, text: str) -> str:
-    """A text that UTF-8 can hold.
+    """Return a text that UTF-8 can hold.
 
     Raises:
         InvalidError: there is half a character in it, as of an argument that was not decoded properly.
@@ -60,7 +60,7 @@ def check_encodable(field: str, text: str) -> str:
 
 
 def check_entity_name(field: str, name: str) -> str:
-    """A name, without blanks around it.
+    """Return a name, without blanks around it.
 
     Raises:
         InvalidError: nothing of it is left when it is compared, or it is too long.
@@ -75,7 +75,7 @@ def check_entity_name(field: str, name: str) -> str:
 
 
 def entity_id(normal: str) -> str:
-    """The id that a normalised name gives: readable, and the same in every process."""
+    """Return the id that a normalised name gives: readable, and the same in every process."""
     plain = unicodedata.normalize("NFKD", normal).encode("ascii", "ignore").decode()
     slug = _NOT_IN_SLUG.sub("-", plain).strip("-")[:_LONGEST_SLUG].strip("-")
     digest = blake2b(normal.encode(), digest_size=5).hexdigest()
@@ -83,12 +83,12 @@ def entity_id(normal: str) -> str:
 
 
 def looks_like_entity_id(name: str) -> bool:
-    """Whether a text could be the id of an entity."""
+    """Return whether a text could be the id of an entity."""
     return isinstance(name, str) and _ID.fullmatch(name) is not None
 
 
 def check_group(group: str) -> str:
-    """A group, `tenant:session`.
+    """Return a group, `tenant:session`.
 
     Raises:
         InvalidError: empty, too long, or with braces or control characters in it.
@@ -103,7 +103,7 @@ def check_group(group: str) -> str:
 
 
 def check_id(field: str, id_: str) -> str:
-    """An id that a caller gives to an episode.
+    """Return an id that a caller gives to an episode.
 
     Raises:
         InvalidError: empty, over 128 bytes, or with blanks, braces or control characters in it.
@@ -116,7 +116,7 @@ def check_id(field: str, id_: str) -> str:
 
 
 def encode_group(group: str) -> str:
-    """A group as a part of keys and ids: without `/`, which ends it there."""
+    """Return a group as a part of keys and ids: without `/`, which ends it there."""
     return group.replace("%", "%25").replace("/", "%2F")
 
 
@@ -197,7 +197,7 @@ class _NameParts(NamedTuple):
 
 
 def compare_names(a: str, b: str) -> NameSimilarity:
-    """How two normalised names stand to each other; their order does not matter.
+    """Return how two normalised names stand to each other; their order does not matter.
 
     Returns:
         `same` for spellings of one name; `maybe` for names that somebody who knows more could tell apart; `other` for
@@ -229,7 +229,7 @@ def shares_word(a: str, b: str) -> bool:
 
 
 def may_be_near(a: str, b: str) -> bool:
-    """Whether it is worth the trouble to compare two names, by the beginnings of their ids."""
+    """Return whether it is worth the trouble to compare two names, by the beginnings of their ids."""
     return not a or not b or max(fuzz.ratio(a, b), fuzz.token_set_ratio(a, b)) >= _WITHIN - 10
 
 
@@ -258,7 +258,7 @@ def _contradict(mine: frozenset[str], yours: frozenset[str]) -> bool:
 
 
 def _same_core(mine: _NameParts, yours: _NameParts) -> bool:
-    """Whether only a legal form, a title or `the` is there more; a single name has no title to lose."""
+    """Return whether only a legal form, a title or `the` is there more; a single name has no title to lose."""
     if mine.core != yours.core or len("".join(mine.core)) < _SHORTEST_SQUASHED:
         return False
     return mine.titles == yours.titles or len(mine.core) > 1
@@ -301,7 +301,7 @@ def _abbreviates(mine: tuple[str, ...], yours: tuple[str, ...]) -> bool:
 
 
 def _typo_in_words(mine: tuple[str, ...], yours: tuple[str, ...]) -> SimilarityVerdict:
-    """What is to be thought of two names that differ in one word."""
+    """Return what is to be thought of two names that differ in one word."""
     if len(mine) != len(yours):
         return "other"
     unlike = [(a, b) for a, b in zip(mine, yours, strict=True) if a != b]
@@ -323,7 +323,7 @@ def _typo(a: str, b: str, *, shortest: int) -> SimilarityVerdict:
 
 
 def _is_common_typo(short: str, long: str) -> bool:
-    """Whether it is a slip that people often make, where one letter of two words differs."""
+    """Return whether it is a slip that people often make, where one letter of two words differs."""
     place = next((place for place, (x, y) in enumerate(zip(short, long, strict=False)) if x != y), len(short))
     fresh = long[place]
     if len(short) < len(long):

@@ -116,7 +116,7 @@ class RankingQuery:
     include_past: bool = False
 
     def is_named(self, row: FactRow) -> bool:
-        """Whether it names an end of a fact."""
+        """Return whether it names an end of a fact."""
         return row.source in self.named.values() or row.target in self.named.values()
 
     def mentioned(self, row: EpisodeRow, entities: Sequence[str]) -> float:
@@ -154,7 +154,7 @@ class RankedRecord(NamedTuple):
 
 
 def rank(question: RankingQuery, pool: CandidatePool, weights: Weights, *, k: int) -> list[RankedRecord]:
-    """The best of what was found, without what says nothing new.
+    """Return the best of what was found, without what says nothing new.
 
     Args:
         question: what is asked; nothing is answered that does not hold at its time.
@@ -204,7 +204,7 @@ class _Scorer:
                 yield _ranked_record("entity", id_, self._of_entity(id_))
 
     def is_distant(self, id_: str) -> bool:
-        """Whether an episode is older than the half-life."""
+        """Return whether an episode is older than the half-life."""
         return self._freshness(self._pool.episodes[id_].occurred) < 0.5
 
     def _of_fact(self, row: FactRow, version: Version) -> Signals:
@@ -257,7 +257,7 @@ def _ranked_record(kind: GraphKind, id_: str, signals: Signals, version: Version
 def _without_repetitions(
     scored: Sequence[RankedRecord], pool: CandidatePool, judge: _Scorer, k: int
 ) -> Iterator[RankedRecord]:
-    """Those that say something which none of the others says."""
+    """Yield those that say something which none of the others says."""
     triples: set[tuple[str, ...]] = set()
     needless = _summarized_episodes(scored[: 2 * k], judge) | _episodes_in_facts(scored[:k], pool)
     for one in scored:
@@ -273,13 +273,13 @@ def _without_repetitions(
 
 
 def _summarized_episodes(best: Iterable[RankedRecord], judge: _Scorer) -> set[str]:
-    """The episodes of long ago for which a summary stands that is to be answered."""
+    """Return the episodes of long ago for which a summary stands that is to be answered."""
     covered = (judge.bodies[one.id].get("covers", ()) for one in best if one.kind == "summary")
     return {id_ for ids in covered for id_ in ids if id_ in judge.bodies and judge.is_distant(id_)}
 
 
 def _episodes_in_facts(best: Iterable[RankedRecord], pool: CandidatePool) -> set[str]:
-    """The episodes whose every word stands in facts that are to be answered."""
+    """Return the episodes whose every word stands in facts that are to be answered."""
     words_by_episode: dict[str, set[str]] = {}
     for row in [pool.facts[one.id] for one in best if one.kind == "fact"]:
         for episode in pool.episodes.keys() & set(row.episodes):

@@ -77,7 +77,7 @@ def word_runs(query: str) -> list[WordRun]:
 
 
 def match_entities(runs: Iterable[WordRun], known: Mapping[str, str]) -> dict[str, str]:
-    """The ids of the entities that a question names, by name; of names within names the longest counts.
+    """Return the ids of the entities that a question names, by name; of names within names the longest counts.
 
     Args:
         runs: longest first.
@@ -140,7 +140,7 @@ class WalkOrigins:
 def format_items(
     ranked: Iterable[RankedRecord], pool: CandidatePool, around: WalkOrigins, group: str, *, explain: bool
 ) -> list[ContextItem]:
-    """What is answered.
+    """Return what is answered.
 
     Args:
         ranked: the records, in their order.
@@ -253,7 +253,7 @@ class RetrievalResult(NamedTuple):
 
 
 async def embed_question(embedder: Embedder | None, text: str, counters: Counters) -> QueryEmbedding:
-    """The vector of a question, or why there is none, which counts as `graph_degraded`."""
+    """Return the vector of a question, or why there is none, which counts as `graph_degraded`."""
     meaning = await embed_query(embedder, text)
     if meaning.missing is not None:
         counters.increment("graph_degraded", reason=meaning.reason)
@@ -284,7 +284,7 @@ class GraphRetriever:
         self._weights = weights
 
     async def context(self, sought: RetrievalQuery) -> RetrievalResult:
-        """What is worth knowing for a question, best first.
+        """Return what is worth knowing for a question, best first.
 
         Raises:
             UnavailableError: the server cannot be reached, or could not finish in time.
@@ -329,7 +329,7 @@ class GraphRetriever:
         )
 
     async def _attributes(self, sought: RetrievalQuery, named: Sequence[str]) -> list[list[Edge]]:
-        """The attributes of those whom a question names.
+        """Return the attributes of those whom a question names.
 
         Facts of the relation that it asks for are found by their words alone: an entity may have so many facts that
         looking among them for those of one type would hold up the server.
@@ -349,7 +349,7 @@ class GraphRetriever:
         seen: LookupResult,
         asking: RelationMatcher,
     ) -> tuple[Mapping[str, FactRow], int]:
-        """(the facts that were found in any way, round trips so far)."""
+        """Return (the facts that were found in any way, round trips so far)."""
         distances = reach.distances
         best = sorted(
             edges, key=lambda edge: (distances.get(edge.entity, 0), -asking.overlap(edge.type), -edge.version.start)
@@ -395,7 +395,7 @@ def _nearness(reach: ShortestPaths, edges: Sequence[Edge], *, is_known: bool) ->
 
 
 def _rows_to_load(heard: _FirstResults, shares: Shares, sought: RetrievalQuery) -> LookupRequest:
-    """The rows of the best hits; of more of them where many may hold at another time."""
+    """Return the rows of the best hits; of more of them where many may hold at another time."""
 
     def best(hits: RecordHits, most: int) -> tuple[str, ...]:
         ids = {hit.id for hit in (*hits.text, *hits.vector)}

@@ -148,7 +148,7 @@ class ExactIndex:
                 progress(done, done)
 
     async def status(self) -> list[IndexStatus]:
-        """The mirrors that this process has."""
+        """Return the mirrors that this process has."""
         return [self._status(namespace, follower.mirror) for namespace, follower in self._followers.items()]
 
     async def forget(self, namespace: str) -> None:
@@ -156,7 +156,7 @@ class ExactIndex:
         self._followers.pop(namespace, None)
 
     def _asking(self, namespace: str, query: IndexQuery) -> Callable[[Mirror], tuple[list[IndexHit], list[IndexHit]]]:
-        """What answers a query (by words, by meaning) from a mirror."""
+        """Return what answers a query (by words, by meaning) from a mirror."""
         if query.candidates < 1:
             raise InvalidError("candidates", query.candidates, "ask for at least one")
         vector = None if query.vector is None else check_vector("vector", query.vector, self._family.dimension)

@@ -47,13 +47,13 @@ class MirroredRecord(NamedTuple):
 
 
 def read_commands(keyspace: KeySpace, family: RecordFamily, namespace: str, id_: str) -> tuple[Command, Command]:
-    """The commands that read one record."""
+    """Return the commands that read one record."""
     key = keyspace.record(family.name, namespace, id_)
     return ("HMGET", key, "terms", "vector", "facts", *family.tags, *family.numbers), ("PTTL", key)
 
 
 def parse_record(family: RecordFamily, id_: str, fields: Reply, lives_ms: Reply) -> MirroredRecord | None:
-    """A record from the replies to `read_commands`; None when there is none, or the key holds no hash."""
+    """Return a record from the replies to `read_commands`; None when there is none, or the key holds no hash."""
     assert isinstance(lives_ms, int)
     if not isinstance(fields, list):
         return None
@@ -167,7 +167,7 @@ class Postings:
         numbers.append((slot << self._TIMES_BITS) + min(times, self._MOST_TIMES))
 
     def of(self, name: bytes | str) -> tuple[RowNumbers, RowNumbers]:
-        """(rows that hold it, how often each does)."""
+        """Return (rows that hold it, how often each does)."""
         numbers = self._lists.get(name)
         if numbers is None:
             return _NO_POSTINGS, _NO_POSTINGS
@@ -430,7 +430,7 @@ class MirrorReplicator:
         return trips
 
     async def _newer(self) -> tuple[Versions, int]:
-        """(what changed since the newest change known, that one included; how long the log is)."""
+        """Return (what changed since the newest change known, that one included; how long the log is)."""
         changes = ("ZRANGEBYSCORE", self._log, self.version, "+inf", "WITHSCORES", "LIMIT", 0, _MOST_CHANGES)
         newer, length = await self._client.read_many([changes, ("ZCARD", self._log)])
         assert isinstance(length, int)
@@ -489,7 +489,7 @@ class MirrorReplicator:
             self._newest, self.version = max(changes.items(), key=lambda change: change[1])
 
     def _agrees(self, length: int) -> bool:
-        """Whether a log of this length can be the one that was followed."""
+        """Return whether a log of this length can be the one that was followed."""
         missing = len(self._logged) - length
         if missing == 0:
             return True

@@ -41,7 +41,7 @@ def check_filter(family: RecordFamily, condition: Condition) -> None:
 
 
 def matching_rows(mirror: Mirror, condition: Condition) -> Mask:
-    """Which rows live and fulfil the condition."""
+    """Return which rows live and fulfil the condition."""
     mask = mirror.living.copy()
     _apply_condition(mirror, mask, condition)
     return mask
@@ -50,7 +50,7 @@ def matching_rows(mirror: Mirror, condition: Condition) -> Mask:
 def best_by_words(
     mirror: Mirror, terms: Sequence[str], mask: Mask, k: int, *, commonest: int | None = None
 ) -> list[IndexHit]:
-    """The `k` records with the highest BM25, by statistics of the whole namespace; see `Query.commonest`."""
+    """Return the `k` records with the highest BM25, by statistics of the whole namespace; see `Query.commonest`."""
     scores = np.zeros(len(mask))
     holders = (
         {term: _document_frequency(mirror, term) for term in terms}
@@ -64,7 +64,7 @@ def best_by_words(
 
 
 def best_by_meaning(mirror: Mirror, vector: Vector, mask: Mask, k: int) -> list[IndexHit]:
-    """The `k` records with the highest cosine similarity; those without a vector are not among them.
+    """Return the `k` records with the highest cosine similarity; those without a vector are not among them.
 
     Nothing is near to a vector of zeros.
     """
@@ -92,7 +92,7 @@ def record_page(mirror: Mirror, mask: Mask, newest: str | None, *, offset: int, 
 
 
 def count_by(mirror: Mirror, mask: Mask, tag: str) -> dict[str, int]:
-    """How many records of the mask have each value of a tag; `""`: those that have none."""
+    """Return how many records of the mask have each value of a tag; `""`: those that have none."""
     counts: dict[str, int] = {}
     without = mask.copy()
     postings = mirror.tags[tag]
@@ -153,7 +153,7 @@ def _best_hits(mirror: Mirror, slots: RowNumbers, scores: Floats, k: int) -> lis
 
 
 def _rank_rows(mirror: Mirror, slots: RowNumbers, scores: Floats, k: int) -> list[tuple[float, str, int]]:
-    """(negative score, id, row) of the `k` highest scores, highest first; ties by id."""
+    """Return (negative score, id, row) of the `k` highest scores, highest first; ties by id."""
     if k < 1:
         return []
     if k < len(slots):

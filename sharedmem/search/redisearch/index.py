@@ -66,7 +66,7 @@ class DocumentFrequencyCache:
         self._counts: dict[str, tuple[int, float]] = {}
 
     def unknown(self, terms: Sequence[str], now: float) -> list[str]:
-        """Those that are to be counted."""
+        """Return those that are to be counted."""
         return [term for term in terms if self._counts.get(term, (0, 0.0))[1] < now]
 
     def learn(self, terms: Sequence[str], counts: Sequence[int], now: float) -> None:
@@ -76,7 +76,7 @@ class DocumentFrequencyCache:
         self._counts |= {term: (count, now + _FREQUENCY_TTL_S) for term, count in zip(terms, counts, strict=True)}
 
     def of(self, terms: Sequence[str]) -> dict[str, int]:
-        """How many records hold each, as it was last counted."""
+        """Return how many records hold each, as it was last counted."""
         return {term: self._counts.get(term, (0, 0.0))[0] for term in terms}
 
 
@@ -253,7 +253,7 @@ class RediSearchIndex:
     # -- asking -------------------------------------------------------------------------------
 
     async def _plan_query(self, namespace: str, query: IndexQuery) -> tuple[_QueryPlan, int]:
-        """(the searches that answer a query, round trips that it took to decide on them)."""
+        """Return (the searches that answer a query, round trips that it took to decide on them)."""
         if query.candidates < 1:
             raise InvalidError("candidates", query.candidates, "ask for at least one")
         every = _prefix_terms(query.terms, namespace)
@@ -310,7 +310,7 @@ class RediSearchIndex:
     def _read(
         self, namespace: str, legs: _QueryPlan, answers: Iterator[Reply]
     ) -> tuple[list[IndexHit], list[IndexHit], bool]:
-        """(hits by words, hits by meaning, whether vectors of zeros were in the way)."""
+        """Return (hits by words, hits by meaning, whether vectors of zeros were in the way)."""
         home = self._home(namespace)
         text = scored_hits(next(answers), home) if legs.has_words else []
         if not legs.vector:
@@ -320,7 +320,7 @@ class RediSearchIndex:
         return text, near, not legs.directed and has_zero_distance(reply, len(near))
 
     async def _find_overflowed(self, namespace: str, terms: list[str]) -> bool:
-        """Whether terms among these have overflowed; they are remembered."""
+        """Return whether terms among these have overflowed; they are remembered."""
 
         def commands(place: IndexLocation) -> list[Command]:
             here = self._within(namespace, NO_FILTER, place)
@@ -339,7 +339,7 @@ class RediSearchIndex:
     async def _asked(
         self, namespace: str, commands: Callable[[IndexLocation], list[Command]]
     ) -> tuple[list[Reply], int]:
-        """(replies, round trips) of commands that go to wherever the namespace is searched.
+        """Return (replies, round trips) of commands that go to wherever the namespace is searched.
 
         Raises:
             UnavailableError: the server could not finish in time, or the namespace moves again and again.
@@ -363,7 +363,7 @@ class RediSearchIndex:
         raise UnavailableError(f"search in {namespace!r}", "its index moves again and again; try again in a moment")
 
     async def _policy(self, namespace: str, filters: Every) -> tuple[str, int]:
-        """(how an approximate index should search, round trips that it took to decide).
+        """Return (how an approximate index should search, round trips that it took to decide).
 
         Numbers are left out of account: each moment that is asked for would have to be counted anew.
         """
@@ -404,7 +404,7 @@ class RediSearchIndex:
         return self._keyspace.records(self._family.name, namespace).encode()
 
     def _as_bytes(self, vector: Vector | None) -> bytes | None:
-        """The vector as the server takes it; None where nothing can be near to it.
+        """Return the vector as the server takes it; None where nothing can be near to it.
 
         Raises:
             InvalidError: it has another dimension, or holds what is no number.

@@ -71,7 +71,7 @@ class IndexRouter:
         self._settling: dict[str, asyncio.Lock] = {}
 
     def known(self, namespace: str) -> IndexLocation | None:
-        """Where a namespace is searched, if that was seen on this connection."""
+        """Return where a namespace is searched, if that was seen on this connection."""
         if self._client.generation != self._generation:
             # Behind another connection may be another server, or one that has lost its data.
             self._generation = self._client.generation
@@ -79,7 +79,7 @@ class IndexRouter:
         return self._known.get(namespace)
 
     async def of(self, namespace: str) -> IndexLocation:
-        """Where a namespace is searched; its index is there and complete. No round trip when that is known.
+        """Return where a namespace is searched; its index is there and complete. No round trip when that is known.
 
         Raises:
             ConfigError: the index there is of another kind than this family's.
@@ -100,7 +100,7 @@ class IndexRouter:
         self._known.pop(namespace, None)
 
     def key(self, namespace: str) -> bytes:
-        """The place key."""
+        """Return the place key."""
         return self._keyspace.record_place(self._family.name, namespace)
 
     async def promote(self, namespace: str, *, progress: IndexProgress | None) -> None:
@@ -218,7 +218,7 @@ class IndexRouter:
         return await self._named(namespace)
 
     async def _move_in(self, namespace: str, total: int, stages: _StagedProgress) -> bytes:
-        """An index of its own to begin with: exact, which takes the changes to come quicker."""
+        """Return an index of its own to begin with: exact, which takes the changes to come quicker."""
         spec = self._layout.own(namespace)
         await self._build(spec, "FLAT", total, stages.first)
         await self._client.call("SET", self.key(namespace), spec.name)
@@ -283,7 +283,7 @@ class IndexRouter:
                 return moved
 
     async def _has_left_shared(self, namespace: str) -> bool:
-        """Whether the shared index is known to hold nothing of it, which saves looking at each record."""
+        """Return whether the shared index is known to hold nothing of it, which saves looking at each record."""
         query = search_by_filter(within_namespace(NO_FILTER, namespace), newest=None, offset=0, limit=0)
         try:
             found = await self._client.call("FT.SEARCH", self._layout.alias, *query)

@@ -85,20 +85,20 @@ class IndexLayout:
         """Under which the shared index is searched."""
 
     def shared(self, build: int = FIRST_BUILD) -> IndexSpec:
-        """The index that small namespaces share."""
+        """Return the index that small namespaces share."""
         family = self._family.name
         return IndexSpec(
             f"{self._keyspace.shared_index(family)}{self._tail(build)}", self._keyspace.family(family), True
         )
 
     def own(self, namespace: str, build: int = FIRST_BUILD) -> IndexSpec:
-        """A namespace's own index."""
+        """Return a namespace's own index."""
         family = self._family.name
         head = self._keyspace.own_index(family, namespace)
         return IndexSpec(f"{head}{self._tail(build)}", self._keyspace.records(family, namespace), False)
 
     def creation(self, spec: IndexSpec, algorithm: Algorithm) -> Command:
-        """The command that makes an index."""
+        """Return the command that makes an index."""
         only = ("FILTER", self._filter(spec)) if spec.shares else ()
         head = ("FT.CREATE", spec.name, "ON", "HASH", "PREFIX", 1, spec.prefix, *only, "NOOFFSETS", "NOHL")
         tags = [word for tag in self._family.tags for word in (tag, "TAG", "SEPARATOR", SEPARATOR, "CASESENSITIVE")]
@@ -115,7 +115,7 @@ class IndexLayout:
         return IndexName(found["model"], int(found["dimension"]), int(found["schema"]), int(found["build"]))
 
     def is_ours(self, name: str) -> bool:
-        """Whether an index of that name would be one that this family makes."""
+        """Return whether an index of that name would be one that this family makes."""
         parsed = self.read_name(name)
         wanted = (self._slug(), self._family.dimension, self._family.schema_version)
         return parsed is not None and parsed[:3] == wanted
@@ -135,13 +135,13 @@ class IndexLayout:
                 )
 
     def _rebuilding(self, spec: IndexSpec) -> str:
-        """The command line that builds an index anew."""
+        """Return the command line that builds an index anew."""
         namespace = spec.prefix.partition("{")[2].rpartition("}")[0]
         family = "" if self._family.name == "memory" else f" --family {self._family.name}"
         return f"sharedmem index rebuild {'--shared' if spec.shares else f'-n {namespace}'}{family}"
 
     def model_of(self, name: str) -> str:
-        """The name of the embedder whose vectors an index holds, from the name of the index."""
+        """Return the name of the embedder whose vectors an index holds, from the name of the index."""
         parsed = self.read_name(name)
         if parsed is None:
             return ""

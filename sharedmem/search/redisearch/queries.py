@@ -115,7 +115,7 @@ class _FilterWriter:
 
 
 def render_filter(filters: Every, family: RecordFamily) -> RenderedFilter:
-    """What must hold of a record.
+    """Return what must hold of a record.
 
     Args:
         filters: what the caller wants.
@@ -132,7 +132,7 @@ def render_filter(filters: Every, family: RecordFamily) -> RenderedFilter:
 
 
 def within_namespace(filters: RenderedFilter, namespace: str) -> RenderedFilter:
-    """The same within one namespace, for an index that holds others too."""
+    """Return the same within one namespace, for an index that holds others too."""
     text = f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip()
     weightless = f"((@{NAMESPACE_TAG}:{{$n|$o}})=>{{$weight:0}}) {filters.weightless}".rstrip()
     return RenderedFilter(text, ("n", namespace, "o", NO_VALUE, *filters.params), weightless)
@@ -150,7 +150,7 @@ def _format_number(field: str, value: float) -> str:
 def search_by_words(
     scoring: Sequence[str], silent: Sequence[str], filters: RenderedFilter, *, scorer: str, limit: int
 ) -> tuple[Argument, ...]:
-    """What follows `FT.SEARCH <index>` to find records by words, with scores and facts.
+    """Return what follows `FT.SEARCH <index>` to find records by words, with scores and facts.
 
     Args:
         scoring: the words, ASCII letters and digits each, with the prefix of their namespace. That alone is no
@@ -168,14 +168,14 @@ def search_by_words(
 
 
 def top_score_query(term: str, filters: RenderedFilter, *, scorer: str) -> tuple[Argument, ...]:
-    """What follows `FT.SEARCH <index>` for the best score that a word gives, and how many records hold it."""
+    """Return what follows `FT.SEARCH <index>` for the best score that a word gives, and how many records hold it."""
     text = _any_term(1, 0, filters.weightless)
     head = (text, "VERBATIM", "SCORER", scorer, "WITHSCORES", "NOCONTENT", "LIMIT", 0, 1)
     return (*head, *_params_clause((*_term_params((term,)), *filters.params)))
 
 
 def count_documents_with(term: str, filters: RenderedFilter) -> tuple[Argument, ...]:
-    """What follows `FT.SEARCH <index>` to count the records that hold a word."""
+    """Return what follows `FT.SEARCH <index>` to count the records that hold a word."""
     head = (_any_term(1, 0, filters.weightless), "VERBATIM", "SCORER", "DOCSCORE", "NOCONTENT", "LIMIT", 0, 0)
     return (*head, *_params_clause((*_term_params((term,)), *filters.params)))
 
@@ -183,7 +183,7 @@ def count_documents_with(term: str, filters: RenderedFilter) -> tuple[Argument, 
 def search_by_vector(
     vector: bytes, filters: RenderedFilter, *, k: int, policy: str = "", directed: bool = False
 ) -> tuple[Argument, ...]:
-    """What follows `FT.SEARCH <index>` to find the nearest records, with distances and facts.
+    """Return what follows `FT.SEARCH <index>` to find the nearest records, with distances and facts.
 
     Args:
         vector: half-precision bytes.
@@ -199,20 +199,20 @@ def search_by_vector(
 
 
 def search_by_filter(filters: RenderedFilter, *, newest: str | None, offset: int, limit: int) -> tuple[Argument, ...]:
-    """What follows `FT.SEARCH <index>` to name the records that filters let through."""
+    """Return what follows `FT.SEARCH <index>` to name the records that filters let through."""
     order = () if newest is None else ("SORTBY", newest, "DESC")
     head = (filters.text or "*", "NOCONTENT", "SCORER", "DOCSCORE", *order, "LIMIT", offset, limit)
     return (*head, *_params_clause(filters.params))
 
 
 def count_by_value(filters: RenderedFilter, tag: str) -> tuple[Argument, ...]:
-    """What follows `FT.AGGREGATE <index>` to count records by the values of a tag."""
+    """Return what follows `FT.AGGREGATE <index>` to count records by the values of a tag."""
     head = (filters.text or "*", "LOAD", 1, f"@{tag}", "GROUPBY", 1, f"@{tag}", "REDUCE", "COUNT", 0, "AS", "n")
     return (*head, *_params_clause(filters.params))
 
 
 def hybrid_policy(matching: int | None) -> str:
-    """How an approximate index should go about it.
+    """Return how an approximate index should go about it.
 
     Args:
         matching: how many records the filter leaves; None without a filter.
@@ -267,7 +267,7 @@ _candidate = partial(tuple.__new__, IndexHit)
 
 
 def scored_hits(reply: Reply, home: bytes) -> list[IndexHit]:
-    """The hits of a search by words, best first; ties by id.
+    """Return the hits of a search by words, best first; ties by id.
 
     Args:
         reply: `[total, key, score, [facts, ...], ...]`.
@@ -281,7 +281,7 @@ def scored_hits(reply: Reply, home: bytes) -> list[IndexHit]:
 
 
 def near_hits(reply: Reply, home: bytes) -> list[IndexHit]:
-    """The hits of a search by meaning, most similar first; ties by id.
+    """Return the hits of a search by meaning, most similar first; ties by id.
 
     Args:
         reply: `[total, key, [distance and facts by name], ...]`.
@@ -295,7 +295,7 @@ def near_hits(reply: Reply, home: bytes) -> list[IndexHit]:
 
 
 def has_zero_distance(reply: Reply, taken: int) -> bool:
-    """Whether there is a hit at no distance, which the server cannot sort by: it may have left out nearer ones.
+    """Return whether there is a hit at no distance, which the server cannot sort by: it may have left out nearer ones.
 
     Args:
         reply: of a search by meaning.
@@ -306,19 +306,19 @@ def has_zero_distance(reply: Reply, taken: int) -> bool:
 
 
 def named_hits(reply: Reply, home: bytes) -> RecordPage:
-    """The hits of `[total, key, ...]`, in their order."""
+    """Return the hits of `[total, key, ...]`, in their order."""
     words, start = _as_items(reply), len(home)
     return RecordPage([str(key[start:], "utf-8", "replace") for key in words[1:] if key.startswith(home)], words[0])
 
 
 def top_score(reply: Reply) -> tuple[int, float]:
-    """(hits in all, score of the best) of `[total, key, score]`."""
+    """Return (hits in all, score of the best) of `[total, key, score]`."""
     words = _as_items(reply)
     return words[0], float(words[2]) if len(words) > 2 else 0.0
 
 
 def parse_counts(reply: Reply) -> dict[str, int]:
-    """How many records there are by value, of `[groups, [tag, values, "n", count], ...]`.
+    """Return how many records there are by value, of `[groups, [tag, values, "n", count], ...]`.
 
     A group is what the field holds, so its values must still be split.
     """
@@ -331,7 +331,7 @@ def parse_counts(reply: Reply) -> dict[str, int]:
 
 
 def newest_version(reply: Reply, log: bytes) -> int:
-    """The score of `[member, score]`, 0 when there is none.
+    """Return the score of `[member, score]`, 0 when there is none.
 
     Args:
         reply: the newest member of a family's log.
@@ -348,13 +348,13 @@ def newest_version(reply: Reply, log: bytes) -> int:
 
 
 def parse_pairs(reply: Reply) -> dict[str, Any]:
-    """A list of names and values in turn."""
+    """Return a list of names and values in turn."""
     words = _as_items(reply)
     return {words[at].decode(): words[at + 1] for at in range(0, len(words) - 1, 2)}
 
 
 def _record_ids(keys: list[bytes], home: bytes) -> list[str]:
-    """What the keys of the namespace's records are named; nothing for those of others."""
+    """Return what the keys of the namespace's records are named; nothing for those of others."""
     start = len(home)
     return [key[start:].decode(errors="replace") if key.startswith(home) else "" for key in keys]
 
@@ -366,7 +366,7 @@ def _distance_and_facts(fields: list[bytes]) -> tuple[float, bytes]:
 
 
 def _sort_ties(found: list[IndexHit]) -> list[IndexHit]:
-    """The hits, which come in the order of their scores, with equal ones in the order of their ids."""
+    """Return the hits, which come in the order of their scores, with equal ones in the order of their ids."""
     if len({hit[1] for hit in found}) < len(found):
         found.sort(key=_sort_key)
     return found
@@ -409,7 +409,7 @@ class OverflowGuard:
         self._calm: dict[str, float] = {}
 
     def is_suspicious(self, namespace: str, score: float, now: float) -> bool:
-        """Whether the words that gave a score may have overflowed."""
+        """Return whether the words that gave a score may have overflowed."""
         return score >= IMPLAUSIBLE and self._calm.get(namespace, 0.0) <= now
 
     def note_plausible(self, namespace: str, documents: int, now: float) -> None:
@@ -418,7 +418,7 @@ class OverflowGuard:
             self._calm[namespace] = now + _REMEMBERED_S
 
     def split_overflowed(self, terms: list[str], now: float) -> ScoredTerms:
-        """The words of a query, those that have overflowed apart."""
+        """Return the words of a query, those that have overflowed apart."""
         if not self._until:
             return ScoredTerms(terms, [])
         silent = [term for term in terms if self._until.get(term, 0.0) > now]
@@ -436,7 +436,7 @@ class OverflowGuard:
 
 
 def overflowed_terms(terms: Sequence[str], replies: Sequence[Reply], documents: int) -> list[str]:
-    """The words whose own best score is higher than it can be.
+    """Return the words whose own best score is higher than it can be.
 
     Args:
         terms: asked for one by one.

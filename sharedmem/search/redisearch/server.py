@@ -21,7 +21,7 @@ _OLDER_SCORER = "BM25"
 
 
 def is_missing(error: ServerError) -> bool:
-    """Whether the server replied that there is no such index; each command has its own message."""
+    """Return whether the server replied that there is no such index; each command has its own message."""
     text = error.text.lower()
     return "no such index" in text or "unknown index" in text or "index does not exist" in text
 
@@ -63,7 +63,7 @@ class IndexServer:
         self.fails_on_timeout = not self._on_cluster and await self._fail_on_timeout()
 
     async def facts(self, name: str) -> IndexInfo | None:
-        """What there is to know of an index, or None if there is none. One round trip.
+        """Return what there is to know of an index, or None if there is none. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError, ConfigError: as `RedisClient.call`.
@@ -92,7 +92,7 @@ class IndexServer:
         await self._do(("FT.DROPINDEX", name), but="ndex name")
 
     async def names(self) -> list[str]:
-        """The names of all indexes of this server. One round trip."""
+        """Return the names of all indexes of this server. One round trip."""
         reply = await self._client.call("FT._LIST")
         return [name.decode() for name in reply if isinstance(name, bytes)] if isinstance(reply, list) else []
 
@@ -204,7 +204,7 @@ class IndexOverview:
         self._on_cluster = on_cluster
 
     async def statuses(self) -> list[IndexStatus]:
-        """One for each index. A round trip each, and on a cluster a scan of its keys."""
+        """Return one for each index. A round trip each, and on a cluster a scan of its keys."""
         names = await (self._placed() if self._on_cluster else self._listed())
         return [status for name in sorted(names) if (status := await self._status(name)) is not None]
 

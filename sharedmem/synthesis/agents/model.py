@@ -74,28 +74,28 @@ _CONSOLIDATE = (
 
 
 def episodic_prompt(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
-    """How they dealt with one another."""
+    """Return how they dealt with one another."""
     return _chat_messages(_EPISODIC, [_message_line(message) for message in messages])
 
 
 def summary_prompt(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
-    """What it was about, in the form of a note."""
+    """Return what it was about, in the form of a note."""
     return _chat_messages(_SUMMARY, [_message_line(message) for message in messages])
 
 
 def fast_summary_prompt(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
-    """What it was about, as a text."""
+    """Return what it was about, as a text."""
     return _chat_messages(_FAST, [_message_line(message) for message in messages])
 
 
 def judge_prompt(new: Note, old: Mapping[str, Note]) -> list[ChatMessage]:
-    """What becomes of older notes, by handle."""
+    """Return what becomes of older notes, by handle."""
     lines = [_note_line(note, f"older note {handle}") for handle, note in old.items()]
     return _chat_messages(_JUDGE, [*lines, _note_line(new, "the new note")])
 
 
 def consolidate_prompt(notes: Sequence[Note]) -> list[ChatMessage]:
-    """One note out of several, given oldest first and whole."""
+    """Return one note out of several, given oldest first and whole."""
     return _chat_messages(
         _CONSOLIDATE, [_note_line(note, f"note {place}") for place, note in enumerate(notes, start=1)]
     )

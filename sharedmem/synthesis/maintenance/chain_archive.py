@@ -93,7 +93,7 @@ class ChainArchiveStore:
         return StoredArchive(location, reference.size)
 
     async def get(self, app_id: str, location: str) -> dict[str, Note]:
-        """The notes of an archive, by id, as they were before they were archived. Two objects are read.
+        """Return the notes of an archive, by id, as they were before they were archived. Two objects are read.
 
         Raises:
             InvalidError: the location is none, or the archive is damaged.
@@ -111,7 +111,7 @@ class ChainArchiveStore:
         await self._blobs.remove(self._key(app_id, first), reference.path)
 
     async def list_archives(self, *, older_than_s: float = ORPHAN_MIN_AGE_S) -> AsyncIterator[ArchiveEntry]:
-        """All archives that are there; whether a note still refers to each is the caller's to ask.
+        """Yield all archives that are there; whether a note still refers to each is the caller's to ask.
 
         Args:
             older_than_s: younger ones are left out.
@@ -132,12 +132,12 @@ class ChainArchiveStore:
 
 
 def archive_path(location: str) -> str:
-    """The path of an archive, as `ArchiveEntry` has it."""
+    """Return the path of an archive, as `ArchiveEntry` has it."""
     return location.removeprefix("blob:").partition("?")[0]
 
 
 def _parse_location(location: str) -> tuple[str, BlobReference]:
-    """The first note of an archive, and where it lies."""
+    """Return the first note of an archive, and where it lies."""
     found = _LOCATION.fullmatch(location)
     facts = dict(parse_qsl(found["facts"])) if found else {}
     if found is None or not facts.keys() >= {"note", "size", "codec"} or not facts["size"].isdigit():
@@ -172,7 +172,7 @@ _RETIRED_OR_ACTIVE = ("active", "updated")
 
 
 def has_faded(note: Note, *, now: datetime, after_days: int) -> bool:
-    """Whether a note is old enough to be put away, and its recency has fallen below 0.01.
+    """Return whether a note is old enough to be put away, and its recency has fallen below 0.01.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", Memory Evolution Decay and Long-Term Storage. The
     recency that scores go by never falls below 0.01, so that by the letter nothing would ever be archived: here it
@@ -299,7 +299,7 @@ class ChainArchiver:
     async def archived(
         self, app_id: str, *, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """The memories that are archived, without their texts, newest first; searches do not find them any more.
+        """Return the memories that are archived, without their texts, newest first; searches do not find them any more.
 
         Looks through all notes of the app, two round trips for every 500.
 

@@ -34,7 +34,7 @@ class RepairPlan(NamedTuple):
 
 
 def find_problems(notes: Iterable[Note]) -> list[NoteProblem]:
-    """What is wrong with the notes of an app, by note. Linear in the notes and their sources.
+    """Return what is wrong with the notes of an app, by note. Linear in the notes and their sources.
 
     Args:
         notes: all of them; texts and messages are not looked at.
@@ -43,7 +43,7 @@ def find_problems(notes: Iterable[Note]) -> list[NoteProblem]:
 
 
 def plan_repair(notes: Iterable[Note]) -> RepairPlan:
-    """The notes of an app as a repair would leave them. Linear in the notes and their sources.
+    """Return the notes of an app as a repair would leave them. Linear in the notes and their sources.
 
     Args:
         notes: all of them; texts and messages are not looked at.
@@ -52,12 +52,12 @@ def plan_repair(notes: Iterable[Note]) -> RepairPlan:
 
 
 def is_current(note: Note) -> bool:
-    """Whether it stands for its chain: it is alive, archived with its chain, or was deleted by hand."""
+    """Return whether it stands for its chain: it is alive, archived with its chain, or was deleted by hand."""
     return note.status in (*_LIVE_STATUSES, "archived") or is_deleted_by_hand(note)
 
 
 def is_deleted_by_hand(note: Note) -> bool:
-    """Whether a user has deleted it."""
+    """Return whether a user has deleted it."""
     return note.status == "deleted" and note.status_reason == "manual_update"
 
 
@@ -68,7 +68,7 @@ class _UnionFind:
         self._above = {id_: id_ for id_ in ids}
 
     def of(self, id_: str) -> str:
-        """What stands for the set that a note is in."""
+        """Return what stands for the set that a note is in."""
         above = self._above
         while above[id_] != id_:
             above[id_] = above[above[id_]]

@@ -57,7 +57,7 @@ class ErasureCounts:
                 self._locations.add(note.archival_location)
 
     def report(self) -> ForgetReport:
-        """What was counted."""
+        """Return what was counted."""
         oldest, newest = (self._moments[0], self._moments[1]) if self._moments else (None, None)
         return ForgetReport(
             app_id=self._app_id,
@@ -324,7 +324,7 @@ class NoteRetention:
 
 
 def _without_sources(notes: Iterable[Note], gone: Iterable[Note]) -> list[NoteChange]:
-    """What stays of a chain, once it names no source that goes."""
+    """Return what stays of a chain, once it names no source that goes."""
     ids = {note.id for note in gone}
     staying = (note for note in notes if note.id not in ids and not ids.isdisjoint(note.sources))
     return [NoteChange(note, sources=tuple(one for one in note.sources if one not in ids)) for note in staying]

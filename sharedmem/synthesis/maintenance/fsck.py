@@ -17,7 +17,7 @@ _PAGE = 500
 async def read_all_notes(
     repository: NoteRepository, app_id: str, progress: Callable[[int], None] | None = None
 ) -> AsyncIterator[list[Note]]:
-    """All notes of an app, page by page. Two round trips a page.
+    """Yield all notes of an app, page by page. Two round trips a page.
 
     Args:
         repository: where they are.
@@ -92,7 +92,7 @@ class _BrokenChain:
         self._notes = notes
 
     async def look(self) -> list[NoteProblem]:
-        """The problems that are still there. Read again until nobody has changed a note in between."""
+        """Return the problems that are still there. Read again until nobody has changed a note in between."""
         before, now = await self._now(), await self._now()
         for _ in range(MOST_ATTEMPTS):
             if before == now:
@@ -151,7 +151,7 @@ def _note_change(before: Note, after: Note) -> NoteChange:
 
 
 def without_body(note: Note) -> Note:
-    """A note without what takes room: an app may have very many."""
+    """Return a note without what takes room: an app may have very many."""
     return note.model_copy(
         update={"memory_note": "", "messages": (), "resolutions": (), "keywords": (), "semantic_queries": ()}
     )

@@ -33,7 +33,7 @@ class MissingTermsFiller:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> MissingTermsFiller:
-        """The one that all stores of a namespace share in this hub."""
+        """Return the one that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def wake(self) -> None:
@@ -88,7 +88,7 @@ class MissingTermsFiller:
         )
 
     def _terms(self, body: bytes) -> str | None:
-        """The words of a note; None where another client has written something else."""
+        """Return the words of a note; None where another client has written something else."""
         try:
             return note_terms(decode_note(body, 0), self._namespace)
         except (ValueError, InternalError):

@@ -81,44 +81,44 @@ class NoteKeys:
             await self.context.memory_tier.gather(self.namespace)
 
     def record(self, app_id: str, id_: str) -> bytes:
-        """The key of a note's hash."""
+        """Return the key of a note's hash."""
         return self._records + record_name(app_id, id_).encode()
 
     def script_keys(self, app_id: str, ids: Sequence[str]) -> list[bytes]:
-        """The keys that a script takes: the hashes of these notes, then what belongs to their app."""
+        """Return the keys that a script takes: the hashes of these notes, then what belongs to their app."""
         hashes = [self.record(app_id, id_) for id_ in ids]
         return hashes + note_keys(self.context.keyspace, self.namespace, escape_app(app_id))
 
     def app_set(self) -> bytes:
-        """The key of the set of apps."""
+        """Return the key of the set of apps."""
         return self.context.keyspace.record_part(NOTE_FAMILY, self.namespace, "apps")
 
     def id_set(self, app_id: str) -> bytes:
-        """The key of the sorted set of the ids of an app's notes."""
+        """Return the key of the sorted set of the ids of an app's notes."""
         return self.context.keyspace.record_item(NOTE_FAMILY, self.namespace, "ids", escape_app(app_id))
 
     def answer(self, app_id: str, digest: str) -> bytes:
-        """The key of a cached answer of a model."""
+        """Return the key of a cached answer of a model."""
         name = f"{escape_app(check_key_part('app_id', app_id))}/{check_key_part('digest', digest)}"
         return self.context.keyspace.record_item(NOTE_FAMILY, self.namespace, "answer", name)
 
     def answer_pattern(self, app_id: str) -> bytes:
-        """The pattern that matches the keys of all cached answers of an app."""
+        """Return the pattern that matches the keys of all cached answers of an app."""
         name = escape_glob(f"$note.answer:{escape_app(check_key_part('app_id', app_id))}/")
         return self.context.keyspace.pattern(self.namespace, f"{name}*")
 
     def target(self, app_id: str, id_: str) -> Target:
-        """A note, as errors and the durable tier name it."""
+        """Return a note, as errors and the durable tier name it."""
         return self.context.keyspace.target(f"{self.namespace}:${NOTE_FAMILY}:{record_name(app_id, id_)}")
 
     def durability(self, app_id: str, ids: Sequence[str]) -> DurabilityModes | None:
-        """How the durable tier keeps these notes: as logs, which never leave Redis; None without a tier."""
+        """Return how the durable tier keeps these notes: as logs, which never leave Redis; None without a tier."""
         if self.context.memory_tier is None or not ids:
             return None
         return DurabilityModes(tuple(self.target(app_id, id_) for id_ in ids), LOG_MODE * len(ids))
 
     def explain(self, error: ServerError, app_id: str) -> SharedMemoryError:
-        """The error that the caller gets for an error of the server."""
+        """Return the error that the caller gets for an error of the server."""
         key = f"{self.namespace}:${NOTE_FAMILY}:{escape_app(app_id)}"
         return public_key_error(error, self.client.address, key=key, held="foreign value", wanted=NOTE_FAMILY)
 
@@ -150,7 +150,7 @@ class NoteReader:
         self._keys = keys
 
     async def get(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
-        """The notes that exist, by id."""
+        """Return the notes that exist, by id."""
         check_key_part("app_id", app_id)
         wanted = check_ids(ids)
         await self._keys.enter("read")
@@ -170,7 +170,7 @@ class NoteReader:
         statuses: Sequence[NoteStatus] = ("active",),
         k: int = 30,
     ) -> tuple[list[SimilarNote], UserNotesVersion]:
-        """The most similar notes, best first, and the version of the user's notes before the search."""
+        """Return the most similar notes, best first, and the version of the user's notes before the search."""
         check_key_part("app_id", app_id)
         filters = _filters(app_id, user_id, session_id, statuses)
         await self._keys.enter("read")
@@ -226,7 +226,7 @@ class NoteReader:
         return ("HMGET", self._keys.record(app_id, id_), "body", "version")
 
     async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
-        """The notes that follow an id, in the order of their ids."""
+        """Return the notes that follow an id, in the order of their ids."""
         check_key_part("app_id", app_id)
         if not 1 <= limit <= MOST_IN_A_PAGE:
             raise InvalidError("limit", limit, f"ask for 1 to {MOST_IN_A_PAGE}")
@@ -240,7 +240,7 @@ class NoteReader:
         return list(notes.values()) if ids else []
 
     async def apps(self) -> list[str]:
-        """The apps that have notes, sorted."""
+        """Return the apps that have notes, sorted."""
         await self._keys.enter("read")
         return await self._keys.context.retry_after_restore(self._keys.namespace, self._list_apps, not_)
 
@@ -518,7 +518,7 @@ class ModelAnswerCache:
         self._keys = keys
 
     async def read(self, app_id: str, digests: Sequence[str]) -> dict[str, bytes]:
-        """The cached answers, by digest. One round trip."""
+        """Return the cached answers, by digest. One round trip."""
         keys = [self._keys.answer(app_id, digest) for digest in digests]
         await self._keys.enter("read")
         found = await self._keys.client.call("MGET", *keys) if keys else []

@@ -26,7 +26,7 @@ _HALVES = re.compile(r"[\ud800-\udfff]")
 
 
 def check_key_part(field: str, name: str) -> str:
-    """An app, or the id of a note: it becomes part of a key.
+    """Return an app, or the id of a note: it becomes part of a key.
 
     Raises:
         InvalidError: empty, over 256 bytes, or with braces or control characters in it.
@@ -39,7 +39,7 @@ def check_key_part(field: str, name: str) -> str:
 
 
 def check_user(field: str, name: str) -> str:
-    """A user or a session: any text, since it is a value and never part of a key.
+    """Return a user or a session: any text, since it is a value and never part of a key.
 
     Raises:
         InvalidError: empty, over 256 bytes, or with half a character in it.
@@ -50,27 +50,27 @@ def check_user(field: str, name: str) -> str:
 
 
 def escape_app(app_id: str) -> str:
-    """An app as a part of keys: without `/`, which ends it there."""
+    """Return an app as a part of keys: without `/`, which ends it there."""
     return app_id.replace("%", "%25").replace("/", "%2F")
 
 
 def unescape_app(text: str) -> str:
-    """The app that stands so in keys."""
+    """Return the app that stands so in keys."""
     return text.replace("%2F", "/").replace("%25", "%")
 
 
 def record_name(app_id: str, id_: str) -> str:
-    """How the record of a note is named in its namespace."""
+    """Return how the record of a note is named in its namespace."""
     return f"{escape_app(app_id)}/{id_}"
 
 
 def encode_note(note: Note) -> bytes:
-    """The JSON of a note, without its version."""
+    """Return the JSON of a note, without its version."""
     return note.model_dump_json(exclude={"version"}).encode()
 
 
 def decode_note(body: bytes, version: int) -> Note:
-    """The note of a body.
+    """Return the note of a body.
 
     Raises:
         ValidationError: it is none: another client has written there.
@@ -79,7 +79,7 @@ def decode_note(body: bytes, version: int) -> Note:
 
 
 def hash_fields(note: Note, namespace: str) -> list[Argument]:
-    """The fields of a note's hash with their values in turn, its body first, without version and vector."""
+    """Return the fields of a note's hash with their values in turn, its body first, without version and vector."""
     words: list[Argument] = ["body", encode_note(note), "facts", "-", "ns", namespace, "app", encode_tag(note.app_id)]
     words += ("user", encode_tag(note.user_id), "status", note.status, "at", round(note.created_at.timestamp() * 1000))
     words += ("chain", chain_id_of(note), "task", note.task_id or "", "terms", note_terms(note, namespace))
@@ -89,18 +89,18 @@ def hash_fields(note: Note, namespace: str) -> list[Argument]:
 
 
 def note_terms(note: Note, namespace: str) -> str:
-    """The words by which a note is found, as its hash has them; empty while its text lies in the archive."""
+    """Return the words by which a note is found, as its hash has them; empty while its text lies in the archive."""
     return indexed_terms(searchable_text(note.memory_note), namespace)
 
 
 def prefixed_terms(terms: Iterable[str], namespace: str) -> frozenset[bytes]:
-    """Words of a query as the hashes of notes have them."""
+    """Return words of a query as the hashes of notes have them."""
     prefix = namespace_term_prefix(namespace)
     return frozenset(f"{prefix}{term}".encode() for term in terms)
 
 
 def word_share(wanted: frozenset[bytes], held: Reply) -> float:
-    """Which share of some words a note holds, 0 to 1.
+    """Return which share of some words a note holds, 0 to 1.
 
     Args:
         wanted: as `prefixed_terms` makes them.
@@ -110,7 +110,7 @@ def word_share(wanted: frozenset[bytes], held: Reply) -> float:
 
 
 def chain_id_of(note: Note) -> str:
-    """The chain that a note belongs to; its own where none is said."""
+    """Return the chain that a note belongs to; its own where none is said."""
     return note.chain_id or note.id
 
 
@@ -146,7 +146,7 @@ class RestoredNote(NamedTuple):
 
 
 def parse_note_document(record: DurableRecord) -> RestoredNote:
-    """What a document says.
+    """Return what a document says.
 
     Raises:
         ValueError, LookupError, TypeError: it cannot be read.

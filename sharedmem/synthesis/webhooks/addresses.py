@@ -54,7 +54,7 @@ class Destination(NamedTuple):
         return self._at(self.host)
 
     def url_at(self, address: str) -> str:
-        """The URL with an address instead of the name."""
+        """Return the URL with an address instead of the name."""
         return f"{self.scheme}://{self._at(address)}{self.target}"
 
     def _at(self, host: str) -> str:
@@ -63,7 +63,7 @@ class Destination(NamedTuple):
 
 
 def parse_url(url: str) -> Destination:
-    """The parts of a URL that a webhook may have; the address is not looked at.
+    """Return the parts of a URL that a webhook may have; the address is not looked at.
 
     Args:
         url: absolute.
@@ -129,7 +129,7 @@ async def resolve_public(
 
 
 async def system_resolve(host: str, port: int) -> list[str]:
-    """The addresses that the system knows for a host, in the order in which it would try them."""
+    """Return the addresses that the system knows for a host, in the order in which it would try them."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 

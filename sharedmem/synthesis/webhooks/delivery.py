@@ -298,7 +298,7 @@ class Webhooks:
         return await resolve_public(destination, private=private, resolve=self._resolve)
 
     async def _status(self, call: _WebhookCall, destination: Destination, addresses: tuple[str, ...]) -> int:
-        """The status that the first address answers at which there is somebody."""
+        """Return the status that the first address answers at which there is somebody."""
         import httpx2  # noqa: PLC0415  # likewise
 
         for address in addresses[:-1]:
@@ -342,7 +342,7 @@ class Webhooks:
 
 
 def _classify_status(status: int, host: str) -> _AttemptResult:
-    """What a status means: success, a passing failure, or a refusal."""
+    """Return what a status means: success, a passing failure, or a refusal."""
     if 200 <= status < 300:
         return _AttemptResult(status, None)
     if 300 <= status < 400:

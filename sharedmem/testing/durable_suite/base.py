@@ -16,23 +16,23 @@ SEED = 7
 
 
 def head(key: str, stamp: int, /, **fields: object) -> DurableRecord:
-    """A plain value at a stamp counted from the suite's first moment."""
+    """Return a plain value at a stamp counted from the suite's first moment."""
     moment = {"version": T + stamp, "stamp": T + stamp, "created": T, "actor": "ada"}
     return DurableRecord.model_validate({"key": key, "type": "value", "kind": "knowledge"} | moment | fields)
 
 
 def element(key: str, name: str, stamp: int, /, **fields: object) -> DurableRecord:
-    """One field of a hash, unless `fields` say otherwise."""
+    """Return one field of a hash, unless `fields` say otherwise."""
     return head(key, stamp, **({"element": name, "type": "hash"} | fields))
 
 
 def tombstone(key: str, stamp: int, /, **fields: object) -> DurableRecord:
-    """The head of a deleted key."""
+    """Return the head of a deleted key."""
     return head(key, stamp, **({"deleted": True, "floor": T + stamp, "body": ""} | fields))
 
 
 async def all_records_of(durable: Durable, namespace: str, **choice: object) -> list[DurableRecord]:
-    """The records of all pages of a walk."""
+    """Return the records of all pages of a walk."""
     pages = durable.iterate(namespace, **choice)  # type: ignore[arg-type]  # handed through as the test wrote them
     return [record async for page in pages for record in page]
 

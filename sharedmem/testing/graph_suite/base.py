@@ -18,7 +18,7 @@ OTHER = "acme:talk-2"
 
 
 def day(year: int, month: int = 1, date: int = 1) -> datetime:
-    """The beginning of a day."""
+    """Return the beginning of a day."""
     return datetime(year, month, date, tzinfo=UTC)
 
 
@@ -47,5 +47,5 @@ def fact_texts(facts: Iterable[Fact]) -> list[str]:
 
 
 def fact_targets(facts: Iterable[Fact]) -> list[str]:
-    """Where facts lead to, in order of their letters."""
+    """Return where facts lead to, in order of their letters."""
     return sorted(fact.target_name for fact in facts)

@@ -50,12 +50,12 @@ return 1
 
 
 def suite_family(model: str = "suite:model", dimension: int = DIMENSION) -> RecordFamily:
-    """A family that nobody else has."""
+    """Return a family that nobody else has."""
     return RecordFamily(f"suite-{new_id(6)}", TAGS, ("at", "size"), model, dimension)
 
 
 def direction(*numbers: float) -> Vector:
-    """A unit vector that begins with these numbers; the others are zero."""
+    """Return a unit vector that begins with these numbers; the others are zero."""
     vector = np.zeros(DIMENSION, np.float32)
     vector[: len(numbers)] = numbers
     return normalize(vector)
@@ -116,7 +116,7 @@ class IndexedNamespace:
         await self._client.call("EVAL", _EXPIRE, 2, self._record(id_), self._log, id_, ttl_ms)
 
     async def exists(self, id_: str) -> bool:
-        """Whether the record is there."""
+        """Return whether the record is there."""
         return await self._client.call("EXISTS", self._record(id_)) == 1
 
     async def damage(self, id_: str) -> None:
@@ -173,16 +173,16 @@ class IndexFixtures:
 async def search_by_words(
     index: Index, shelf: IndexedNamespace, text: str, filters: Every = ALL, *, candidates: int = 100
 ) -> list[str]:
-    """The ids that a search by words finds, best first."""
+    """Return the ids that a search by words finds, best first."""
     query = IndexQuery(terms=query_terms(text), filters=filters, candidates=candidates)
     return ids_of((await index.search(shelf.namespace, query)).text)
 
 
 async def search_by_vector(index: Index, shelf: IndexedNamespace, vector: Vector, filters: Every = ALL) -> list[str]:
-    """The ids that a search by meaning finds, best first."""
+    """Return the ids that a search by meaning finds, best first."""
     return ids_of((await index.search(shelf.namespace, IndexQuery(vector=vector, filters=filters))).vector)
 
 
 def ids_of(hits: Iterable[IndexHit]) -> list[str]:
-    """Their ids, in their order."""
+    """Return their ids, in their order."""
     return [hit.id for hit in hits]

@@ -296,7 +296,7 @@ _FILTERS: dict[str, tuple[Every, _LetsThrough]] = {
 
 
 def _bm25(documents: list[list[str]], query: list[str]) -> dict[int, float]:
-    """The score of each document that holds a word of the query, spelled out as in a textbook."""
+    """Return the score of each document that holds a word of the query, spelled out as in a textbook."""
     frequencies = [Counter(document) for document in documents]
     average = sum(map(len, documents)) / len(documents)
     scores: dict[int, float] = {}

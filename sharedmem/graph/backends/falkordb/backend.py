@@ -98,7 +98,7 @@ class GroupCreation:
         self._dimension = dimension
 
     def key(self, group: str) -> bytes:
-        """The graph of a group."""
+        """Return the graph of a group."""
         return self._keyspace.record_item(FAMILY, self._namespace, PART, group)
 
     async def begin(self, group: str) -> int:
@@ -131,7 +131,7 @@ class GroupCreation:
         return int(rows[0][0]) if rows else None
 
     async def _has_turn(self, group: str, token: str) -> bool:
-        """Whether this caller, and nobody else, may make the graph of the group now."""
+        """Return whether this caller, and nobody else, may make the graph of the group now."""
         turn = self._turn(group)
         if await self._client.call("SET", turn, token, "NX", "PX", _TURN_MS) is not None:
             return True
@@ -176,7 +176,7 @@ class CypherQuery(NamedTuple):
 
 
 def build_query(searches: Sequence[RecordSearch], dimension: int) -> CypherQuery | None:
-    """All searches as one query; None when nothing is looked for.
+    """Return all searches as one query; None when nothing is looked for.
 
     Raises:
         InvalidError: a vector has another dimension.
@@ -198,7 +198,7 @@ def build_query(searches: Sequence[RecordSearch], dimension: int) -> CypherQuery
 
 
 def parse_hits(searches: Sequence[RecordSearch], rows: Sequence[Sequence[Any]]) -> list[RecordHits]:
-    """The hits of each search, from what its query has answered."""
+    """Return the hits of each search, from what its query has answered."""
     found = [_SearchMatches() for _ in searches]
     for number, part, letter, id_, score, words in rows:
         found[number].take(part, letter, id_, score, words)
@@ -304,7 +304,7 @@ class BreadthFirstWalk:
             self.level = []
 
     def _take(self, edge: Edge) -> Iterator[str]:
-        """The entity to which an edge leads, if nobody has been there."""
+        """Yield the entity to which an edge leads, if nobody has been there."""
         if edge.fact in self._walked:
             return
         if len(self._walked) >= self._limit:
@@ -318,7 +318,7 @@ class BreadthFirstWalk:
 
 
 def parse_edges(rows: Sequence[Sequence[Any]], when: BitemporalPoint | None) -> list[Edge]:
-    """The edges of rows (entity, fact, type, source, target, versions).
+    """Return the edges of rows (entity, fact, type, source, target, versions).
 
     Of each the version that held, or all of them, newest knowledge first.
     """
@@ -515,7 +515,7 @@ class FalkorBackend:
         return Counter({what: number or 0 for row in rows for what, number in zip(queries.COUNTS, row, strict=True)})
 
     async def _listed_facts(self, group: str, after: str, limit: int) -> tuple[list[str], str]:
-        """A page of facts by their places, of which no more are looked at than about as many as are wanted."""
+        """Return a page of facts by their places, of which no more are looked at than about as many as are wanted."""
         counts = await self._read(group, queries.COUNTED_FACTS, {})
         count = sum(number or 0 for row in counts for number in row)
         low, last = _place_of(after)
@@ -543,7 +543,7 @@ class FalkorBackend:
     async def _page(
         self, group: str, query: str, parameters: dict[str, Any], after: str, limit: int
     ) -> tuple[list[str], str]:
-        """A page of (id, place), and the place after which the next one begins."""
+        """Return a page of (id, place), and the place after which the next one begins."""
         rows = await self._read(group, query, {**parameters, "after": after, "most": limit + 1})
         return [id_ for id_, _ in rows[:limit]], rows[limit - 1][1] if len(rows) > limit else ""
 
@@ -553,7 +553,7 @@ def _commit_receipt(version: int, turns: list[list[Any]]) -> CommitReceipt:
 
 
 def _place_of(after: str) -> tuple[int, str]:
-    """The place of the last fact of a page, and its id."""
+    """Return the place of the last fact of a page, and its id."""
     if not after:
         return 0, ""
     place = after[:_PLACE_DIGITS]

@@ -36,7 +36,7 @@ _ESCAPED = re.compile(rf"{_ESCAPE}([0-9a-f]{{4}})")
 
 
 def graph_type() -> Any:
-    """The client's class of a graph.
+    """Return the client's class of a graph.
 
     Raises:
         UnsupportedError: the client is not installed.
@@ -67,7 +67,7 @@ class FalkorClient:
     async def read(
         self, key: bytes, query: str, parameters: Mapping[str, Parameter], *, timeout_ms: int | None = None
     ) -> list[list[Cell]]:
-        """The rows of a query that only looks; none where there is no graph. One round trip.
+        """Return the rows of a query that only looks; none where there is no graph. One round trip.
 
         Raises:
             UnavailableError: the server cannot be reached, or could not finish in time.
@@ -123,7 +123,7 @@ class FalkorClient:
                 raise self._public(error) from error
 
     async def keys(self, near: bytes) -> list[bytes]:
-        """The keys of all graphs of the server that has, or would have, the key `near`.
+        """Return the keys of all graphs of the server that has, or would have, the key `near`.
 
         Raises:
             UnavailableError, UnsupportedError: as `read`.
@@ -137,7 +137,7 @@ class FalkorClient:
         return [key for key in reply if isinstance(key, bytes)] if isinstance(reply, list) else []
 
     async def execute_command(self, *args: Argument) -> Reply:
-        """What the client's graphs send their commands with."""
+        """Return what the client's graphs send their commands with."""
         try:
             reply = await self._client.call_aside(*args)
         except UnsupportedError as error:
@@ -161,7 +161,7 @@ class FalkorClient:
 
 
 def _escape(value: Any) -> Any:
-    """A parameter without what the module cannot keep."""
+    """Return a parameter without what the module cannot keep."""
     if isinstance(value, str):
         return _UNSAFE.sub(lambda found: f"{_ESCAPE}{ord(found[0]):04x}", value)
     if isinstance(value, Mapping):
@@ -172,7 +172,7 @@ def _escape(value: Any) -> Any:
 
 
 def _unescape(cell: Cell) -> Cell:
-    """A cell as it was given to `_escape`."""
+    """Return a cell as it was given to `_escape`."""
     if isinstance(cell, str):
         return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), cell) if _ESCAPE in cell else cell
     return [_unescape(each) for each in cell] if isinstance(cell, list) else cell

@@ -293,7 +293,7 @@ def indexes(dimension: int) -> Iterator[str]:
 
 
 def text_leg(search: int, letter: KindCode, *, is_narrowed: bool, has_session: bool) -> str:
-    """The part of a search that finds records of a letter by their words."""
+    """Return the part of a search that finds records of a letter by their words."""
     call, it = _procedure_call("fulltext", letter, f"$any{search}")
     narrowed = _narrowed(search, it, is_narrowed=is_narrowed, has_session=has_session)
     where = f"WHERE {narrowed}" if narrowed else ""
@@ -308,7 +308,7 @@ RETURN {search} AS search, 'text' AS part, '{letter}' AS letter, id, score, word
 
 
 def rarity_legs(search: int, letter: KindCode) -> list[str]:
-    """The parts of a search that count how many records of a letter there are, and hold each of its words."""
+    """Return the parts of a search that count how many records of a letter there are, and hold each of its words."""
     call, it = _procedure_call("fulltext", letter, "x")
     counts = "relTypes" if letter in FACTS else "labels"
     shown = f"{search} AS search, '{{}}' AS part, '{letter}' AS letter"
@@ -348,7 +348,7 @@ RETURN {search} AS search, 'vector' AS part, '{letter}' AS letter, id, 1 - dista
 
 
 def _procedure_call(index: str, letter: KindCode, rest: str) -> tuple[str, str]:
-    """(call of a procedure, what it yields)."""
+    """Return (call of a procedure, what it yields)."""
     kind, it = ("Relationships", "relationship") if letter in FACTS else ("Nodes", "node")
     return f"db.idx.{index}.query{kind}('{PLACES[letter]}', {rest})", it
 

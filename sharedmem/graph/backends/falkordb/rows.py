@@ -90,7 +90,7 @@ def claim_row(claim: Claim, lines: Iterable[str], place: int) -> str:
 
 
 def parse_episode(id_: str, row: str, version: int, claims: Iterable[str]) -> EpisodeRow:
-    """The episode of a node, with the rows of its claims."""
+    """Return the episode of a node, with the rows of its claims."""
     ordered = sorted(map(orjson.loads, claims), key=lambda each: each["place"])
     fields = orjson.loads(row)
     return EpisodeRow(
@@ -103,12 +103,12 @@ def parse_episode(id_: str, row: str, version: int, claims: Iterable[str]) -> Ep
 
 
 def parse_entity(id_: str, row: str, version: int) -> EntityRow:
-    """The entity of a node."""
+    """Return the entity of a node."""
     return EntityRow(**_with_tuples(orjson.loads(row), ("names", "aliases")), id=id_, version=version)
 
 
 def parse_fact(id_: str, row: str, version: int) -> FactRow:
-    """The fact of an edge."""
+    """Return the fact of an edge."""
     fields = _with_tuples(orjson.loads(row), ("lines", "episodes"))
     return FactRow(
         **{**fields, "versions": tuple(Version(*each) for each in fields["versions"])}, id=id_, version=version
@@ -116,28 +116,28 @@ def parse_fact(id_: str, row: str, version: int) -> FactRow:
 
 
 def parse_claim(row: str) -> Claim:
-    """The claim of a node."""
+    """Return the claim of a node."""
     return Claim(**orjson.loads(row)["claim"])
 
 
 def parse_versions(numbers: list[int]) -> tuple[Version, ...]:
-    """The versions of a fact, four numbers each."""
+    """Return the versions of a fact, four numbers each."""
     return tuple(Version(*numbers[at : at + 4]) for at in range(0, len(numbers), 4))
 
 
 def episode_place(row: EpisodeRow) -> str:
-    """What episodes are listed by: when they occurred, then their ids."""
+    """Return what episodes are listed by: when they occurred, then their ids."""
     return f"{ascending_text(row.occurred)}/{row.id}"
 
 
 def fact_place(id_: str) -> int:
-    """The number below `PLACE_LIMIT` that facts are listed by, in the order of ids that are digests."""
+    """Return the number below `PLACE_LIMIT` that facts are listed by, in the order of ids that are digests."""
     digest = id_ if _DIGEST.fullmatch(id_) else blake2b(id_.encode()).hexdigest()
     return int(digest[:_PLACE_DIGITS], 16)
 
 
 def session_property(session: str) -> str:
-    """What the episodes of a session have in common: short, and a text even for those without a session."""
+    """Return what the episodes of a session have in common: short, and a text even for those without a session."""
     return blake2b(session.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -147,12 +147,12 @@ def kind_code(row: FactRow, now: int) -> KindCode:
 
 
 def vector_text(vector: Vector | None) -> str | None:
-    """A vector as text, which the server reads faster than a list; None for one that is near to nothing."""
+    """Return a vector as text, which the server reads faster than a list; None for one that is near to nothing."""
     return ",".join(f"{number:.6g}" for number in vector.tolist()) if vector is not None and vector.any() else None
 
 
 def row_vector_text(row: Row) -> str | None:
-    """The vector of a row as text; None leaves the one that lies there."""
+    """Return the vector of a row as text; None leaves the one that lies there."""
     return None if row.vector is None else vector_text(from_half(row.vector))
 
 
@@ -206,7 +206,7 @@ def commit_parameters(changes: CommitRequest, *, now: int) -> dict[str, Any]:
 
 
 def index_words(terms: Iterable[str]) -> str:
-    """Words as the module indexes and finds them.
+    """Return words as the module indexes and finds them.
 
     With a digit behind, it neither stems them nor drops those that say nothing: `text.analysis` has done both.
     """
@@ -243,19 +243,19 @@ def _removed_rows(changes: CommitRequest) -> Iterator[FactRow]:
 def _expected_versions(
     rows: Iterable[EpisodeRow | EntityRow], former: Mapping[tuple[type, str], Row]
 ) -> list[NodeParameters]:
-    """The versions that records must have to be replaced. Of facts any: their lines guard them."""
+    """Return the versions that records must have to be replaced. Of facts any: their lines guard them."""
     return [{"id": row.id, "version": former.get((type(row), row.id), row).version} for row in rows]
 
 
 def _turn_counts(changes: CommitRequest) -> Iterable[tuple[str, int]]:
-    """How many episodes each session gets."""
+    """Return how many episodes each session gets."""
     known = {row.id for row in changes.former if isinstance(row, EpisodeRow)}
     new = (row for row in changes.episodes if row.letter == "e" and row.id not in known)
     return Counter(row.session for row in new).items()
 
 
 def _required_entities(changes: CommitRequest) -> Iterator[str]:
-    """The entities that there must be for what leads to them."""
+    """Yield the entities that there must be for what leads to them."""
     for fact in changes.facts:
         yield from filter(None, (fact.source, fact.target))
     yield from (row.merged_into for row in changes.entities if row.merged_into)

@@ -254,7 +254,7 @@ class RedisBackend:
         return ids[:limit], ids[limit - 1] if len(ids) > limit else ""
 
     async def _section(self, group: str, part: str, head: str, after: str, limit: int) -> list[str]:
-        """What is behind the head of the members that begin with it, one more than the limit."""
+        """Return what is behind the head of the members that begin with it, one more than the limit."""
         command = _by_prefix(self.keys.part(group, part), head, head + after if after else "", limit + 1)
         (reply,) = await self._asked(group, [command])
         with decoding(self.keys.part(group, part)):
@@ -305,7 +305,7 @@ class RedisBackend:
         return sorted(found[:limit], key=lambda edge: -edge.version.start)
 
     async def _page(self, group: str, low: str, high: str, limit: int) -> tuple[list[Edge], str]:
-        """(edges between two places, where to go on; nothing at the end)."""
+        """Return (edges between two places, where to go on; nothing at the end)."""
         count = min(limit, _PAGE)
         command = ("ZRANGEBYLEX", self.keys.part(group, "edges"), low, high, "LIMIT", 0, count)
         try:
@@ -358,7 +358,7 @@ def _rows(
 
 
 def _version(spelled: bytes) -> int:
-    """The number of a version; one that is spelled otherwise would never be the one that a step expects."""
+    """Return the number of a version; one that is spelled otherwise would never be the one that a step expects."""
     if not _VERSION.fullmatch(spelled):
         raise ValueError(f"version {spelled!r}")
     return int(spelled)
@@ -380,12 +380,12 @@ def _by_prefix(key: bytes, head: str, after: str, limit: int) -> Command:
 
 
 def _end_of_prefix(head: str) -> str:
-    """Where the members end that begin with a head."""
+    """Return where the members end that begin with a head."""
     return f"({head[:-1]}{chr(ord(head[-1]) + 1)}"
 
 
 def _section(kind: str, session: str | None) -> str:
-    """What the members of the register begin with that are of a kind.
+    """Return what the members of the register begin with that are of a kind.
 
     Raises:
         InvalidError: there is no such kind.

@@ -65,7 +65,7 @@ class StoredGraphRecord(NamedTuple):
 
 
 def parse_durable_record(record: DurableRecord) -> DurableGraphRecord:
-    """What a document says.
+    """Return what a document says.
 
     Raises:
         ValueError, LookupError, TypeError: it cannot be read.
@@ -95,14 +95,14 @@ def stable_hash_fields(one: DurableGraphRecord, namespace: str) -> dict[str, Arg
 
 
 def is_newer(one: DurableGraphRecord, held: StoredGraphRecord) -> bool:
-    """Whether a record is to take the place of what is here."""
+    """Return whether a record is to take the place of what is here."""
     return one.version > held.version and (one.row is not None or held.version > 0)
 
 
 def restore_arguments(
     pairs: Sequence[tuple[DurableGraphRecord, StoredGraphRecord]], namespace: str, *, now: int
 ) -> list[Argument]:
-    """What `lua/graph_restore.lua` takes for some records of a group, each with what is here of it."""
+    """Return what `lua/graph_restore.lua` takes for some records of a group, each with what is here of it."""
     words: list[Argument] = []
     for one, held in pairs:
         fields = _record_fields(one, namespace, now=now)
@@ -133,7 +133,7 @@ def _record_fields(one: DurableGraphRecord, namespace: str, *, now: int) -> list
 
 
 def _stored_row(one: DurableGraphRecord, held: StoredGraphRecord) -> Row | ExtraName | None:
-    """The row that is here; None when there is none that can be read."""
+    """Return the row that is here; None when there is none that can be read."""
     if not held.body:
         return None
     try:
@@ -148,7 +148,7 @@ def _parse_name(body: str | bytes) -> ExtraName:
 
 
 def _registered_names(rows: Iterable[Row | ExtraName | None]) -> IndexEntries:
-    """What the register has of the names of some rows."""
+    """Return what the register has of the names of some rows."""
     return IndexEntries(told=frozenset(f"a{id_}{SEPARATOR}{name}" for name, id_ in _names(rows)))
 
 
@@ -163,7 +163,7 @@ def _entries(row: Row | ExtraName | None) -> IndexEntries:
 
 
 def _names(rows: Iterable[Row | ExtraName | None]) -> Iterable[tuple[str, str]]:
-    """(name, entity) of all names that rows tell."""
+    """Return (name, entity) of all names that rows tell."""
     for row in rows:
         if isinstance(row, ExtraName):
             yield row

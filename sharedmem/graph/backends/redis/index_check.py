@@ -157,7 +157,7 @@ class IndexCheck:
     async def _half_named(
         self, group: str, named: Mapping[_Entry, _Record], held: Mapping[_Record, _RecordState]
     ) -> list[IndexDiscrepancy]:
-        """Names that the register of the group has and the names have not, or the other way. One round trip."""
+        """Return names that the register of the group has and the names have not, or the other way. One round trip."""
         other = {entry: half for entry, record in named.items() if (half := _other_half(entry, record)) is not None}
         replies = await self._read(group, [self._look(group, half) for half in other.values()])
         found = []
@@ -171,7 +171,7 @@ class IndexCheck:
         return found
 
     async def _missing(self, group: str, held: Mapping[_Record, _RecordState]) -> list[IndexDiscrepancy]:
-        """What should lie beside some records and does not. One round trip."""
+        """Return what should lie beside some records and does not. One round trip."""
         wanted = [(record, one.version, entry) for record, one in held.items() for entry in one.beside or ()]
         replies = await self._read(group, [self._look(group, entry) for *_, entry in wanted])
         return [
@@ -181,7 +181,7 @@ class IndexCheck:
         ]
 
     async def _confirmed(self, group: str, strays: Sequence[IndexDiscrepancy]) -> list[IndexDiscrepancy]:
-        """Those that are wrong while their records stay as they are. One round trip.
+        """Return those that are wrong while their records stay as they are. One round trip.
 
         Raises:
             ConflictError: the group is being deleted, its index first.
@@ -215,7 +215,7 @@ class IndexCheck:
 
 
 def _record_of(entry: _Entry) -> _Record:
-    """The record to which an entry belongs; one without an id where nothing can be made of it."""
+    """Return the record to which an entry belongs; one without an id where nothing can be made of it."""
     try:
         return _named_by(*entry)
     except (ValueError, LookupError, TypeError):
@@ -240,7 +240,7 @@ def _named_by(part: str, entry: str, value: str) -> _Record:
 
 
 def _expected_entries(record: _Record, body: bytes) -> frozenset[_Entry]:
-    """What should lie beside a record, as its body tells."""
+    """Return what should lie beside a record, as its body tells."""
     if record.kind == "x":
         return frozenset((_Entry("told", f"x{record.id}"),))
     row = decode_row(record.kind, body, version=0)
@@ -255,7 +255,7 @@ def _expected_entries(record: _Record, body: bytes) -> frozenset[_Entry]:
 
 
 def _find_discrepancy(entry: _Entry, record: _Record, held: Mapping[_Record, _RecordState]) -> IndexDiscrepancy | None:
-    """An entry as a stray, if it does not follow from its record."""
+    """Return an entry as a stray, if it does not follow from its record."""
     version, beside = held[record]
     if beside is not None and (entry in beside or _is_of_name(entry)):
         return None
@@ -266,12 +266,12 @@ def _find_discrepancy(entry: _Entry, record: _Record, held: Mapping[_Record, _Re
 
 
 def _is_of_name(entry: _Entry) -> bool:
-    """Whether it tells of a name; an entity may have more of them than its record has room for."""
+    """Return whether it tells of a name; an entity may have more of them than its record has room for."""
     return (entry.part, entry.entry[:1]) in {("told", _BY_OWNER), ("names", _OF_NAME)}
 
 
 def _other_half(entry: _Entry, record: _Record) -> _Entry | None:
-    """What lies in the names for a name of the register, and in the register for one of the names."""
+    """Return what lies in the names for a name of the register, and in the register for one of the names."""
     if not _is_of_name(entry):
         return None
     if entry.part == "names":
@@ -280,12 +280,12 @@ def _other_half(entry: _Entry, record: _Record) -> _Entry | None:
 
 
 def _lacks_entity(stray: IndexDiscrepancy) -> bool:
-    """Whether a name leads to an entity without a record: that is what is missing, not the name too much."""
+    """Return whether a name leads to an entity without a record: that is what is missing, not the name too much."""
     return stray.part == "names" and stray.entry.startswith(_OF_NAME) and stray.is_there
 
 
 def _is_present(entry: _Entry, reply: Reply) -> bool:
-    """Whether an entry is there; a name that another entity took first is."""
+    """Return whether an entry is there; a name that another entity took first is."""
     if entry.part in _SETS or _is_of_name(entry):
         return reply is not None
     return reply == entry.value.encode()
@@ -300,7 +300,7 @@ def _version(reply: Reply) -> int:
 
 
 def _mend_arguments(strays: Sequence[IndexDiscrepancy]) -> Iterator[Argument]:
-    """What `lua/graph_mend.lua` takes for one record after its version."""
+    """Yield what `lua/graph_mend.lua` takes for one record after its version."""
     for part in _PARTS:
         own = [stray for stray in strays if stray.part == part]
         gone = [stray.entry for stray in own if stray.is_there]

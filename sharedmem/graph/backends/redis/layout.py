@@ -80,27 +80,27 @@ NO_ENTRIES = IndexEntries()
 
 
 def row_record_id(group: str, row: Row) -> str:
-    """How the record of a row is named in its namespace."""
+    """Return how the record of a row is named in its namespace."""
     return make_record_id(group, KIND_CODES[type(row)], row.id)
 
 
 def name_record_id(name: str) -> str:
-    """The id of the record of a normalised name."""
+    """Return the id of the record of a normalised name."""
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def name_body(name: str, entity: str) -> bytes:
-    """The JSON of such a record."""
+    """Return the JSON of such a record."""
     return orjson.dumps({"name": name, "entity": entity})
 
 
 def make_record_id(group: str, kind: str, id_: str) -> str:
-    """How a record is named in its namespace."""
+    """Return how a record is named in its namespace."""
     return f"{encode_group(group)}/{kind}/{id_}"
 
 
 def decode_group(text: str) -> str:
-    """The group that stands so in keys."""
+    """Return the group that stands so in keys."""
     return text.replace("%2F", "/").replace("%25", "%")
 
 
@@ -108,7 +108,7 @@ def decode_group(text: str) -> str:
 
 
 def encode_row(row: Row) -> bytes:
-    """The JSON of a row, without its version and its vector."""
+    """Return the JSON of a row, without its version and its vector."""
     if isinstance(row, FactRow):
         body = dict(zip(_FACT_FIELDS, _fact_values(row), strict=True))
         body["versions"] = [tuple(version) for version in row.versions]
@@ -122,7 +122,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def decode_row(kind: str, body: bytes, *, version: int, vector: bytes | None = None) -> Row:
-    """The row of a body; whatever else stands in it is left out.
+    """Return the row of a body; whatever else stands in it is left out.
 
     Raises:
         ValueError: it is none: another client has written there.
@@ -158,7 +158,7 @@ def _with_tuples(known: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def hash_fields(row: Row, namespace: str, group: str, *, now: int) -> list[Argument]:
-    """The fields of a row's hash with their values in turn, its body first, without its version.
+    """Return the fields of a row's hash with their values in turn, its body first, without its version.
 
     Args:
         row: what to store.
@@ -183,12 +183,12 @@ def hash_fields(row: Row, namespace: str, group: str, *, now: int) -> list[Argum
 
 
 def search_scope(group: str, letter: str) -> str:
-    """What tells the records of one letter of a group in a search."""
+    """Return what tells the records of one letter of a group in a search."""
     return f"{encode_group(group)}/{letter}"
 
 
 def kind_code(row: Row, now: int) -> str:
-    """What kind of record it is, as a search tells them apart (`records.Letter`)."""
+    """Return what kind of record it is, as a search tells them apart (`records.Letter`)."""
     if isinstance(row, EpisodeRow):
         return row.letter
     if isinstance(row, EntityRow):
@@ -198,7 +198,7 @@ def kind_code(row: Row, now: int) -> str:
 
 
 def stamp_ms(stamp: int) -> float:
-    """A stamp as milliseconds since 1970."""
+    """Return a stamp as milliseconds since 1970."""
     return (stamp - 1 - _EPOCH) / 1000
 
 
@@ -223,7 +223,7 @@ def _terms(row: Row, prefix: str) -> str:
 
 
 def index_entries(row: Row) -> IndexEntries:
-    """What lies beside a row."""
+    """Return what lies beside a row."""
     if isinstance(row, FactRow):
         return IndexEntries(edges=frozenset(_edges(row)), told=frozenset(_fact_register(row)))
     if isinstance(row, EntityRow):
@@ -235,7 +235,7 @@ def index_entries(row: Row) -> IndexEntries:
 
 
 def join_entries(parts: Iterable[IndexEntries]) -> IndexEntries:
-    """All index entries of several rows."""
+    """Return all index entries of several rows."""
     every = [NO_ENTRIES, *parts]
     return IndexEntries(*(frozenset().union(*column) for column in zip(*every, strict=True)))
 
@@ -273,12 +273,12 @@ def _episode_register(row: EpisodeRow) -> Iterator[str]:
 
 
 def session_prefix(session: str, letter: str) -> str:
-    """What the members of the register begin with that tell the episodes of a session; empty: of none."""
+    """Return what the members of the register begin with that tell the episodes of a session; empty: of none."""
     return f"t{blake2b(session.encode(errors='surrogatepass'), digest_size=8).hexdigest()}{letter}"
 
 
 def listed_record(group: str, member: str) -> str | None:
-    """The record for which a member of the register stands, if it is the one that stands for it."""
+    """Return the record for which a member of the register stands, if it is the one that stands for it."""
     if member[0] == "e":
         return make_record_id(group, "e", member[2 + _DIGITS :])
     return make_record_id(group, member[0], member[1:]) if member[0] in "nfx" else None
@@ -294,12 +294,12 @@ def _claims(row: EpisodeRow) -> Iterator[str]:
 
 
 def parse_claim(member: bytes) -> Claim:
-    """The claim that a member of a line tells."""
+    """Return the claim that a member of a line tells."""
     return Claim(*orjson.loads(member.split(b"\x1f", 3)[3]))
 
 
 def parse_edge(member: bytes) -> Edge:
-    """The edge that a member tells."""
+    """Return the edge that a member tells."""
     entity, head, other, fact = member.decode().split(SEPARATOR)
     section = head[1]
     behind = 2 + _TIMES[section] * _DIGITS
@@ -336,11 +336,11 @@ class GraphKeys:
         self._records = keyspace.records(GRAPH, namespace).encode()
 
     def common(self, part: str) -> bytes:
-        """One of the keys that all groups of the namespace share."""
+        """Return one of the keys that all groups of the namespace share."""
         return self._keyspace.record_part(GRAPH, self.namespace, part)
 
     def part(self, group: str, part: str) -> bytes:
-        """One of the keys beside the records of a group."""
+        """Return one of the keys beside the records of a group."""
         return self._keyspace.record_item(GRAPH, self.namespace, part, encode_group(group))
 
     def parts(self, group: str, *parts: str) -> list[bytes]:
@@ -348,11 +348,11 @@ class GraphKeys:
         return [self.part(group, part) for part in parts]
 
     def record(self, record_id: str) -> bytes:
-        """The key of a record (`make_record_id`)."""
+        """Return the key of a record (`make_record_id`)."""
         return self._records + record_id.encode()
 
     def target(self, record_id: str) -> Target:
-        """A record as the durable tier addresses it."""
+        """Return a record as the durable tier addresses it."""
         return self._keyspace.target(f"{self.namespace}:${GRAPH}:{record_id}")
 
     def log_modes(self, record_ids: Sequence[str]) -> DurabilityModes | None:
@@ -362,6 +362,6 @@ class GraphKeys:
         return DurabilityModes(tuple(map(self.target, record_ids)), LOG_MODE * len(record_ids))
 
     def public_error(self, error: ServerError, group: str, address: str) -> SharedMemoryError:
-        """The error of the server at an address as users see it, with the group as its key."""
+        """Return the error of the server at an address as users see it, with the group as its key."""
         key = f"{self.namespace}:${GRAPH}:{encode_group(group)}"
         return public_key_error(error, address, key=key, held="foreign value", wanted="graph")

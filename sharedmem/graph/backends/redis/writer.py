@@ -197,7 +197,7 @@ class CommitWriter:
         return CommitReceipt(version, tuple(zip(step.sessions, turns, strict=True)))
 
     async def _stored_form(self, group: str, step: _CommitArguments) -> CommitRequest:
-        """The same changes, with the facts that they replace as these are kept. One round trip."""
+        """Return the same changes, with the facts that they replace as these are kept. One round trip."""
         facts = (*step.changes.facts, *step.gone)
         lie = (await self._look(group, LookupRequest(facts=tuple(row.id for row in facts)))).facts
         others = (row for row in step.changes.former if not isinstance(row, FactRow))
@@ -250,7 +250,7 @@ class CommitWriter:
         return [*words, len(spoken), *spoken, len(heads), *heads]
 
     def _embedding(self, step: _CommitArguments, row: Row) -> bytes:
-        """The vector as the durable tier has it: that which lies there when the row brings none."""
+        """Return the vector as the durable tier has it: that which lies there when the row brings none."""
         if not self._has_tier:
             return b""
         before = step.former.get((KIND_CODES[type(row)], row.id))
@@ -308,14 +308,14 @@ class _CommitArguments:
         return before.version if before else 0
 
     def named_of(self, id_: str) -> str:
-        """The record that an announcement is about; an episode where it is none of these."""
+        """Return the record that an announcement is about; an episode where it is none of these."""
         for row in self.rows:
             if row.id == id_:
                 return row_record_id(self.group, row)
         return make_record_id(self.group, "e", id_)
 
     def blocks(self) -> list[list[Argument]]:
-        """What else is written, in the order in which the script takes it."""
+        """Return what else is written, in the order in which the script takes it."""
         changes = self.changes
         before = join_entries(index_entries(row) for row in self._replaced())
         after = join_entries(index_entries(row) for row in self.rows)
@@ -339,7 +339,7 @@ def _number(version: Reply) -> int:
 
 
 def _extra_names(changes: CommitRequest) -> list[tuple[str, str]]:
-    """Names of which the row of their entity does not tell: it has no room for more, or is not written."""
+    """Return names of which the row of their entity does not tell: it has no room for more, or is not written."""
     owned = {(name, row.id) for row in changes.entities for name in row.names}
     return [one for one in changes.names if one[1] and one not in owned]
 

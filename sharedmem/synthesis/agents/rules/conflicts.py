@@ -67,7 +67,7 @@ class NoteComparison:
 
 
 def judge_note(new: Note, old: Note) -> Resolution:
-    """What becomes of the older note, with the rule that says so."""
+    """Return what becomes of the older note, with the rule that says so."""
     compared = NoteComparison(parse_statements(new.memory_note), parse_statements(old.memory_note))
     operation, confidence, reason = _apply_rules(compared, is_newer=new.created_at >= old.created_at)
     return Resolution(
@@ -131,7 +131,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def merge_notes(notes: Sequence[Note]) -> str:
-    """The text of the note that takes the place of all of them.
+    """Return the text of the note that takes the place of all of them.
 
     Args:
         notes: oldest first.
@@ -171,7 +171,7 @@ def _merge_summaries(texts: Sequence[str]) -> list[list[NoteSentence]]:
 def _merge_lines(
     older: Sequence[Sequence[NoteSentence]], newer: Sequence[Sequence[NoteSentence]]
 ) -> list[list[NoteSentence]]:
-    """The lines of both, older ones first, where they contradict each other with marks."""
+    """Return the lines of both, older ones first, where they contradict each other with marks."""
     said = [sentence for line in older for sentence in line]
     fresh = [sentence for line in newer for sentence in line]
     known = {_key(sentence) for sentence in said}
@@ -219,7 +219,7 @@ def _format_lines(lines: Iterable[Sequence[NoteSentence]]) -> Iterator[str]:
 
 
 def _merge_lead_ins(sections: Iterable[str], past: AbstractSet[str]) -> str:
-    """All parts but those that are past, under each lead-in what is not there yet."""
+    """Return all parts but those that are past, under each lead-in what is not there yet."""
     parts: dict[str, list[str]] = {}
     for section in sections:
         for lead, body in split_lead_ins(section):
@@ -235,7 +235,7 @@ def _distinct(bodies: Sequence[str], past: AbstractSet[str]) -> str:
 
 
 def _merge_items(lines: Iterable[str]) -> str:
-    """All of them, sorted; near-duplicates once, unless they have numbers, which are never near."""
+    """Return all of them, sorted; near-duplicates once, unless they have numbers, which are never near."""
     items = dict.fromkeys(item.strip() for line in lines for item in line.split(","))
     exact = [item for item in items if _DIGIT.search(item)]
     alike = deduplicate(item for item in items if item and not _DIGIT.search(item))

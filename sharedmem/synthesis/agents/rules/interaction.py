@@ -27,7 +27,7 @@ _FEW_WORDS, _MANY_WORDS, _ENOUGH_MESSAGES = 8, 60, 3
 
 
 def describe_interaction(messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
-    """What can be seen; fields for which there is no evidence are empty."""
+    """Return what can be seen; fields for which there is no evidence are empty."""
     said = conversation_sentences(messages)
     user = [each for each in said if each.role == "user"]
     return EpisodicOutput(
@@ -85,7 +85,7 @@ def _failed(said: Sequence[ConversationSentence]) -> tuple[str, ...]:
 
 
 def _answers_before(said: Sequence[ConversationSentence], each: ConversationSentence) -> str:
-    """The latest answer before it, with what the user says then; empty when there was none but courtesies."""
+    """Return the latest answer before it, with what the user says then; empty when there was none but courtesies."""
     for one in reversed(said):
         if one.role == "assistant" and one.place < each.place:
             answer = [other for other in said if other.place == one.place]
@@ -110,7 +110,7 @@ def _pace(messages: Sequence[SynthesisMessage]) -> str:
 
 
 def _length(text: str) -> int:
-    """Words; where none are set apart, two characters are taken for one."""
+    """Return words; where none are set apart, two characters are taken for one."""
     return max(len(text.split()), len("".join(text.split())) // 8)
 
 

@@ -108,19 +108,19 @@ class ValueClaim(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse_claims(sentence: str) -> tuple[ValueClaim, ...]:
-    """What a sentence claims."""
+    """Return what a sentence claims."""
     is_now = bool(_NOW.search(sentence))
     found = (_parse_clause(clause, is_now=is_now) for clause in split_clauses(sentence))
     return tuple(claim for claim in found if claim)
 
 
 def split_clauses(sentence: str) -> list[str]:
-    """The parts of a sentence that say something of their own."""
+    """Return the parts of a sentence that say something of their own."""
     return [clause.strip() for clause in _CLAUSE.split(sentence) if content_terms(clause) - _FILLERS]
 
 
 def replaces_value(new: Iterable[ValueClaim], old: Iterable[ValueClaim], *, wholly: bool = False) -> bool:
-    """Whether one of the new claims gives another value to what one of the old ones is about.
+    """Return whether one of the new claims gives another value to what one of the old ones is about.
 
     Args:
         new: of a newer sentence.
@@ -145,7 +145,7 @@ def _ends_something(sentence: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def content_terms(text: str) -> TermSet:
-    """The words of a text that say something."""
+    """Return the words of a text that say something."""
     return frozenset(document_terms(text))
 
 
@@ -213,13 +213,13 @@ class NoteSentence(NamedTuple):
 
 
 def parse_summary(note: str) -> tuple[tuple[NoteSentence, ...], ...]:
-    """The sentences of a note's summary, line by line."""
+    """Return the sentences of a note's summary, line by line."""
     lines = (line.strip() for line in parse_sections(note).get(SUMMARY, "").splitlines())
     return tuple(_sentences(line) for line in lines if line)
 
 
 def parse_statements(note: str) -> list[NoteSentence]:
-    """All that a note states: its summary, and what its other sections do not only repeat of that."""
+    """Return all that a note states: its summary, and what its other sections do not only repeat of that."""
     said = [sentence for line in parse_summary(note) for sentence in line]
     whole = " ".join(sentence.text for sentence in said)
     sections = parse_sections(note)
@@ -232,7 +232,7 @@ def parse_statements(note: str) -> list[NoteSentence]:
 
 
 def split_lead_ins(section: str) -> list[tuple[str, str]]:
-    """The parts of a section, each after its lead-in; text before the first has none."""
+    """Return the parts of a section, each after its lead-in; text before the first has none."""
     pieces = _LEAD_IN.split(section)
     parts = [("", pieces[0]), *zip(pieces[1::2], pieces[2::2], strict=True)]
     return [(lead, " ".join(body.split())) for lead, body in parts if body.strip()]

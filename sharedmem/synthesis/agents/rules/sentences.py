@@ -36,7 +36,7 @@ class ConversationSentence(NamedTuple):
 
 
 def conversation_sentences(messages: Sequence[SynthesisMessage]) -> list[ConversationSentence]:
-    """The sentences of a conversation in their order, whole; instructions of the system are not part of it."""
+    """Return the sentences of a conversation in their order, whole; instructions of the system are not part of it."""
     spoken = [(place, message) for place, message in enumerate(messages) if message.role != "system"]
     return [
         ConversationSentence(place, message.role, _speaker_name(message), text)
@@ -47,7 +47,7 @@ def conversation_sentences(messages: Sequence[SynthesisMessage]) -> list[Convers
 
 
 def is_courtesy(text: str) -> bool:
-    """Whether it only greets, thanks, agrees or offers help."""
+    """Return whether it only greets, thanks, agrees or offers help."""
     if len(text) > _LONGEST_COURTESY or has_numbers(text) or not words.COURTESY.search(text):
         return False
     if any(sign.search(text) for sign in (words.WORKED, words.FAILED, words.PROMISE, _NAME)):
@@ -56,12 +56,12 @@ def is_courtesy(text: str) -> bool:
 
 
 def has_numbers(text: str) -> bool:
-    """Whether there is a number, an amount, an address or something quoted in it."""
+    """Return whether there is a number, an amount, an address or something quoted in it."""
     return bool(_DIGIT_OR_SIGN.search(text))
 
 
 def carries_facts(text: str) -> bool:
-    """Whether there is a number, an address, a name, something quoted or a preference in it.
+    """Return whether there is a number, an address, a name, something quoted or a preference in it.
 
     Where letters have no capitals, names cannot be told from other words: there every sentence counts.
     """
@@ -78,6 +78,6 @@ def _speaker_name(message: SynthesisMessage) -> str:
 
 
 def _content_words(text: str) -> list[str]:
-    """The words that say something."""
+    """Return the words that say something."""
     found = (word.casefold() for word in _WORD.findall(text))
     return [word for word in found if word not in words.EMPTY_WORDS and word not in STOP_WORDS]

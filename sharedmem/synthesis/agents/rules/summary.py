@@ -43,7 +43,7 @@ _REFERENCE, _NUMBER = re.compile(r"\d"), re.compile(r"[\d\W]+")
 
 
 def summarize_messages(messages: Sequence[SynthesisMessage]) -> SummaryOutput:
-    """The whole summary: story, tags, keywords, questions it answers, what is open."""
+    """Return the whole summary: story, tags, keywords, questions it answers, what is open."""
     said = conversation_sentences(messages)
     spoken = sum(message.role != "system" for message in messages)
     found = frequent_terms([each.text for each in said])
@@ -64,12 +64,12 @@ def summarize_messages(messages: Sequence[SynthesisMessage]) -> SummaryOutput:
 
 
 def fast_summary(messages: Sequence[SynthesisMessage]) -> str:
-    """The story alone, in 2,000 characters or a little more."""
+    """Return the story alone, in 2,000 characters or a little more."""
     return narrative(conversation_sentences(messages), characters=_FAST_CHARACTERS)
 
 
 def narrative(said: Sequence[ConversationSentence], *, characters: int = MOST_CHARACTERS) -> str:
-    """The sentences to keep, a line for each turn, with its speaker before it.
+    """Return the sentences to keep, a line for each turn, with its speaker before it.
 
     Args:
         said: what was said, oldest first.
@@ -90,7 +90,7 @@ def narrative(said: Sequence[ConversationSentence], *, characters: int = MOST_CH
 
 
 def frequent_terms(texts: Iterable[str]) -> list[str]:
-    """The words that say what texts are about, the most frequent first, as they are written there first.
+    """Return the words that say what texts are about, the most frequent first, as they are written there first.
 
     Words of one stem are one. Ideographs are written without blanks: runs of up to three are a word, of longer ones the
     overlapping pairs.
@@ -125,7 +125,7 @@ def _is_empty_word(word: str) -> bool:
 
 
 def _keywords(said: Sequence[ConversationSentence], found: Sequence[str]) -> tuple[str, ...]:
-    """Names and numbers first: by them something is looked for."""
+    """Return names and numbers first: by them something is looked for."""
     inside = {word for each in said for word in _words(each.text.partition(" ")[2])}
     exact = [word for word in found if _REFERENCE.search(word) or (word in inside and word[:1].isupper())]
     return tuple(dict.fromkeys([*exact, *found]))[:_KEYWORDS]
@@ -141,7 +141,7 @@ def _depth(said: Sequence[ConversationSentence]) -> Depth | None:
 
 
 def _follow_ups(said: Sequence[ConversationSentence]) -> tuple[str, ...]:
-    """The latest promises, and questions after which nobody else has spoken."""
+    """Return the latest promises, and questions after which nobody else has spoken."""
     last = {role: max(each.place for each in said if each.role == role) for role in {each.role for each in said}}
 
     def is_open(each: ConversationSentence) -> bool:
