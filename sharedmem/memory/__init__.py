@@ -1,1 +1,1 @@
-"""Semantic memory: what agents remember, and find again."""
+"""Semantic memory: sentences that agents store and find again by meaning and by words."""

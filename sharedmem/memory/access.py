@@ -1,7 +1,7 @@
-"""Which memories a call is about and may touch: the rights of the actor, the scope of the caller, and filters.
+"""Rights of the actor, scope of the caller, and filters: which memories a call may read or change.
 
-A filter has two readings, which agree: as conditions for an index, and as a test of a single memory. An index may lag
-behind, so a caller that fetches what an index found tests each memory again.
+A filter is evaluated in two ways that agree: as conditions for an index, and as a test of a single memory. An index may
+lag behind, so a caller that fetches what an index found tests each memory again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ANY = MemoryFilter()
 
 
 class MemoryAccess:
-    """What one caller may see and change of a namespace's memories.
+    """Access of one caller to the memories of a namespace.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: hands out keys within the actor's rights.
-        within: what every call is narrowed to: of `user_id`, `agent_id`, `thread_id` and `run_id`, those that are set.
+        within: the values of `user_id`, `agent_id`, `thread_id` and `run_id` to which every call is limited.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope, within: MemoryFilter | None = None) -> None:
@@ -44,10 +44,10 @@ class MemoryAccess:
         self.actor = scope.signature
 
     def permit(self, need: Need) -> None:
-        """Refuse an actor that may not read or write the namespace's memories.
+        """Reject an actor that may not read or write the namespace's memories.
 
         Raises:
-            AccessDeniedError: this actor.
+            AccessDeniedError: this actor has no such right.
         """
         self.scope.common(MEMORY, need)
 
@@ -55,7 +55,7 @@ class MemoryAccess:
         """Check rights as `permit`; then restore memories from the durable tier if Redis has lost them.
 
         Raises:
-            AccessDeniedError: as `permit`.
+            AccessDeniedError: this actor has no such right.
             UnavailableError: memories are missing in Redis, and the tier cannot be reached.
         """
         self.permit(need)
@@ -65,24 +65,24 @@ class MemoryAccess:
     async def retry_after_restore(
         self, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool] = operator.not_
     ) -> T:
-        """Return what a look finds; if it finds nothing, look again once lost memories are restored."""
+        """Return the result of a read; if it is empty, restore lost memories and read again."""
         return await self.context.retry_after_restore(self.namespace, look, is_empty)
 
     def check_author(self, item: MemoryItem) -> None:
-        """Refuse an actor that may not change or delete a memory.
+        """Reject an actor that may not change or delete a memory.
 
         Raises:
-            AccessDeniedError: another actor has added it, and `memory_rights` is `owner`.
+            AccessDeniedError: another actor added the memory, and `memory_rights` is `owner`.
         """
-        # Memories of earlier versions know only their agent, which was the actor by default.
+        # Memories of earlier versions store only their agent, which was the actor by default.
         self.scope.check_author(item.created_by or item.agent_id, MEMORY, item.id)
 
     def covers(self, item: MemoryItem, filters: MemoryFilter = ANY) -> bool:
-        """Return whether a memory is in this scope and passes a filter."""
+        """Return whether a memory is in this scope and matches a filter."""
         return matches_filter(self.within, item) and matches_filter(filters, item)
 
     def index_filter(self, filters: MemoryFilter) -> Every:
-        """Return the conditions of this scope and a filter, as an index takes them."""
+        """Return the conditions of this scope and a filter, in the form that an index takes."""
         return to_index_filter(self.within, filters)
 
     def key(self, id_: str) -> str:
@@ -104,11 +104,11 @@ def check_filter(filters: MemoryFilter | Mapping[str, Any] | None) -> MemoryFilt
         return MemoryFilter.model_validate(dict(filters))
     except (ValidationError, TypeError, ValueError) as error:
         if not isinstance(error, ValidationError):
-            raise InvalidError("filters", filters, "give a MemoryFilter, or a mapping") from None
+            raise InvalidError("filters", filters, "give a MemoryFilter or a mapping") from None
         problem = error.errors()[0]
         name = ".".join(map(str, problem["loc"])) or "filters"
         if problem["type"] == "extra_forbidden":
-            advice = f"there is no such filter; there are {', '.join(MemoryFilter.model_fields)}"
+            advice = f"there is no such filter; use {', '.join(MemoryFilter.model_fields)}"
         else:
             advice = problem["msg"]
         raise InvalidError(f"filter {name}", problem.get("input"), advice) from None
@@ -132,12 +132,12 @@ _ALL_OF = ("tags", "collections")
 
 
 def to_index_filter(*filters: MemoryFilter) -> Every:
-    """Return the conditions that a record must meet to pass all these filters."""
+    """Return the index conditions for the memories that match all these filters."""
     return Every(tuple(condition for each in filters for condition in _conditions(each)))
 
 
 def matches_filter(filters: MemoryFilter, item: MemoryItem) -> bool:
-    """Return whether a memory passes a filter."""
+    """Return whether a memory matches a filter."""
     given = filters.model_fields_set
     if not given:
         return True

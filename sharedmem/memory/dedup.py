@@ -1,10 +1,10 @@
 """Deduplication: find near memories, decide whether two are duplicates, and merge them.
 
-Two are one when they are about the same (see `Draft.alike`), and either say the same to the letter, or are so near in
-meaning that no guard tells them apart. A turn of a conversation is only the same as itself.
+Two memories are duplicates if they are comparable (see `Draft.alike`) and either have the same text or are so near in
+meaning that no guard finds a contradiction. A turn of a conversation is a duplicate only of itself.
 
-A search costs the server more than a write. Of few memories each is searched for; while very many are added, the
-vectors of the whole namespace are held here, by whom and what they are about, and follow what is written.
+A search costs the server more than a write. If few memories are added, each is searched for. If very many are added,
+the vectors of the whole namespace are held in this process, grouped by user and category, and updated at each write.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
 
 
 class StoredMemory(NamedTuple):
-    """A memory as it lies at the server."""
+    """A memory as it is stored on the server."""
 
     item: MemoryItem
     digest: str
@@ -43,7 +43,7 @@ class StoredMemory(NamedTuple):
 
 
 def is_comparable(draft: NewMemory, other: MemoryItem) -> bool:
-    """Return whether two memories are about the same, whatever they say."""
+    """Return whether two memories share category and user and match the draft's filter, whatever their texts."""
     return (
         draft.item.category == other.category
         and draft.item.user_id == other.user_id
@@ -52,7 +52,7 @@ def is_comparable(draft: NewMemory, other: MemoryItem) -> bool:
 
 
 def is_duplicate(draft: NewMemory, other: MemoryItem) -> bool:
-    """Return whether a memory that is near in meaning may be taken for the same."""
+    """Return whether a memory that is near in meaning counts as a duplicate."""
     return (
         not other.messages
         and is_comparable(draft, other)
@@ -61,9 +61,9 @@ def is_duplicate(draft: NewMemory, other: MemoryItem) -> bool:
 
 
 def merge_items(old: MemoryItem, new: MemoryItem, now: datetime) -> MemoryItem:
-    """Return what a memory becomes when another that says the same is merged into it.
+    """Return the memory that results from merging another one with the same meaning into it.
 
-    Its fact stays, and so do its place and its embedding; of the other's text what is new is put behind the full text.
+    The old memory keeps its fact, place and embedding; new text of the other is appended to the full text.
     """
     memory_type = _longer_lived(old.memory_type, new.memory_type)
     return old.model_copy(
@@ -85,10 +85,10 @@ def merge_items(old: MemoryItem, new: MemoryItem, now: datetime) -> MemoryItem:
 
 
 def _merge_content(old: MemoryItem, new: MemoryItem) -> str:
-    fact, said = normalize_text(old.memory), _words_of(f"{old.memory}\n{old.content}")
+    fact, present = normalize_text(old.memory), _words_of(f"{old.memory}\n{old.content}")
     texts = [text for text in dict.fromkeys((new.memory, new.content)) if normalize_text(text) != fact]
-    fresh = [text for text in texts if _words_of(text) not in said]
-    # The whole text of the other says its fact too.
+    fresh = [text for text in texts if _words_of(text) not in present]
+    # The full text of the other memory may contain its fact too.
     if len(fresh) > 1 and fresh[0] in fresh[1]:
         del fresh[0]
     joined = "\n".join([old.content, *fresh])
@@ -96,11 +96,11 @@ def _merge_content(old: MemoryItem, new: MemoryItem) -> str:
 
 
 def _words_of(text: str) -> str:
-    """The words and symbols of a text: another case, blank or punctuation mark says nothing new, an emoji does."""
+    """Return the words and symbols of a text, without case, blanks and punctuation; an emoji is a symbol."""
     lines = (
         " ".join(filter(_is_word_or_symbol, _WORD_OR_MARK.findall(normalize_text(line)))) for line in text.splitlines()
     )
-    # What one line ends with and the next begins with was never said together.
+    # Words at the end of one line and the start of the next are not a phrase.
     return f" {' / '.join(lines)} "
 
 
@@ -118,32 +118,32 @@ def _union(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
 
 _FEW, _MANY = 10, 50
 _ASKED_AT_ONCE = 16
-"""Searches that the server makes in one go: it holds up everybody for that long."""
+"""Searches that the server makes in one command: it serves no other client meanwhile."""
 _WORTHWHILE = 500
 _LARGER = 16
-"""So many times as large as what is added, a namespace takes longer to fetch than to search."""
+"""If a namespace is more than so many times larger than the batch, fetching it takes longer than searching."""
 _MOST_BYTES = 128 * 1024 * 1024
 _PAGE = 500
 
 DedupGroup = tuple[bytes, bytes]
-"""User and category: what is remembered of others is never the same."""
+"""User and category: memories of different ones are never duplicates."""
 
 
 class NearMemories(NamedTuple):
-    """What is near to several drafts."""
+    """The memories near to several drafts."""
 
     found: list[dict[str, float]]
-    """For each similarities by id; among them such that a draft is not alike with."""
+    """For each draft, similarities by id; some of these memories may not be comparable with the draft."""
     version: int
-    """Newest change that was surely seen."""
+    """The newest change that these results surely include."""
 
 
 class NearMemoryFinder:
-    """Finds what is near to drafts of one namespace.
+    """Finds memories near to drafts in one namespace.
 
     Args:
-        context: what the hub shares with its stores.
-        namespace: whose.
+        context: dependencies that the hub shares with its stores.
+        namespace: the namespace to search.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
@@ -155,7 +155,7 @@ class NearMemoryFinder:
 
     @asynccontextmanager
     async def expecting(self, count: int) -> AsyncIterator[None]:
-        """Meanwhile so many are added; fetches the vectors of the namespace where that is quicker than searching."""
+        """Prepare for `count` additions in the block; fetch the vectors if that is faster than searching."""
         if count < _WORTHWHILE or not self._context.memories.family.dimension:
             yield
             return
@@ -170,7 +170,7 @@ class NearMemoryFinder:
                 self._rows = None
 
     async def of(self, drafts: Sequence[NewMemory]) -> NearMemories:
-        """What may say the same as these, which have vectors. One round trip for every 16; none for very many."""
+        """Return possible duplicates of drafts with vectors. One round trip for every 16; none for very many drafts."""
         rows = self._rows
         if rows is not None:
             return NearMemories(rows.near(drafts, self._threshold), rows.version)
@@ -178,25 +178,25 @@ class NearMemoryFinder:
         return await self._asked(drafts)
 
     def learn(self, seen: int, version: int, changed: Iterable[tuple[MemoryItem, Vector]]) -> None:
-        """Take in what has changed from one version to another: all of it."""
+        """Apply all changes between two versions to the fetched vectors."""
         if self._rows is not None and self._rows.version == seen:
             self._rows.version = version
             for item, vector in changed:
                 self._rows.put(item.id, _dedup_group(item), vector)
 
     def forget(self) -> None:
-        """Too much has changed: search from here on."""
+        """Drop the fetched vectors, since too much has changed; searches follow from here on."""
         self._rows = None
 
     async def _asked(self, drafts: Sequence[NewMemory]) -> NearMemories:
         index, namespace = self._context.memories, self._namespace
         vectors = [_vector_of(draft) for draft in drafts]
         parts = (vectors[at : at + _ASKED_AT_ONCE] for at in range(0, len(vectors), _ASKED_AT_ONCE))
-        # Without a filter: the server looks at all it has in less time than at those of one user.
+        # Without a filter: searching everything takes the server less time than searching the memories of one user.
         asked = await asyncio.gather(*(index.nearest_each(namespace, part, k=_FEW) for part in parts))
         found = [near for part in asked for near in part]
         version = min(near.version for near in found)
-        # Where all that were answered are near, others may hide the one that matters.
+        # If every hit is near, more near memories may follow, among them the duplicate.
         crowded = [at for at, near in enumerate(found) if len(near.vector) == _FEW and self._is_near(near.vector[-1])]
         again = await asyncio.gather(
             *(
@@ -214,7 +214,7 @@ class NearMemoryFinder:
         return candidate.score >= self._threshold
 
     async def _fetched(self, count: int) -> _NamespaceVectors | None:
-        """The vectors of all memories, a page at a time; None where that would take too long, or too much room."""
+        """Return the vectors of all memories, page by page; None if that takes too long or too much memory."""
         line, dimension = self._context.client, self._context.memories.family.dimension
         log = self._context.keyspace.record_log(MEMORY, self._namespace)
         size, newest = await line.read_many([("ZCARD", log), ("ZRANGE", log, 0, 0, "REV", "WITHSCORES")])
@@ -227,15 +227,15 @@ class NearMemoryFinder:
         rows = _NamespaceVectors(dimension, int(score))
         after = b"0"
         while True:
-            # What changes meanwhile is told when something is written: it is newer than what was seen.
+            # A write reports changes that are newer than the version read here.
             span = (b"(" + after, rows.version, "WITHSCORES", "LIMIT", 0, _PAGE)
             page = await line.call("ZRANGEBYSCORE", log, *span)
             assert isinstance(page, list)
             if not page:
                 return rows
-            told = [one for one in page if isinstance(one, bytes)]
-            await self._fetch(rows, told[::2])
-            after = told[-1]
+            entries = [one for one in page if isinstance(one, bytes)]
+            await self._fetch(rows, entries[::2])
+            after = entries[-1]
 
     async def _fetch(self, rows: _NamespaceVectors, ids: Sequence[bytes]) -> None:
         home = self._context.keyspace.records(MEMORY, self._namespace).encode()
@@ -249,7 +249,7 @@ class NearMemoryFinder:
 
 
 class _GroupVectors:
-    """The vectors of what is about the same."""
+    """The vectors of one user and category."""
 
     def __init__(self, dimension: int) -> None:
         self.ids: list[str] = []
@@ -264,11 +264,11 @@ class _GroupVectors:
 
 
 class _NamespaceVectors:
-    """The vectors of a namespace.
+    """The vectors of one namespace.
 
     Args:
-        dimension: numbers of each.
-        version: newest change that they know.
+        dimension: numbers in each vector.
+        version: the newest change that the vectors include.
     """
 
     def __init__(self, dimension: int, version: int) -> None:
@@ -280,7 +280,7 @@ class _NamespaceVectors:
     def put(self, id_: str, about: DedupGroup, vector: Vector) -> None:
         if id_ in self._places:
             group, place = self._places[id_]
-            # What a memory was before is near to nothing.
+            # The former vector must not match any more.
             group.matrix[place] = 0
         group = self._groups.get(about) or self._groups.setdefault(about, _GroupVectors(self._dimension))
         self._places[id_] = group, len(group.ids)

@@ -1,4 +1,4 @@
-"""Embed memories, at once or later: the queue while the provider is away, and new vectors for a new embedder."""
+"""Embed memories, at once or later: a queue for provider outages, and new vectors for a new embedder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sharedmem.runtime.background import BackgroundTask
 from sharedmem.search.protocol import IndexProgress
 
 EMBED_TIMEOUT_S = 5.0
-"""How long who adds waits for the provider, per hundred texts."""
+"""How long an `add` waits for the provider, per hundred texts."""
 _CLAIMED_AT_ONCE = 64
 _LEASE_MS = 60_000
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
@@ -25,19 +25,19 @@ _TEXTS_PER_TIMEOUT = 100
 
 
 class ProviderOutage:
-    """Whether the provider of a hub is known to be away, so that nobody waits for it again."""
+    """Whether the provider of a hub is known to be unavailable, so that no further call waits for it."""
 
     def __init__(self) -> None:
         self.lasts = False
 
 
 class EmbeddingQueue:
-    """Makes the embeddings of one namespace: at once, or later where the provider is away.
+    """Embeds the memories of one namespace: at once, or later if the provider is unavailable.
 
-    Of all hubs that work on those that wait, each embedding is made by one.
+    Several hubs may work on the queue; each embedding is made by one of them.
 
     Args:
-        repository: of the namespace.
+        repository: the repository of the namespace.
     """
 
     def __init__(self, repository: MemoryRepository) -> None:
@@ -50,14 +50,14 @@ class EmbeddingQueue:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> EmbeddingQueue:
-        """Return the one that all stores of a namespace share in this hub."""
+        """Return the queue that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(MemoryRepository.of(context, namespace)))
 
     async def embed(self, drafts: Sequence[NewMemory]) -> None:
-        """Give drafts the vectors that they lack; when the provider is away, mark them to be embedded later.
+        """Embed the drafts that have no vector; if the provider is unavailable, mark them to be embedded later.
 
         Raises:
-            ConfigError: the provider refuses the key or model, or vectors have another dimension than the index.
+            ConfigError: the provider refuses the key or model, or the vectors do not have the dimension of the index.
         """
         lacking = [draft for draft in drafts if draft.vector is None and not draft.is_embedded and not draft.waits]
         if self._embedder is None or not lacking:
@@ -69,18 +69,18 @@ class EmbeddingQueue:
             draft.waits = True
 
     def wake(self) -> None:
-        """Some wait: work until none do."""
+        """Start embedding queued memories until the queue is empty."""
         if self._embedder is not None and (self._work is None or self._work.done):
             self._work = self._context.background.start(f"embed memories of {self._repository.namespace}", self._run())
 
     async def drain(self, progress: IndexProgress | None = None) -> None:
-        """Embed all that wait and that no other hub has taken.
+        """Embed all queued memories that no other hub has claimed.
 
         Args:
-            progress: called with (how many are embedded, how many there were).
+            progress: called with (how many are embedded, how many were queued).
 
         Raises:
-            UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
+            UnavailableError, LimitedError, ConfigError: the provider failed; the memories stay queued.
         """
         waiting, done = await self._context.client.call("ZCARD", self._repository.pending_key), 0
         while isinstance(found := await self._repository.claim(_CLAIMED_AT_ONCE, _LEASE_MS), list):
@@ -97,7 +97,7 @@ class EmbeddingQueue:
                 if isinstance(found, list):
                     await self._embed_waiting(found)
             except AccessDeniedError:
-                return  # who may only read leaves them to others
+                return  # this hub may only read; other hubs embed them
             except (SharedMemoryError, OSError) as error:
                 await self._context.clock.sleep(max(pause_s, _retry_after_s(error)))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -111,7 +111,7 @@ class EmbeddingQueue:
     async def _embed_waiting(self, ids: list[str]) -> None:
         assert self._embedder is not None
         held = await self._repository.held(ids)
-        # Those that are gone, or have no meaning, wait no more.
+        # Memories that were deleted or have no meaning leave the queue.
         gone = [id_ for id_ in ids if id_ not in held]
         if gone:
             await self._context.client.call("ZREM", self._repository.pending_key, *gone)
@@ -132,13 +132,13 @@ class EmbeddingQueue:
             await self._context.client.call("ZREM", self._repository.pending_key, *mute)
 
     async def _give_back(self, ids: list[str]) -> None:
-        """Others may try at once, and so may this hub after its pause."""
+        """Return claimed memories to the queue: other hubs may claim them at once, this hub after its pause."""
         pairs = [part for id_ in ids for part in (0, id_)]
         await self._context.client.call("ZADD", self._repository.pending_key, "XX", *pairs)
 
 
 async def _try_embed(embedder: Embedder, drafts: Sequence[NewMemory]) -> bool:
-    # One in this process may take its time: it loads its model, and is never away.
+    # A provider in this process needs time to load its model, and is never unavailable.
     is_remote = getattr(embedder, "is_remote", True)
     patience_s = EMBED_TIMEOUT_S * max(1.0, len(drafts) / _TEXTS_PER_TIMEOUT) if is_remote else None
     try:
@@ -147,7 +147,7 @@ async def _try_embed(embedder: Embedder, drafts: Sequence[NewMemory]) -> bool:
     except (UnavailableError, LimitedError, TimeoutError, OSError):
         return False
     _check_dimension(embedder, made)
-    # A text without a meaning has zeros: it is near to nothing, and never will be.
+    # A text without a meaning has a vector of zeros: it is near to nothing, and stays so.
     for draft, vector in zip(drafts, made.vectors, strict=True):
         draft.is_embedded = True
         draft.vector = vector if vector.any() else None
@@ -155,23 +155,24 @@ async def _try_embed(embedder: Embedder, drafts: Sequence[NewMemory]) -> bool:
 
 
 def _check_dimension(embedder: Embedder, made: Embeddings) -> None:
-    # A vector of another length would vanish from the index without a word.
+    # The index silently leaves out a vector of another length.
     if made.vectors.shape[1:] != (embedder.dimension,):
-        problem = f"{embedder.name} gave vectors of shape {made.vectors.shape}, not of {embedder.dimension} numbers"
+        shape = made.vectors.shape
+        problem = f"{embedder.name} returned vectors of shape {shape}, expected {embedder.dimension} numbers each"
         raise ConfigError("embedder", "the embedder", problem)
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Return seconds that a provider has asked for."""
+    """Return the seconds that a provider asked to wait before a retry."""
     return error.retry_after if isinstance(error, LimitedError) else 0.0
 
 
 class MemoryReindexer:
-    """The memories that are searched in one index, before and after it is built anew.
+    """Embeds the memories of one index again, before and after the index is rebuilt.
 
     Args:
-        context: what the hub shares with its stores.
-        namespace: whose index; None for the one that small namespaces share.
+        context: dependencies that the hub shares with its stores.
+        namespace: the namespace of the index; None for the index that small namespaces share.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str | None) -> None:
@@ -180,9 +181,9 @@ class MemoryReindexer:
         self._namespaces: list[str] = []
 
     async def forget(self) -> None:
-        """Take away the vectors that do not fit: words find these memories, which wait for their new vectors.
+        """Delete the vectors that do not fit: these memories are found by words until they have new vectors.
 
-        That comes before the index is built, so that nothing is forgotten should the process end in between.
+        This runs before the index is rebuilt, so no memory is missed if the process ends in between.
         """
         if self._context.embedder is None:
             return
@@ -192,10 +193,10 @@ class MemoryReindexer:
                 await self._forget(namespace, ids, every=every)
 
     async def embed(self, progress: IndexProgress | None) -> None:
-        """Give all that wait their vectors.
+        """Embed all queued memories.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError: the provider does not; they go on waiting.
+            UnavailableError, LimitedError, ConfigError: the provider failed; the memories stay queued.
         """
         for namespace in self._namespaces:
             await EmbeddingQueue.of(self._context, namespace).drain(progress)
@@ -204,7 +205,7 @@ class MemoryReindexer:
         chosen = await self._searched.with_unusable_vectors(namespace, ids, every=every)
         if not chosen:
             return
-        # They wait first: one without a vector that nobody knows of would stay without.
+        # Queue them first: a memory without a vector that is not queued would never get one.
         waiting = [part for id_, _ in chosen for part in (0, id_)]
         await self._context.client.call("ZADD", MemoryRepository.of(self._context, namespace).pending_key, *waiting)
         await asyncio.gather(*(self._context.client.call("HDEL", key, "vector") for _, key in chosen))

@@ -1,7 +1,8 @@
 """Group commit with deduplication: memories added during one batch form the next batch (ADR 22).
 
-A batch reads what is near to its memories, judges, and writes only if nothing newer than what it has read has changed;
-else it looks at what has changed, and tries again. Ids are fixed before the first try, so a repeat finds its own work.
+A batch reads the memories near to its own, decides what is a duplicate, and writes only if nothing has changed since
+that read; otherwise it reads the changes and tries again. Ids are fixed before the first try, so a retry finds what it
+wrote.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from sharedmem.runtime.background import BackgroundTask
 _MOST_ROUNDS = 200
 _EXACT_SIMILARITY = 1.0
 _HIGHEST_NEAR_SIMILARITY = 0.999999
-"""The most that nearness in meaning says: only the same words are the same to the letter."""
+"""The highest similarity for nearness in meaning: 1 is for equal texts only."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingMemory:
-    """A draft under way."""
+    """A draft that is being added."""
 
     draft: NewMemory
     place: int
-    """In its batch."""
+    """Position in its batch."""
     near: dict[str, float] = field(default_factory=dict)
-    """What may be the same, by similarity."""
+    """Possible duplicates: similarity by id."""
     over: str = ""
-    """Who has its digest in vain."""
+    """Id under which its digest is registered although that memory is no duplicate any more."""
     twins: list[PendingMemory] = field(default_factory=list)
-    """Those of its batch that say the same to the letter."""
+    """Drafts of the same batch with the same digest."""
     into: StoredMemory | None = None
-    """What it is merged into, in this round."""
+    """The memory that it is merged into, in this round."""
 
     @property
     def deduplicates_by_meaning(self) -> bool:
@@ -65,16 +66,16 @@ class PendingMemory:
 
     @property
     def vector(self) -> Vector:
-        """What it means, where it looks around."""
+        """The draft's vector; only for drafts that are deduplicated by meaning."""
         assert self.draft.vector is not None
         return self.draft.vector
 
     def candidates(self) -> Iterable[str]:
-        """Return what it has to be compared with; a name that is given may be there already."""
+        """Return the ids to compare it with; if the caller gave an id, a memory of that id may exist already."""
         return (self.draft.item.id, *self.near) if self.draft.is_named else self.near
 
     def whole(self, now: datetime) -> MemoryItem:
-        """Return its item with its twins in it."""
+        """Return its item with its twins merged into it."""
         item = self.draft.item
         for twin in self.twins:
             item = merge_items(item, twin.draft.item, now)
@@ -85,9 +86,9 @@ class DedupBatch:
     """Writes the drafts of one actor.
 
     Args:
-        repository: of their namespace.
-        neighbours: finds what is near in it.
-        drafts: as many as one script may write.
+        repository: the repository of their namespace.
+        neighbours: finds near memories in that namespace.
+        drafts: at most as many as one script may write.
     """
 
     def __init__(self, repository: MemoryRepository, neighbours: NearMemoryFinder, drafts: Sequence[NewMemory]) -> None:
@@ -95,7 +96,7 @@ class DedupBatch:
         self._neighbours = neighbours
         self._context = repository.context
         self._actor = drafts[0].actor
-        self._told = encode_change("added", self._actor.decode())
+        self._added_change = encode_change("added", self._actor.decode())
         self._threshold = repository.context.settings.dedup_similarity
         self._cases = [PendingMemory(draft, place) for place, draft in enumerate(drafts)]
         self._results: list[AddResult | Exception | None] = [None] * len(drafts)
@@ -106,18 +107,18 @@ class DedupBatch:
 
     @property
     def results(self) -> list[AddResult | Exception]:
-        """What became of each draft."""
+        """The result or error of each draft."""
         return [result if result is not None else _too_many_conflicts() for result in self._results]
 
     def fail(self, error: Exception) -> None:
-        """What has no result yet has failed."""
+        """Set an error for each draft that has no result yet."""
         self._results = [error if result is None else result for result in self._results]
 
     async def settle(self) -> None:
-        """Write them all.
+        """Write all drafts.
 
         Raises:
-            SharedMemoryError: the server cannot be asked; `results` tell how far it got.
+            SharedMemoryError: the server cannot be reached; `results` contain what was written until then.
         """
         cases = _merge_exact_duplicates(self._cases)
         await self._look_around(cases)
@@ -127,7 +128,7 @@ class DedupBatch:
             cases = await self._round(cases)
 
     async def _look_around(self, cases: Sequence[PendingMemory]) -> None:
-        """Find what is near; from here on only what changes can be nearer."""
+        """Find the near memories; after this only later changes can add nearer ones."""
         looking = [case for case in cases if case.deduplicates_by_meaning]
         if not looking:
             return
@@ -137,10 +138,10 @@ class DedupBatch:
         self._seen = near.version
 
     async def _round(self, cases: list[PendingMemory]) -> list[PendingMemory]:
-        """Write what can be written now; returns what is left."""
+        """Write what can be written now; return the remaining drafts."""
         held = await self._repository.held(id_ for case in cases for id_ in case.candidates())
         now = self._context.clock.now()
-        ready, later = self._judged(cases, held)
+        ready, later = self._split_by_readiness(cases, held)
         depends = any(case.deduplicates_by_meaning and case.into is None for case in ready)
         writes = [self._write_of(case, now) for case in ready]
         outcome = await self._repository.write(self._actor, writes, seen=self._seen if depends else None)
@@ -152,26 +153,26 @@ class DedupBatch:
         if depends and written:
             self._note_seen_version(max(written), ready, outcome)
         verdicts = zip(ready, outcome.verdicts, strict=True)
-        left = [case for case, verdict in verdicts if not self._understood(case, verdict)]
+        left = [case for case, verdict in verdicts if not self._is_settled(case, verdict)]
         return sorted([*left, *later], key=lambda case: case.place)
 
     def _note_seen_version(self, version: int, ready: Sequence[PendingMemory], outcome: MemoryWriteResult) -> None:
-        """Nobody else has changed anything until that version."""
+        """Record that no other writer has changed anything up to that version."""
         assert self._seen is not None
         done = (case for case, verdict in zip(ready, outcome.verdicts, strict=True) if verdict.word == "ok")
         fresh = [(case.draft.item, case.vector) for case in done if case.into is None and case.draft.vector is not None]
         self._neighbours.learn(self._seen, version, fresh)
         self._seen = version
 
-    def _judged(
+    def _split_by_readiness(
         self, cases: Sequence[PendingMemory], held: dict[str, StoredMemory]
     ) -> tuple[list[PendingMemory], list[PendingMemory]]:
-        """Return (what can be written now, with what it is merged into; what has to wait for one of these)."""
+        """Return (drafts that can be written now, with their merge targets; drafts that wait for one of these)."""
         ready: list[PendingMemory] = []
         later: list[PendingMemory] = []
         taken: set[str] = set()
         for case in cases:
-            case.into = self._same(case, held)
+            case.into = self._find_duplicate(case, held)
             target = case.into.item.id if case.into else case.draft.item.id
             if target in taken or (case.into is None and self._matches_new_memory(case, ready)):
                 later.append(case)
@@ -180,8 +181,8 @@ class DedupBatch:
                 taken.add(target)
         return ready, later
 
-    def _same(self, case: PendingMemory, held: dict[str, StoredMemory]) -> StoredMemory | None:
-        """Return the memory that says the same, if there is one; not the one of that id, which the script finds."""
+    def _find_duplicate(self, case: PendingMemory, held: dict[str, StoredMemory]) -> StoredMemory | None:
+        """Return the memory that it duplicates, if any; a memory with the draft's own id is found by the script."""
         if case.draft.item.id in held:
             return None
         for id_, similarity in sorted(case.near.items(), key=lambda pair: (-pair[1], pair[0])):
@@ -190,12 +191,12 @@ class DedupBatch:
                 return found
             del case.near[id_]
             if similarity == _EXACT_SIMILARITY:
-                # Whoever has the digest is gone, or says something else by now.
+                # The memory registered for the digest was deleted, or has another text by now.
                 case.over = id_
         return None
 
     def _matches_new_memory(self, case: PendingMemory, ready: Sequence[PendingMemory]) -> bool:
-        """Return whether it says the same as a new one of this round; it waits until that is written."""
+        """Return whether it duplicates a new memory of this round; it waits until that one is written."""
         if not case.deduplicates_by_meaning:
             return False
         near = self._between().get(case.place, {})
@@ -207,13 +208,13 @@ class DedupBatch:
         return False
 
     def _between(self) -> dict[int, dict[int, float]]:
-        """Return which cases of the batch are near to each other, by place, and how near."""
+        """Return which drafts of the batch are near to each other, by position, and how near."""
         if self._near_places is None:
             self._near_places = _similarities_in_batch(self._cases, self._threshold)
         return self._near_places
 
     async def _catch_up(self, behind: MemoryWriteConflict, cases: Sequence[PendingMemory]) -> None:
-        """Look at what others have changed meanwhile, and at that alone."""
+        """Read what others have changed meanwhile, and only that."""
         if not behind.version:
             self._neighbours.forget()
             await self._look_around(cases)
@@ -242,7 +243,7 @@ class DedupBatch:
             return self._repository.write_of(
                 "added",
                 item,
-                self._told,
+                self._added_change,
                 draft.digest,
                 vector,
                 over=case.over if draft.dedup else "*",
@@ -251,13 +252,13 @@ class DedupBatch:
             )
         old = case.into
         similarity = self._similarity(case)
-        told = encode_change(
+        merged_change = encode_change(
             "merged", self._actor.decode(), similarity=similarity, merged=orjson.loads(encode_body(item))
         )
         return self._repository.write_of(
             "merged",
             merge_items(old.item, item, now),
-            told,
+            merged_change,
             old.digest,
             old.vector,
             before=old,
@@ -270,8 +271,8 @@ class DedupBatch:
             return _EXACT_SIMILARITY
         return round(case.near[case.into.item.id], 6)
 
-    def _understood(self, case: PendingMemory, verdict: MemoryWriteStatus) -> bool:
-        """Return whether this settles a case."""
+    def _is_settled(self, case: PendingMemory, verdict: MemoryWriteStatus) -> bool:
+        """Return whether this status completes a draft."""
         word, rest = verdict
         id_ = case.draft.item.id
         if word == "stale":
@@ -307,7 +308,7 @@ class DedupBatch:
 
 
 def _merge_exact_duplicates(cases: Sequence[PendingMemory]) -> list[PendingMemory]:
-    """Return the cases that say something of their own; what is said again goes with the first that says it."""
+    """Return the cases with distinct digests; a repeated one becomes a twin of the first."""
     first: dict[str, PendingMemory] = {}
     found: list[PendingMemory] = []
     for case in cases:
@@ -342,7 +343,7 @@ def _is_stored_duplicate(case: PendingMemory, held: StoredMemory) -> bool:
 
 
 def _too_many_conflicts() -> UnavailableError:
-    return UnavailableError("memory", "others change the same memories as often as this one is written; try again")
+    return UnavailableError("memory", "other writers keep changing the same memories; try again")
 
 
 _PAGE = 512
@@ -353,11 +354,11 @@ WaitingMemory = tuple[NewMemory, "asyncio.Future[AddResult]"]
 
 
 class GroupCommit:
-    """Writes what is added to one namespace, batch by batch; all stores of a hub share it.
+    """Writes the additions to one namespace, batch by batch; all stores of a hub share it.
 
     Args:
-        context: what the hub shares with its stores.
-        namespace: whose memories.
+        context: dependencies that the hub shares with its stores.
+        namespace: the namespace of the memories.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
@@ -370,18 +371,18 @@ class GroupCommit:
         self._waiting: list[WaitingMemory] = []
         self._work: BackgroundTask | None = None
         self._written = asyncio.Event()
-        """Set once the batch taken last is written."""
+        """Set when the batch taken last is written."""
         self._written.set()
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> GroupCommit:
-        """Return the one that all stores of a namespace share in this hub."""
+        """Return the instance that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def put(self, drafts: Sequence[NewMemory]) -> list[asyncio.Future[AddResult]]:
-        """Write these; returns a future for each, in their order.
+        """Queue drafts to be written; return a future for each, in their order.
 
-        Each gives its result, or raises what `Memories.add` raises.
+        A future returns the result of its draft, or raises what `Memories.add` raises.
         """
         loop = asyncio.get_running_loop()
         new: list[WaitingMemory] = [(draft, loop.create_future()) for draft in drafts]
@@ -392,13 +393,13 @@ class GroupCommit:
 
     def _begin(self) -> None:
         work = self._work = self._context.background.start(f"add memories of {self._namespace}", self._run())
-        # The hub may close before anything was begun. Another one may have begun since this one has ended.
+        # The hub may close before the work begins, and another task may have started after this one ended.
         work.when_done(lambda: _fail_waiting(self._waiting) if work is self._work else None)
 
     async def _run(self) -> None:
-        # Something may come when both have ended and this has not yet.
+        # A draft may arrive when both loops have ended and this task has not.
         while self._waiting:
-            # While the server works on one batch, the next gets its vectors.
+            # While the server works on one batch, the next one is embedded.
             if len(self._waiting) > MOST_AT_ONCE:
                 await asyncio.gather(self._serve(), self._serve())
             else:
@@ -412,11 +413,11 @@ class GroupCommit:
                 before, self._written = self._written, asyncio.Event()
                 await self._commit(batch, before=before, written=self._written)
         finally:
-            # The hub closes: nobody waits for ever.
+            # The hub closes: the waiting callers must get an error.
             _fail_waiting(batch)
 
     def _take(self) -> list[WaitingMemory]:
-        """Return the next ones of one actor, as many as one script may write."""
+        """Return the next drafts of one actor, at most as many as one script may write."""
         actor, size = self._waiting[0][0].actor, 0
         taken: list[WaitingMemory] = []
         for one in self._waiting:
@@ -428,7 +429,7 @@ class GroupCommit:
         return taken
 
     def _size(self, draft: NewMemory) -> int:
-        """Bytes that it takes on its way, about: text, words and full text, and its vector, for the tier as text."""
+        """Return about its bytes on the way: text, words and full text, and its vector, which the tier gets as text."""
         item = draft.item
         texts = 3 * len(item.memory) + (0 if item.content is item.memory else 2 * len(item.content))
         numbers = 0 if draft.vector is None else len(draft.vector)
@@ -440,10 +441,10 @@ class GroupCommit:
         dedup_batch = DedupBatch(self.repository, self.neighbours, drafts)
         try:
             await self.embeddings.embed(drafts)
-            # The turns of a conversation stay in their order, and what one batch writes, the next has to look at.
+            # The turns of a conversation stay in their order, and each batch must read what the one before wrote.
             await before.wait()
             await dedup_batch.settle()
-        except Exception as error:  # noqa: BLE001  # an embedder of a user may raise anything: who adds is told what
+        except Exception as error:  # noqa: BLE001  # a user's embedder may raise anything; it goes to the caller
             dedup_batch.fail(error)
         finally:
             written.set()
@@ -462,15 +463,15 @@ class GroupCommit:
 def _fail_waiting(batch: list[WaitingMemory]) -> None:
     for _, future in batch:
         if not future.done():
-            future.set_exception(UsageError("memory", "its hub was closed before this was written"))
+            future.set_exception(UsageError("memory", "the hub was closed before this memory was written"))
     batch.clear()
 
 
 class MemoryAdder:
-    """Adds memories in one scope, in the name of one actor.
+    """Adds memories in one scope, as one actor.
 
     Args:
-        access: whose scope.
+        access: rights and scope of the caller.
     """
 
     def __init__(self, access: MemoryAccess) -> None:
@@ -519,7 +520,7 @@ class MemoryAdder:
 
 
 async def _gather_results(futures: Sequence[asyncio.Future[AddResult]]) -> list[AddResult]:
-    """Return the results of all, once all are settled.
+    """Return the results of all futures, once all are done.
 
     Raises:
         SharedMemoryError: the first failure.
@@ -532,7 +533,7 @@ async def _gather_results(futures: Sequence[asyncio.Future[AddResult]]) -> list[
 
 
 def _check_items(items: Iterable[object]) -> Iterable[object]:
-    # A text would be read as its letters, a mapping as its names, an item as its fields.
+    # A text would be read as its characters, a mapping as its keys, an item as its fields.
     if isinstance(items, str | bytes | Mapping | MemoryItem) or not isinstance(items, Iterable):
-        raise InvalidError("items", items, "give a list of texts, items or mappings; a single one goes to add()")
+        raise InvalidError("items", items, "give a list of texts, items or mappings; pass a single one to add()")
     return items

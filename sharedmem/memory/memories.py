@@ -61,14 +61,14 @@ _MOST_TURNS = 1000
 
 
 class Memories(ProcessBound):
-    """Semantic memory of one namespace, with the rights of one actor; perhaps of one user, agent, thread or run.
+    """Semantic memory of one namespace, with the rights of one actor; optionally of one user, agent, thread or run.
 
-    Nothing of another namespace can be read or written through it, and nothing outside of what it is narrowed to.
+    No call reads or writes another namespace, or memories outside of the values that it is narrowed to.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: hands out keys within the actor's rights.
-        within: what every call is narrowed to: of `user_id`, `agent_id`, `thread_id` and `run_id`, those that are set.
+        within: the values of `user_id`, `agent_id`, `thread_id` and `run_id` to which every call is limited.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope, within: MemoryFilter | None = None) -> None:
@@ -93,17 +93,17 @@ class Memories(ProcessBound):
         thread_id: str | None = None,
         run_id: str | None = None,
     ) -> Memories:
-        """Return the same memories, narrowed: every call sees and writes only those with these fields.
+        """Return these memories narrowed to some fields: every call reads and writes only memories with these values.
 
-        That holds for calls by id too, and memories that are added get these fields. The result can be narrowed
-        further, never widened. No round trip.
+        This includes calls by id, and memories that are added get these fields. The result can be narrowed further,
+        never widened. No round trip.
 
         Args:
             user_id, agent_id, thread_id, run_id: exact values; None leaves the field as it is.
 
         Raises:
-            InvalidError: no memory could have such a value.
-            AccessDeniedError: it is narrowed to another value already.
+            InvalidError: a value is invalid.
+            AccessDeniedError: these memories are narrowed to another value already.
         """
         access = self._access
         given = {"user_id": user_id, "agent_id": agent_id, "thread_id": thread_id, "run_id": run_id}
@@ -141,7 +141,7 @@ class Memories(ProcessBound):
             fields: further fields of `MemoryItem`.
 
         Returns:
-            Its id, or that of the memory it was merged into. If an id is given that exists with the same text,
+            Its id, or the id of the memory that it was merged into. If an id is given that exists with the same text,
             nothing changes.
 
         Raises:
@@ -173,7 +173,7 @@ class Memories(ProcessBound):
             on_progress: called with (how many are written, how many there are).
 
         Returns:
-            A result for each. If the call fails on the way, what was written stays: the same call again goes on.
+            A result for each. If the call fails, what was written stays; repeat the same call to continue.
 
         Raises:
             InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
@@ -186,17 +186,17 @@ class Memories(ProcessBound):
         """Change fields of a memory; another text gets another embedding and hash. Two round trips.
 
         Args:
-            id_: of the memory.
+            id_: id of the memory.
             if_version: change it only if it has this version; None changes any version.
             changes: fields of `MemoryItem` with their new values. The thread, the turn and the fields that the store
                 assigns cannot change. `content` follows `memory` unless given.
 
         Returns:
-            The memory as it is now.
+            The memory after the change.
 
         Raises:
             NotFoundError: there is no such memory.
-            InvalidError: a field cannot be changed, or not to that.
+            InvalidError: a field cannot be changed, or its new value is invalid.
             VersionConflictError: it has another version than `if_version`.
             AccessDeniedError, UnavailableError, ConfigError: as `add`.
         """
@@ -205,13 +205,13 @@ class Memories(ProcessBound):
 
     @measured("memory.delete")
     async def delete(self, id_: str) -> bool:
-        """Delete a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.
+        """Delete a memory; `history` and `undo` keep it for `memory_history_s` (30 days). Two round trips.
 
         Args:
-            id_: of the memory.
+            id_: id of the memory.
 
         Returns:
-            Whether it was there.
+            Whether it existed.
 
         Raises:
             InvalidError: the id is invalid.
@@ -222,13 +222,13 @@ class Memories(ProcessBound):
 
     @measured("memory.delete_all")
     async def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
-        """Delete all memories that a filter lets through, each as `delete` does. Three round trips for every 64.
+        """Delete all memories that match a filter, each as `delete` does. Three round trips for every 64.
 
         Args:
-            filters: which; an empty filter means all of the namespace, or of what this is narrowed to.
+            filters: which memories; an empty filter means all of the namespace, or of what this is narrowed to.
 
         Returns:
-            How many there were.
+            How many were deleted.
 
         Raises:
             InvalidError: the filter is invalid.
@@ -255,24 +255,24 @@ class Memories(ProcessBound):
     ) -> SearchHits:
         """Return the memories that answer a query, best first.
 
-        Two round trips; three where turns of a conversation are found. Hits that have expired, were deleted or have
-        left the scope by then are replaced by the next best, for one round trip more.
+        Two round trips; three if turns of a conversation are found. Hits that have expired, were deleted or have left
+        the scope by then are replaced by the next best, for one more round trip.
 
         Args:
             query: what to look for, in everyday language; the first 10,000 characters and 32 significant words count.
-            limit: at most so many, 1 to 100.
+            limit: most hits, 1 to 100.
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
                 similarity; `keywords` by words alone, any of them.
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
             threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
-            explain: whether each hit has every signal's score, rank and weight, and the cost.
-            recipe: other weights of the ranking than the measured ones.
+            explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
+            recipe: weights of the ranking in place of the measured ones.
             diversity: 0 to 1, how much variety among the hits counts against how well they match.
             rerank: a coroutine function that takes the query and the best 20 memories and returns a score for each.
 
         Returns:
-            A list of `Hit` with the `mode`, the `cost`, and in `degraded` why it was searched by words alone:
-            without an embedder, while the provider is down or slow, for a query without a meaning.
+            A list of `Hit` with the `mode`, the `cost`, and in `degraded` the reason for a search by words alone: no
+                embedder, the provider is unavailable or slow, or the query has no meaning.
 
         Raises:
             InvalidError: the query is empty, or another argument is invalid.
@@ -316,8 +316,8 @@ class Memories(ProcessBound):
         """Return the memories that mean about the same as a query or contain some words, which may differ from it.
 
         Args:
-            query: what is meant.
-            keywords: the words to look for; those of the query when not given.
+            query: the text whose meaning is compared.
+            keywords: the words to look for; by default those of the query.
             limit, filters: as `search` takes them.
 
         Raises:
@@ -359,12 +359,12 @@ class Memories(ProcessBound):
         """Return the memories nearest to a vector. Two round trips.
 
         Args:
-            embedding: with the dimension of the embedder; its length in space does not matter.
+            embedding: a vector with the dimension of the embedder; its length in space does not matter.
             threshold: least cosine similarity, -1 to 1.
             limit, filters: as `search` takes them.
 
         Returns:
-            A score is the cosine similarity. Nothing is near to a vector of zeros.
+            The hits; a score is the cosine similarity. Nothing is near to a vector of zeros.
 
         Raises:
             InvalidError: the vector has another dimension, or a number that is not finite; also as `search`.
@@ -382,11 +382,11 @@ class Memories(ProcessBound):
 
     @measured("memory.get")
     async def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:  # noqa: A002  # as users say it
-        """Return the memory with an id; None if there is none in this scope. One round trip.
+        """Return the memory with an id; None if there is no such memory in this scope. One round trip.
 
         Args:
             id: as `add` returned it.
-            embedding: whether its `embedding` is wanted too.
+            embedding: whether to return its `embedding` too.
 
         Raises:
             InvalidError: the id is invalid.
@@ -405,12 +405,12 @@ class Memories(ProcessBound):
     ) -> list[MemoryItem]:
         """Return the newest memories of a thread, newest first, without its summaries.
 
-        Two round trips; more where many of the newest are in another scope.
+        Two round trips; more if many of the newest are in another scope.
 
         Args:
             thread_id: `main` when not given, or the thread that this scope is narrowed to.
-            limit: at most so many, 1 to 100.
-            order_by: when it was said, or its place in the thread.
+            limit: most memories, 1 to 100.
+            order_by: the time of the turn, or its place in the thread.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -445,8 +445,8 @@ class Memories(ProcessBound):
     async def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
         """Return a summary of the newest turns of a thread; an empty text for a thread without turns.
 
-        The summary is stored in the thread, with category `summary`. While these turns are the newest and say the
-        same, it is returned without asking the model again. One summary a thread and scope is stored.
+        The summary is stored in the thread, with category `summary`. While the newest turns and their texts are the
+        same, it is returned without another call of the model. One summary per thread and scope is stored.
 
         Args:
             thread_id: `main` when not given, or the thread that this scope is narrowed to.
@@ -454,7 +454,7 @@ class Memories(ProcessBound):
 
         Raises:
             InvalidError: an argument is invalid.
-            AccessDeniedError: this actor may not write here, and the summary is stored.
+            AccessDeniedError: this actor may not write here, which storing the summary requires.
             UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
         """
         await self._access.enter("write")
@@ -469,7 +469,7 @@ class Memories(ProcessBound):
         One round trip. Beyond `memory_history` versions (default 100) the oldest are dropped.
 
         Args:
-            id_: of the memory; the list is empty if it is unknown, or outside of what this is narrowed to.
+            id_: id of the memory; the list is empty if it is unknown, or outside of what this is narrowed to.
 
         Raises:
             InvalidError: the id is invalid.
@@ -482,20 +482,20 @@ class Memories(ProcessBound):
     async def undo(self, id_: str, version: int | None = None) -> MemoryItem:
         """Undo a change of a memory; later changes stay. Up to four round trips.
 
-        Undoing a merge splits: what was merged in becomes a memory of its own again. Undoing a deletion brings the
-        memory back. The history records it, also in the memory that was split off.
+        Undoing a merge splits it: the memory that was merged in exists on its own again. Undoing a deletion restores
+        the memory. The history records the undo, also in the memory that was split off.
 
         Args:
-            id_: of the memory.
-            version: of the change to undo, as in `history`; None for the last that can be undone.
+            id_: id of the memory.
+            version: version of the change to undo, as in `history`; None for the last one that can be undone.
 
         Returns:
-            The memory as it is now.
+            The memory after the undo.
 
         Raises:
             NotFoundError: there is no such memory or version.
             InvalidError: that version cannot be undone, such as the addition itself.
-            ConflictError: what it has changed was changed again; undo that first.
+            ConflictError: the same fields were changed again later; undo that change first.
             AccessDeniedError, UnavailableError: as `write`.
         """
         await self._access.enter("write")
@@ -510,8 +510,8 @@ class Memories(ProcessBound):
         one before them to send what this hub has counted.
 
         Args:
-            ids: of which memories, in this order; None for those of this scope that were used most.
-            limit: at most so many of the latter, 1 to 1,000.
+            ids: the memories, in this order; None for those of this scope that were used most.
+            limit: with `ids=None`, the most memories, 1 to 1,000.
 
         Returns:
             Most used first, or those of the given ids that are in this scope; `times` is 0 for a memory that was
@@ -534,8 +534,8 @@ class Memories(ProcessBound):
             filters: which memories; None for all in this scope.
 
         Returns:
-            Counts are exact, but for memories that have expired in this moment. `bytes` (of text, words and vectors)
-            and `duplicates_merged` are exact up to 2,000 memories; beyond, the newest 2,000 stand for all.
+            Counts are exact, except for memories that have just expired. `bytes` (of text, words and vectors)
+            and `duplicates_merged` are exact up to 2,000 memories; beyond that, estimates from the newest 2,000.
 
         Raises:
             InvalidError: a filter is invalid.
@@ -561,23 +561,23 @@ class Memories(ProcessBound):
     ) -> AsyncIterator[StandingQuery]:
         """Receive events of matching memories for the length of the block, from writers in any process.
 
-        Several changes of one memory between two looks are one event. The expiry of a memory is an event, late, only
-        where this very subscription had an event of that memory.
+        Several changes of one memory between two reads are one event. The expiry of a memory is an event, late, and
+        only if this subscription had an event of that memory.
 
         Args:
-            query: what to follow, in everyday language.
-            callback: called with each event, one after the other; without it, iterate over what the block gives.
-                When it fails, that is logged and counted (`callback_failures`), and the subscription goes on.
-            threshold: least likeness, 0 to 1: cosine similarity to the query; where there is no vector, the share of
+            query: the text to match, in everyday language.
+            callback: called with each event, one after the other; without it, iterate over the block's value.
+                If it raises, that is logged and counted (`callback_failures`), and the subscription continues.
+            threshold: least likeness, 0 to 1: cosine similarity to the query; without a vector, the share of
                 the query's words that the memory contains.
             filters: which memories to follow.
-            since: `cursor` of the last event seen, also by an earlier process; None from now on. Nothing is missed
-                in between. After more than a day, or when the namespace is cleared, an event `gap` comes first:
-                memories may be gone without an event; look again at what matches.
+            since: `cursor` of the last event received, also by an earlier process; None for from now on. Nothing is
+                missed in between. After more than a day, or when the namespace is cleared, an event `gap` comes
+                first: memories may have been deleted without an event, so list the matching ones again.
 
         Yields:
-            An async iterator of `MemoryEvent`: `written` when a memory comes to match, `changed` when one that
-            matched still does, `withdrawn` when it is deleted or matches no more.
+            An async iterator of `MemoryEvent`: `written` when a memory begins to match, `changed` when one that
+                matched changes and still matches, `withdrawn` when it is deleted or stops matching.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -596,15 +596,15 @@ class Memories(ProcessBound):
     async def export(
         self, filters: Filters = None, *, embedding: bool = False, since: int = 0
     ) -> AsyncIterator[MemoryItem]:
-        """Yield all memories of this scope, those that changed last at the end. Two round trips five hundred.
+        """Yield all memories of this scope in the order of their last change. Two round trips for every 500.
 
-        A memory that changes meanwhile comes again with its newer state, so that none is left out; `import_` accepts
-        that.
+        A memory that changes during the export is yielded again with its newer state, so that none is left out;
+        `import_` accepts that.
 
         Args:
             filters: which memories; None for all.
-            embedding: whether to include their embeddings; without them, an import embeds anew.
-            since: `version` of the last item that an interrupted export gave; it goes on behind it.
+            embedding: whether to include their embeddings; without them, an import embeds again.
+            since: `version` of the last item of an interrupted export, to continue after it.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -613,7 +613,7 @@ class Memories(ProcessBound):
         await self._access.enter("read")
         wanted = check_filter(filters)
         if isinstance(since, bool) or not isinstance(since, int) or since < 0:
-            raise InvalidError("since", since, "give the version of the last item that was exported, or 0")
+            raise InvalidError("since", since, "give the version of the last exported item, or 0")
         async for page in self._transfer.export_pages(wanted, embedding=embedding, since=since):
             for item in page:
                 yield item
@@ -621,22 +621,22 @@ class Memories(ProcessBound):
     async def import_(
         self, items: Iterable[ImportedItem] | AsyncIterable[ImportedItem], *, on_progress: ImportProgress | None = None
     ) -> int:
-        """Write memories as they were: with their ids, times and places in threads, and without deduplication.
+        """Write memories unchanged: with their ids, times and places in threads, and without deduplication.
 
-        The call may be repeated, also after an interruption: a memory that exists stays as it is, unless the item has
-        changed later (`updated_at`, else `created_at`); the older state becomes a past version then. Two round trips
-        for each 64 items, and what embedding takes.
+        The call may be repeated, also after an interruption: a memory that exists stays unchanged, unless the item
+        changed later (`updated_at`, else `created_at`); then the older state becomes a past version. Two round trips
+        for every 64 items, and those of embedding.
 
         Args:
-            items: as `export` gives them, or mappings of their fields; each with its id. They become memories of this
-                namespace, and of what this is narrowed to.
+            items: items as `export` yields them, or mappings of their fields; each with its id. They become memories of
+                this namespace, and of what this is narrowed to.
             on_progress: called after each 64 items.
 
         Returns:
-            How many were written. Items whose `ttl` has passed already are left out.
+            How many were written. Items whose `ttl` has passed are left out.
 
         Raises:
-            InvalidError: an item is invalid; those before it are written.
+            InvalidError: an item is invalid; the items before it are written.
             VersionConflictError: its id belongs to a memory outside of this scope.
             AccessDeniedError: this actor may not write here.
             ConfigError, UnavailableError: as `add`.
@@ -650,8 +650,8 @@ class Memories(ProcessBound):
 
         Args:
             filters: which memories; None for all in this scope.
-            limit: at most so many on the page, 1 to 1,000. There may be fewer, if some have just expired.
-            cursor: that of the page before; None for the first one.
+            limit: most memories on the page, 1 to 1,000. There may be fewer, if some have just expired.
+            cursor: the `cursor` of the page before; None for the first page.
 
         Returns:
             A list with `cursor` for the next page and `total`.
@@ -666,7 +666,7 @@ class Memories(ProcessBound):
         return await self._access.retry_after_restore(lambda: self._reader.page(wanted, limit, cursor))
 
     def _thread(self, thread_id: str | None) -> str:
-        """Return the thread that a caller gives, that this is narrowed to, or `main`."""
+        """Return the caller's thread, the thread that this is narrowed to, or `main`."""
         if thread_id is not None:
             if not isinstance(thread_id, str):
                 raise InvalidError("thread_id", thread_id, "give a text")

@@ -1,15 +1,15 @@
-"""Rank search results: fuse words and meaning, lend scores to neighbouring turns, apply factors, rerank, explain.
+"""Rank search results: fuse words and meaning, add scores of neighbouring turns, apply factors, rerank, explain.
 
-Pure functions; nothing here waits. A search (`memory/search.py`) goes these steps:
+Pure functions without I/O. A search (`memory/search.py`) runs these steps:
 
-1. `remove_speakers(query, authors)` is what to embed; `authors` are those of the namespace.
+1. `remove_speakers(query, authors)` returns the text to embed; `authors` are the authors of the namespace.
    The words to look for come from the whole query.
 2. The index returns the hits by words and by meaning.
 3. `neighbour_ranges(found, recipe)` says which turns around the hits to fetch.
 4. `rank(query, found, neighbours, recipe, now_ms=...)` orders the hits **and the neighbours that gain by them**.
-   No filter has seen these neighbours: the search checks them when it fetches them.
+   Filters have not checked these neighbours: the search checks them when it fetches them.
 
-What is known of each memory are its `RankingFeatures`, which stand in its record (`memory/serialization.py`).
+The ranking reads the `RankingFeatures` of each memory, which are stored in its record (`memory/serialization.py`).
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ Fusion = Literal["weighted", "rrf"]
 
 @dataclass(frozen=True, slots=True)
 class RankingWeights:
-    """All weights of the ranking. A factor of 1 or a weight of 0 takes a signal out."""
+    """All weights of the ranking. A factor of 1 or a weight of 0 disables a signal."""
 
     fusion: Fusion = "weighted"
-    """`rrf`: by ranks alone, right where words and vectors are equally strong."""
+    """`rrf`: by ranks alone; for words and vectors that are equally strong."""
     text: float = 0.6
-    """Weight of BM25, divided by the best hit's."""
+    """Weight of BM25, divided by the BM25 of the best hit."""
     vector: float = 0.4
-    """Weight of the cosine similarity, stretched so that the hits fill 0 to 1."""
+    """Weight of the cosine similarity, scaled so that the hits fill 0 to 1."""
     rrf_k: int = 60
     author: float = 2.0
-    """Factor for what somebody said whom the query names."""
+    """Factor for turns of an author whom the query names."""
     previous: tuple[float, ...] = (0.5, 0.25)
-    """How much of its score the turn before lends, the one before that, and so on."""
+    """Shares of its score that a turn gives to the turn after it, to the one after that, and so on."""
     following: tuple[float, ...] = (0.4, 0.2)
-    """How much the turn behind lends, and so on."""
+    """Shares of its score that a turn gives to the turn before it, and so on."""
     answer: float = 1.5
-    """Factor for what a turn that asks lends to those behind it."""
+    """Factor for the share that a question gives to the turns after it."""
     talkative: float = 80.0
-    """Words at which a turn lends half, and takes half; long turns speak for themselves."""
+    """Words at which a turn gives and receives half of its share; long turns are less dependent on their neighbours."""
     thread: float = 0.25
-    """What a turn gains in the thread in which most was found, as a share of its score; less in other threads."""
+    """Gain, as a share of the score, in the thread with the highest sum of scores; less in other threads."""
     question: float = 0.85
-    """Factor for turns that ask."""
+    """Factor for turns that are questions."""
     date: float = 1.5
-    """Factor for what was said in the month or on the day that the query names."""
+    """Factor for turns in the month or on the day that the query names."""
     recency: float = 0.0
-    """What a memory of this moment gains, as a share of its score; older ones gain less."""
+    """Gain of a memory of this moment, as a share of its score; older ones gain less."""
     half_life_s: float = 2_592_000.0
-    """Age in seconds at which it gains half of that."""
+    """Age in seconds at which a memory gains half of that."""
     importance: dict[str, float] = field(default_factory=dict)
-    """Factors by importance (`low`, `medium`, `high`, `critical`); 1 for those left out."""
+    """Factors by importance (`low`, `medium`, `high`, `critical`); 1 for a missing one."""
 
 
 # -- names in queries -------------------------------------------------------------------------------
@@ -74,20 +74,20 @@ class RankingWeights:
 _POSSESSIVE = r"(?:['\u2019]s?)?"
 _FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself"})
 _SECOND_PERSON = frozenset({"you", "your", "yours", "yourself"})
-# Who is meant by a pronoun, of those who have no name: users ask, agents are asked.
+# Roles that a pronoun in a query means: "I" is the user, "you" is the agent.
 _PRONOUNS = {"user": _FIRST_PERSON, "agent": _SECOND_PERSON, "assistant": _SECOND_PERSON}
 _ROLES = frozenset({*_PRONOUNS, "tool", "system"})
 
 
 def remove_speakers(query: str, authors: Iterable[str]) -> str:
-    """Return the query without names of those who speak: said in nearly every turn, they tell an embedder nothing.
+    """Return the query without names of authors: they are in nearly every turn, so they do not help an embedder.
 
     Args:
-        query: what is asked.
-        authors: who speaks there; roles such as `user` are no names.
+        query: the query.
+        authors: authors of turns; roles such as `user` are not names.
 
     Returns:
-        What to embed: the query itself when it consists of names only.
+        The text to embed: the query itself if it consists of names only.
     """
     left = query
     for author in authors:
@@ -109,7 +109,7 @@ def names_author(query: str, author: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _name_pattern(author: str) -> re.Pattern[str] | None:
-    """Finds a name: all of it in any case, or its first part written as the name is (`Ada` of `Ada Lovelace`)."""
+    """Return a pattern for a name: all of it in any case, or its first part as spelled (`Ada` of `Ada Lovelace`)."""
     parts = WORD.findall(author)
     if not parts or author.lower() in _ROLES:
         return None
@@ -124,7 +124,7 @@ def _name_pattern(author: str) -> re.Pattern[str] | None:
 
 
 class RankingFactor(NamedTuple):
-    """One of them; 1 where it does not apply."""
+    """One factor; 1 if it does not apply."""
 
     name: str
     value: float
@@ -134,8 +134,8 @@ class RankingFactors:
     """The factors of one search.
 
     Args:
-        query: what was asked, whole.
-        threads: how much was found in each thread.
+        query: the whole query.
+        threads: the sum of scores in each thread.
         recipe: the weights.
         now_ms: milliseconds since 1970.
     """
@@ -151,11 +151,11 @@ class RankingFactors:
 
     @property
     def touch_only_turns(self) -> bool:
-        """Whether all of them are 1 for a memory that is no turn of a conversation."""
+        """Whether all factors are 1 for a memory that is not a turn of a conversation."""
         return not (self._dates or self._recipe.recency or self._recipe.importance)
 
     def product(self, known: RankingFeatures) -> float:
-        """Return all of them."""
+        """Return the product of all factors."""
         recipe = self._recipe
         product = 1.0
         if known.author is not None:
@@ -171,13 +171,13 @@ class RankingFactors:
         return product
 
     def each(self, known: RankingFeatures) -> tuple[RankingFactor, ...]:
-        """Return one by one; their product is `product`."""
+        """Return the single factors; their product is `product`."""
         recipe = self._recipe
-        said = known.author is not None
+        is_turn = known.author is not None
         return (
             RankingFactor("author", self._author(known.author)),
-            RankingFactor("thread", self._by_thread.get(known.thread, 1.0) if said else 1.0),
-            RankingFactor("question", recipe.question if said and known.asks else 1.0),
+            RankingFactor("thread", self._by_thread.get(known.thread, 1.0) if is_turn else 1.0),
+            RankingFactor("question", recipe.question if is_turn and known.asks else 1.0),
             RankingFactor("date", self._date(known.at_ms)),
             RankingFactor("recency", self._recency(known.at_ms)),
             RankingFactor("importance", recipe.importance.get(known.importance, 1.0)),
@@ -199,17 +199,17 @@ class RankingFactors:
     def _recency(self, at_ms: int) -> float:
         if not self._recipe.recency:
             return 1.0
-        # A clock that runs ahead makes nothing newer than now.
+        # With a clock that is ahead, a memory is at most as new as now.
         age_s = max(0, self._now_ms - at_ms) / 1000
         return 1.0 + self._recipe.recency * exp2(-age_s / self._recipe.half_life_s)
 
 
 class SignalExplanations:
-    """The signals of one search.
+    """The signals of one search, to explain scores.
 
     Args:
-        found: what the index answered.
-        text, vector: what the two searches contribute, by id.
+        found: the result of the index.
+        text, vector: the contributions of the two searches, by id.
         recipe: the weights.
     """
 
@@ -222,11 +222,11 @@ class SignalExplanations:
         )
 
     def of(self, id_: str, gained: float, factors: Iterable[RankingFactor]) -> tuple[Signal, ...]:
-        """Return every signal that had a part in the score; the contributions add up to it.
+        """Return every signal that contributed to the score; the contributions add up to it.
 
         Args:
-            id_: of the memory.
-            gained: what its neighbours lent it.
+            id_: id of the memory.
+            gained: the score that it received from its neighbours.
             factors: applied in this order.
         """
         signals = []
@@ -255,23 +255,23 @@ NeighbourTurns = Mapping[tuple[str, int], Sequence[tuple[str, RankingFeatures]]]
 
 
 class RankedMemory(NamedTuple):
-    """A memory in its place."""
+    """A memory with its score in the ranking."""
 
     id: str
     score: float
     signals: tuple[Signal, ...]
-    """Why, when that was asked; what they contributed adds up to the score."""
+    """The signals, if an explanation was requested; their contributions add up to the score."""
 
 
 _unexplained = partial(tuple.__new__, RankedMemory)
-"""One of its parts, in a third of the time: there are hundreds a search."""
+"""Builds a named tuple in a third of the time: there are hundreds in a search."""
 
 
 def neighbour_ranges(found: IndexResult, recipe: RankingWeights) -> dict[str, list[tuple[int, int]]]:
-    """Return which turns around those that were found the ranking wants to know.
+    """Return the turns around the hits that the ranking needs.
 
     Returns:
-        For each thread, closed ranges of turn indexes, rising and apart.
+        For each thread, closed ranges of turn indexes, ascending and disjoint.
     """
     before, behind = len(recipe.following), len(recipe.previous)
     positions: dict[str, set[int]] = {}
@@ -305,16 +305,16 @@ def rank(
     limit: int | None = None,
     explain: bool = False,
 ) -> list[RankedMemory]:
-    """Put in order what was found, and the neighbours that gain by it.
+    """Rank the hits, and the neighbours that gain by them.
 
     Args:
-        query: what was asked, whole.
-        found: what the index answered.
-        neighbours: the turns that `neighbour_ranges` named, as far as they are there.
+        query: the whole query.
+        found: the result of the index.
+        neighbours: the turns that `neighbour_ranges` returned, as far as they exist.
         recipe: the weights.
         now_ms: milliseconds since 1970, for the recency.
-        limit: how many are told; None for all.
-        explain: whether to tell every signal.
+        limit: most memories to return; None for all.
+        explain: whether to return every signal.
 
     Returns:
         Best first; ties by id. Takes about a millisecond for 200 hits and their neighbours.
@@ -322,15 +322,15 @@ def rank(
     facts = _features_by_id(found)
     text, vector = _shares(found, recipe)
     own = sum_scores(vector, text)
-    lent = _lent_scores(own, facts, recipe)
-    for turn in lent:
+    received = _neighbour_scores(own, facts, recipe)
+    for turn in received:
         for id_, known in neighbours.get(turn, ()):
             facts.setdefault(id_, known)
     threads = _score_by_thread(own, facts)
     factors = RankingFactors(query, threads, recipe, now_ms)
     if threads or not factors.touch_only_turns:
         scored = [
-            (-(own.get(id_, 0.0) + _borrowed_score(known, lent, recipe)) * factors.product(known), id_)
+            (-(own.get(id_, 0.0) + _score_from_neighbours(known, received, recipe)) * factors.product(known), id_)
             for id_, known in facts.items()
         ]
     else:
@@ -340,7 +340,9 @@ def rank(
         return [_unexplained((id_, -score, ())) for score, id_ in order]
     reasons = SignalExplanations(found, text, vector, recipe)
     return [
-        RankedMemory(id_, -score, reasons.of(id_, _borrowed_score(facts[id_], lent, recipe), factors.each(facts[id_])))
+        RankedMemory(
+            id_, -score, reasons.of(id_, _score_from_neighbours(facts[id_], received, recipe), factors.each(facts[id_]))
+        )
         for score, id_ in order
     ]
 
@@ -352,35 +354,35 @@ def _features_by_id(found: IndexResult) -> dict[str, RankingFeatures]:
 
 
 def _shares(found: IndexResult, recipe: RankingWeights) -> tuple[dict[str, float], dict[str, float]]:
-    """Return what words and meaning contribute, by id."""
+    """Return the contributions of words and of meaning, by id."""
     if recipe.fusion == "rrf":
         by_rank = partial(reciprocal_rank_scores, k=recipe.rrf_k)
         return by_rank(found.text, recipe.text), by_rank(found.vector, recipe.vector)
     return scores_by_best(found.text, recipe.text), min_max_scores(found.vector, recipe.vector)
 
 
-def _lent_scores(
+def _neighbour_scores(
     own: Mapping[str, float], facts: Mapping[str, RankingFeatures], recipe: RankingWeights
 ) -> dict[tuple[str, int], float]:
-    """Return what turns lend to those around them, by thread and turn index of the receiver."""
+    """Return the scores that turns give to their neighbours, by thread and turn index of the receiver."""
     ahead = [(-distance, weight) for distance, weight in enumerate(recipe.following, 1)]
     behind = list(enumerate(recipe.previous, 1))
-    told = [*ahead, *behind]
-    asked = [*ahead, *((distance, weight * recipe.answer) for distance, weight in behind)]
-    lent: dict[tuple[str, int], float] = {}
+    plain_steps = [*ahead, *behind]
+    question_steps = [*ahead, *((distance, weight * recipe.answer) for distance, weight in behind)]
+    received: dict[tuple[str, int], float] = {}
     for id_, known in facts.items():
         if known.author is None:
             continue
         thread, position = known.thread, known.position
         spare = own[id_] * _gate(known.tokens, recipe.talkative)
-        for step, weight in asked if known.asks else told:
+        for step, weight in question_steps if known.asks else plain_steps:
             turn = thread, position + step
-            lent[turn] = lent.get(turn, 0.0) + weight * spare
-    return lent
+            received[turn] = received.get(turn, 0.0) + weight * spare
+    return received
 
 
 def _score_by_thread(own: Mapping[str, float], facts: Mapping[str, RankingFeatures]) -> dict[str, float]:
-    """Return how much was found of what was said in each thread."""
+    """Return the sum of scores of the turns in each thread."""
     threads: dict[str, float] = {}
     for id_, score in own.items():
         known = facts[id_]
@@ -389,31 +391,33 @@ def _score_by_thread(own: Mapping[str, float], facts: Mapping[str, RankingFeatur
     return threads
 
 
-def _borrowed_score(known: RankingFeatures, lent: Mapping[tuple[str, int], float], recipe: RankingWeights) -> float:
+def _score_from_neighbours(
+    known: RankingFeatures, received: Mapping[tuple[str, int], float], recipe: RankingWeights
+) -> float:
     if known.author is None:
         return 0.0
-    return lent.get((known.thread, known.position), 0.0) * _gate(known.tokens, recipe.talkative)
+    return received.get((known.thread, known.position), 0.0) * _gate(known.tokens, recipe.talkative)
 
 
 @lru_cache(maxsize=4096)
 def _gate(tokens: int, talkative: float) -> float:
-    """Return which part of a lent score passes."""
+    """Return the share of a neighbour's score that passes."""
     return 1 / (1 + (tokens / talkative) ** 3)
 
 
 # -- reranking --------------------------------------------------------------------------------------
 
 FIRST_RANK_WEIGHT = 0.3
-"""How much the first order counts beside a reranker's."""
+"""Weight of the first order beside a reranker's."""
 
 
 def rerank_by_scores(order: Sequence[RankedMemory], scores: Sequence[float], *, explain: bool) -> list[RankedMemory]:
-    """Return the order that a reranker's scores and the first scores make together.
+    """Return the order by a reranker's scores combined with the first scores.
 
     Args:
-        order: what it judged, best first.
+        order: the memories that the reranker scored, best first.
         scores: its score for each.
-        explain: whether to tell what it contributed.
+        explain: whether to return its contribution.
     """
     first = _stretch_scores([ranked.score for ranked in order])
     second = _stretch_scores(scores)
@@ -437,14 +441,14 @@ def _reranker_signal(score: float, place: int, gain: float) -> Signal:
 
 
 def _scale_signals(signals: Sequence[Signal], total: float) -> list[Signal]:
-    """Signals whose contributions add up to a total."""
+    """Return signals whose contributions add up to a total."""
     whole = sum(signal.contribution for signal in signals)
     factor = total / whole if whole else 0.0
     return [signal.model_copy(update={"contribution": signal.contribution * factor}) for signal in signals]
 
 
 def _stretch_scores(scores: Sequence[float]) -> list[float]:
-    """Scores between 0 and 1."""
+    """Return scores between 0 and 1."""
     low, high = min(scores, default=0.0), max(scores, default=0.0)
     return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
 
@@ -452,12 +456,12 @@ def _stretch_scores(scores: Sequence[float]) -> list[float]:
 def diversify_ranking(
     order: Sequence[RankedMemory], vectors: Mapping[str, Vector | None], diversity: float
 ) -> list[RankedMemory]:
-    """Return an order in which each says something else than those before it (maximal marginal relevance, greedily).
+    """Return an order in which each memory differs from those before it (maximal marginal relevance, greedily).
 
     Args:
         order: best first.
-        vectors: unit vectors by id; what has none is like nothing else.
-        diversity: 0 to 1, how much likeness to those before counts against the score.
+        vectors: unit vectors by id; a memory without one is like no other.
+        diversity: 0 to 1, weight of the likeness to those before against the score.
     """
     dimension = max((len(vector) for vector in vectors.values() if vector is not None), default=1)
     matrix = np.zeros((len(order), dimension), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Read the memories of a scope: by id, by thread, page by page, by their last change; and count what is returned."""
+"""Read the memories of a scope: by id, by thread, page by page, by their last change; and count their uses."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from sharedmem.search.protocol import Between
 
 FLUSH_AFTER_S = 0.5
 MOST_AT_ONCE = 250
-"""Memories that one call of the script counts: it blocks the server for that long."""
+"""Memories whose uses one call of the script counts: it blocks the server for that long."""
 LOOKED_AT = 8
-"""Memories that each call checks, to drop the counts of those that are gone."""
-# Stores of several actors share the counts, so that the namespace itself signs them.
+"""Memories that each call checks, to delete the counts of deleted memories."""
+# Stores of several actors share the counts, so the changes carry the namespace as their actor.
 _SIGNATURE = SHARED_SCOPE.encode()
 _logger = get_logger("memory")
 PAGE = 500
-"""Memories that one round trip reads where there may be many."""
+"""Memories that one round trip reads if there may be many."""
 SUMMARY = "summary"
-"""Category of the summaries of a thread: they are stored in the thread, and are no turns of it."""
+"""Category of the summaries of a thread: they are stored in the thread, but are not turns of it."""
 Order = Literal["timestamp", "turn_index"]
 _CURSOR = re.compile(r"(-?[0-9]{1,16})?\.([0-9]{1,9})")
 
 
 class FetchedMemory(NamedTuple):
-    """A memory, and its vector if that was asked for."""
+    """A memory, and its vector if that was requested."""
 
     item: MemoryItem
     vector: Vector | None
@@ -51,15 +51,15 @@ class LoggedMemory(NamedTuple):
 
     id: str
     version: int
-    """Of its last change; by then it may have been deleted."""
+    """JSON of its last change; the memory may be deleted by then."""
 
 
 class MemoryListing(list[MemoryItem]):
     """One page of memories.
 
     Attributes:
-        cursor: pass it to get the next page; None after the last one.
-        total: how many there are on this page and those after it.
+        cursor: cursor of the next page; None after the last page.
+        total: how many there are on this page and the pages after it.
     """
 
     def __init__(self, items: Iterable[MemoryItem] = (), *, cursor: str | None, total: int) -> None:
@@ -74,11 +74,11 @@ class MemoryListing(list[MemoryItem]):
 class UsageCounter:
     """Counts how often memories of one namespace are returned; all stores of a hub share it.
 
-    Counting takes no round trip. What is counted is sent together after half a second, and when the hub closes.
+    Counting takes no round trip. Counts are sent together after half a second, and when the hub closes.
 
     Args:
-        context: what the hub shares with its stores.
-        namespace: whose memories.
+        context: dependencies that the hub shares with its stores.
+        namespace: the namespace of the memories.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
@@ -96,11 +96,11 @@ class UsageCounter:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> UsageCounter:
-        """Return the one that all stores of a namespace share in this hub."""
+        """Return the counter that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def count(self, ids: Iterable[str]) -> None:
-        """Count that these were returned once more."""
+        """Add one use for each of these memories."""
         waiting = self._waiting
         for id_ in ids:
             waiting[id_] += 1
@@ -109,21 +109,21 @@ class UsageCounter:
                 self._work = self._context.background.start("count uses of memories", self._flush_later())
 
     async def flush(self) -> None:
-        """Send what is counted so far. One round trip for each 250 memories, none when there is nothing.
+        """Send the counts so far. One round trip for every 250 memories, none if there are no counts.
 
         Raises:
-            UnavailableError: the server cannot be reached; the counts wait for the next time.
+            UnavailableError: the server cannot be reached; the counts are kept and sent later.
         """
         while self._waiting:
             counted = Counter(dict(self._waiting.most_common(MOST_AT_ONCE)))
             for id_ in counted:
                 del self._waiting[id_]
             try:
-                # A caller that is cancelled here has sent them: to send them again would count twice.
+                # A caller that is cancelled here has sent the counts: sending them again would count twice.
                 await self._send(counted)
             except (ServerError, AccessDeniedError) as refused:
-                # The namespace is being cleared, or this user may only read: these counts could never be sent.
-                _logger.info("uses of memories of %s are left out: %s", self._space.namespace, refused)
+                # The namespace is being cleared, or this user may only read: these counts can never be sent.
+                _logger.info("uses of memories of %s are not counted: %s", self._space.namespace, refused)
             except SharedMemoryError:
                 self._waiting.update(counted)
                 raise
@@ -140,7 +140,7 @@ class UsageCounter:
             most=LOOKED_AT,
             terms=[part for term in terms.items() for part in term],
         )
-        # Those that are there are passed over, until the end; then it begins again with the oldest.
+        # The check passes over existing memories until the end, then begins again with the oldest.
         self._place = self._place + there if self._suspects else 0
 
     async def _flush_later(self) -> None:
@@ -156,14 +156,14 @@ class UsageCounter:
         try:
             await self.flush()
         except SharedMemoryError as error:
-            _logger.warning("uses of memories of %s wait: %s", self._space.namespace, error)
+            _logger.warning("uses of memories of %s are not sent yet: %s", self._space.namespace, error)
 
 
 class MemoryReader:
     """Reads memories of one scope.
 
     Args:
-        access: whose scope.
+        access: rights and scope of the caller.
     """
 
     def __init__(self, access: MemoryAccess) -> None:
@@ -193,21 +193,21 @@ class MemoryReader:
         vectors: bool = False,
         embedding: bool = False,
     ) -> list[FetchedMemory]:
-        """Return the memories among some ids that exist and that scope and filter let through, in the order of the ids.
+        """Return the memories among some ids that exist and match scope and filter, in the order of the ids.
 
         One round trip.
 
         Args:
-            ids: which.
-            filters: what must hold besides the scope.
+            ids: ids of memories.
+            filters: conditions besides the scope.
             vectors: whether to fetch their vectors too.
-            embedding: whether to put these into the items.
+            embedding: whether to set the vectors in the items.
         """
         replies = await self._context.client.read_each(self.commands(ids, vectors=vectors or embedding))
         return self.parse(ids, replies, filters=filters, embedding=embedding)
 
     def commands(self, ids: Iterable[str], *, vectors: bool = False) -> list[Command]:
-        """Return the commands that read some memories, for a caller that sends more with them."""
+        """Return the commands that read some memories, for a caller that sends them with others."""
         fields = (*READ_FIELDS, "vector") if vectors else READ_FIELDS
         record = self._context.keyspace.record
         return [("HMGET", record(MEMORY, self._namespace, id_), *fields) for id_ in ids]
@@ -226,7 +226,7 @@ class MemoryReader:
         Args:
             ids, replies: in the same order.
             filters, embedding: as `fetch`.
-            most: stop after so many.
+            most: stop after this many.
         """
         fetched: list[FetchedMemory] = []
         for id_, reply in zip(ids, replies, strict=True):
@@ -238,7 +238,7 @@ class MemoryReader:
         return fetched
 
     def parse_one(self, id_: str, reply: Reply, *, embedding: bool = False) -> FetchedMemory | None:
-        """Return the memory in one such reply, whatever its scope; None if it does not exist."""
+        """Return the memory in one such reply, in any scope; None if it does not exist."""
         body, version, turn, *rest = reply if isinstance(reply, list) else (b"", b"", b"")
         if body is None and version is None and turn is None:
             return None
@@ -281,11 +281,11 @@ class MemoryReader:
         items = [each.item for each in fetched]
         following = _next_cursor(items, until_ms, skipped, seen=len(page.ids))
         is_last = not page.ids or skipped + len(page.ids) >= page.total
-        # Other memories may have the same millisecond as the last: the next page begins there and skips those listed.
+        # Other memories may have the millisecond of the last one: the next page begins there and skips the listed ones.
         return MemoryListing(items, cursor=None if is_last else following, total=page.total - skipped)
 
     async def _newest(self, filters: MemoryFilter) -> AsyncIterator[list[MemoryItem]]:
-        """Memories by their timestamp, newest first, page by page."""
+        """Yield memories by their timestamp, newest first, page by page."""
         cursor: str | None = None
         while True:
             page = await self.page(filters, 100, cursor)
@@ -295,7 +295,7 @@ class MemoryReader:
             cursor = page.cursor
 
     async def turns(self, thread: str) -> AsyncIterator[list[MemoryItem]]:
-        """Memories of a thread, the last turn first, page by page."""
+        """Yield memories of a thread, the last turn first, page by page."""
         at, size, key = 0, 100, self.turns_key(thread)
         while True:
             members = await self.sorted_set("ZRANGE", key, at, at + size - 1, "REV")
@@ -309,12 +309,12 @@ class MemoryReader:
     # -- by their last change
 
     async def logged(self, *, after: int) -> AsyncIterator[list[LoggedMemory]]:
-        """Yield all memories of the namespace by their last change, page by page, those deleted of late among them.
+        """Yield all memories of the namespace by their last change, page by page, with recently deleted ones.
 
-        A memory that changes meanwhile comes again. One round trip a page.
+        A memory that changes during the read is yielded again. One round trip a page.
 
         Args:
-            after: only what has changed after this version.
+            after: only changes after this version.
         """
         while page := await self.log_page(after):
             yield page
@@ -334,7 +334,7 @@ class MemoryReader:
         """Return the reply to a command that reads a sorted set. One round trip.
 
         Raises:
-            WrongTypeError: another client has written something else to that key.
+            WrongTypeError: another client has written another type to that key.
         """
         try:
             reply = await self._context.client.call(*command)
@@ -345,12 +345,12 @@ class MemoryReader:
         return [part for part in reply if isinstance(part, bytes)] if isinstance(reply, list) else []
 
     def turns_key(self, thread: str) -> bytes:
-        """Return the sorted set of a thread's turns."""
+        """Return the key of the sorted set of a thread's turns."""
         return self._context.keyspace.record_item(MEMORY, self._namespace, "turns", thread)
 
 
 def _parse_cursor(cursor: str | None) -> tuple[int | None, int]:
-    """Return (milliseconds up to which to list, how many of these were listed)."""
+    """Return (milliseconds up to which to list, how many memories of that millisecond were listed)."""
     if cursor is None:
         return None, 0
     match = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None

@@ -1,7 +1,7 @@
-"""The record family of memories: its index fields, and how Redis gets memories back from the durable store.
+"""The record family of memories: its index fields, and how Redis restores memories from the durable store.
 
-The durable store has the current version of a memory only, not its past versions; it knows how often the memory was
-merged as far as the memory itself says so.
+The durable store has the current version of a memory only, not its past versions. It knows how often the memory was
+merged only from the memory itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _hash_fields(record: RestoredMemory, namespace: str) -> Sequence[Argument]: 
 
 
 async def _restore(run: RestoreRun, records: Sequence[RestoredMemory]) -> int | None:
-    """Return one round trip."""
+    """Restore a batch of memories. One round trip."""
     keyspace, namespace = run.context.keyspace, run.namespace
     if run.context.settings.embedder == "none":
         records = [record._replace(waits=0) for record in records]

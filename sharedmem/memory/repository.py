@@ -35,42 +35,42 @@ _MOST_NAMED = 1000
 
 
 class UnreadableMemories:
-    """What this hub has come across in one namespace.
+    """The memories of one namespace that this hub could not read.
 
     Args:
-        namespace: whose memories.
-        counters: get `memory_unreadable` for each time.
+        namespace: the namespace of the memories.
+        counters: `memory_unreadable` is incremented at each failed read.
     """
 
     def __init__(self, namespace: str, counters: Counters) -> None:
         self._namespace = namespace
         self._counters = counters
-        # In the order in which they were met.
+        # In the order of the first failed read.
         self._ids: dict[str, None] = {}
 
     def note(self, id_: str) -> None:
-        """A memory could not be read; the first time it is logged."""
+        """Record that a memory could not be read; log it the first time."""
         self._counters.increment("memory_unreadable")
         if id_ not in self._ids and len(self._ids) < _MOST_NAMED:
             self._ids[id_] = None
-            _log.warning("memory %r of %s cannot be read: some other client has written there", id_, self._namespace)
+            _log.warning("memory %r of %s cannot be read: another client has overwritten it", id_, self._namespace)
 
     def problems(self) -> list[str]:
-        """Return what is wrong, in sentences."""
+        """Return the problems as sentences."""
         if not self._ids:
             return []
         first = next(iter(self._ids))
         found = f"{len(self._ids)} memories of {self._namespace!r} could not be read, such as {first!r}"
-        return [f"{found}: some other client has written there; put them back from a backup, or delete their keys"]
+        return [f"{found}: another client has overwritten them; restore them from a backup, or delete their keys"]
 
 
 def unreadable_memories(context: KnowledgeContext, namespace: str) -> UnreadableMemories:
-    """Return what is known of a namespace; all stores of a hub share it."""
+    """Return the unreadable memories of a namespace; all stores of a hub share them."""
     return context.shared(UnreadableMemories, namespace, lambda: UnreadableMemories(namespace, context.counters))
 
 
 MOST_AT_ONCE = 64
-"""Memories that one call of a script changes: it holds up everybody for that long."""
+"""Memories that one call of a script changes: the server serves no other client meanwhile."""
 _CONFLICT = b"BEHIND"
 _FIELDS = ("body", "version", "turn", "digest", "change", "vector")
 _VERSION_DIGITS = 16
@@ -80,7 +80,7 @@ _EXPIRE_EVERY = 16
 
 
 class MemoryWriteStatus(NamedTuple):
-    """What became of one write."""
+    """The status of one write."""
 
     word: str
     """`ok`, `dup`, `here` or `stale` (see lua/memory_write.lua)."""
@@ -88,7 +88,7 @@ class MemoryWriteStatus(NamedTuple):
 
 
 class MemoryWriteResult(NamedTuple):
-    """What became of several writes."""
+    """The result of several writes."""
 
     waiting: int
     """Memories of the namespace that wait for their embedding."""
@@ -96,20 +96,20 @@ class MemoryWriteResult(NamedTuple):
 
 
 class MemoryWriteConflict(NamedTuple):
-    """Nothing was written: somebody else was faster."""
+    """Nothing was written, because another writer was faster."""
 
     version: int
-    """The newest change; 0 when too much has changed to be told."""
+    """The newest change; 0 if too much has changed to list."""
     ids: list[str]
-    """What has changed."""
+    """Ids of the changed memories."""
 
 
 class MemoryRepository:
-    """One namespace's memories, for those who change them; all stores of a hub share it.
+    """One namespace's memories, for modules that change them; all stores of a hub share it.
 
     Args:
-        context: what the hub shares with its stores.
-        namespace: whose memories.
+        context: dependencies that the hub shares with its stores.
+        namespace: the namespace of the memories.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
@@ -127,20 +127,20 @@ class MemoryRepository:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> MemoryRepository:
-        """Return the one that all stores of a namespace share in this hub."""
+        """Return the repository that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def history_key(self, id_: str) -> bytes:
-        """Return the list of past versions of a memory."""
+        """Return the key of the list of past versions of a memory."""
         return self._histories + id_.encode()
 
     @property
     def pending_key(self) -> bytes:
-        """The sorted set of those that wait for their embedding."""
+        """The key of the sorted set of memories that wait for their embedding."""
         return self._common[COMMON_PARTS.index("pending")]
 
     async def held(self, ids: Iterable[str]) -> dict[str, StoredMemory]:
-        """Return those of some memories that are there. One round trip; none for none."""
+        """Return the memories with these ids that exist. One round trip; none without ids."""
         wanted = list(dict.fromkeys(ids))
         if not wanted:
             return {}
@@ -151,13 +151,13 @@ class MemoryRepository:
         return {id_: held for id_, reply in found if (held := self._held(id_, reply)) is not None}
 
     async def stored_with_history(self, id_: str) -> tuple[StoredMemory | None, list[bytes]]:
-        """Return a memory as it is, if it is there, and the JSON of its past versions, newest first. One round trip."""
+        """Return a memory if it exists, and the JSON of its past versions, newest first. One round trip."""
         look = ("HMGET", self._records + id_.encode(), *_FIELDS)
         now, past = await self.context.client.read_each([look, ("LRANGE", self.history_key(id_), 0, -1)], aside=True)
         return self._held(id_, now), [one for one in past if isinstance(one, bytes)] if isinstance(past, list) else []
 
     def record_key(self, id_: str) -> bytes:
-        """Return the hash of a memory."""
+        """Return the key of the hash of a memory."""
         return self._records + id_.encode()
 
     def _held(self, id_: str, reply: Reply) -> StoredMemory | None:
@@ -177,7 +177,7 @@ class MemoryRepository:
         self,
         change: str,
         item: MemoryItem,
-        told: bytes,
+        change_json: bytes,
         digest: str,
         vector: bytes | None,
         *,
@@ -186,18 +186,18 @@ class MemoryRepository:
         waits: bool = False,
         turn: Argument = "",
     ) -> MemoryWrite:
-        """Return what the script takes.
+        """Return the arguments of the script.
 
         Args:
-            change: the word by which it is announced.
-            item: as it is to be.
-            told: JSON of the change.
-            digest: what tells the same memory.
+            change: the word for the change in the change feed.
+            item: the memory after the write.
+            change_json: JSON of the change.
+            digest: the digest that equal memories share.
             vector: in half precision.
-            before: as it was; None when it is new.
+            before: the stored memory; None for a new one.
             over: see lua/memory_write.lua.
-            waits: whether the embedding is to be made later.
-            turn: its turn index; empty to have it assigned.
+            waits: whether the embedding is made later.
+            turn: its turn index; empty to let the server assign it.
         """
         position = ranking_features(item, 0).encoded()
         head = b"[" + orjson.dumps(item.thread_id) + b","
@@ -211,7 +211,7 @@ class MemoryRepository:
             id=item.id,
             expect=before.item.version if before else 0,
             change=change,
-            told=told,
+            told=change_json,
             digest=digest,
             former=before.digest if before else "",
             over=over,
@@ -229,7 +229,7 @@ class MemoryRepository:
         )
 
     def _removes_field(self, before: StoredMemory, tags: dict[str, str], vector: bytes | None) -> bool:
-        """Return whether a field of the hash goes."""
+        """Return whether a field of the hash is removed."""
         if before.vector is not None and vector is None:
             return True
         return bool(tag_fields(before.item, self.namespace).keys() - tags.keys())
@@ -237,12 +237,12 @@ class MemoryRepository:
     async def write(
         self, actor: bytes, writes: Sequence[MemoryWrite], *, seen: int | None = None, whole: bool = False
     ) -> MemoryWriteResult | MemoryWriteConflict:
-        """Write, unless something newer than what was seen has changed (None: whatever has). One round trip.
+        """Write, unless anything newer than `seen` has changed (None: write in any case). One round trip.
 
         Args:
-            actor: who does it.
+            actor: the actor of the writes.
             writes: up to `MOST_AT_ONCE`.
-            seen: the newest change that was judged.
+            seen: the newest change that the caller has considered.
             whole: whether to write all or none.
 
         Raises:
@@ -269,8 +269,8 @@ class MemoryRepository:
         await self._tidy(len(writes))
         return _parse_result(reply)
 
-    async def delete(self, actor: bytes, deletes: Sequence[MemoryDelete], told: bytes) -> list[bytes]:
-        """Delete; for each its version, `stale <version>` or `gone`. One round trip.
+    async def delete(self, actor: bytes, deletes: Sequence[MemoryDelete], change_json: bytes) -> list[bytes]:
+        """Delete memories; return for each its version, `stale <version>` or `gone`. One round trip.
 
         Raises:
             SharedMemoryError: as `write` of a store.
@@ -283,7 +283,7 @@ class MemoryRepository:
                 keys=self._keys([one.id for one in deletes], [one.thread for one in deletes]),
                 most=settings.memory_history,
                 history_s=settings.memory_history_s,
-                told=told,
+                told=change_json,
                 deletes=deletes,
                 keep=self._keep([one.id for one in deletes]),
             )
@@ -295,7 +295,7 @@ class MemoryRepository:
         return replies
 
     async def embed(self, actor: bytes, vectors: Sequence[tuple[StoredMemory, Vector]]) -> int:
-        """Give memories the vectors that they have waited for, unless they have changed; how many. One round trip."""
+        """Set the vectors of memories, except those that have changed; return how many. One round trip."""
         log, pending = self._common[COMMON_PARTS.index("log")], self.pending_key
         keys = [*(self._records + held.item.id.encode() for held, _ in vectors), log, pending]
         args: list[Argument] = []
@@ -304,12 +304,12 @@ class MemoryRepository:
         return await self._scripts.memory_embed(self._space, actor, keys=keys, vectors=args)
 
     async def claim(self, most: int, lease_ms: int) -> list[str] | int:
-        """Return ids of memories to be embedded; else the milliseconds until there will be some, 0 when none wait."""
+        """Return ids of memories to embed; else the milliseconds until there will be some, 0 if none wait."""
         ids = await self._scripts.memory_claim(pending=self.pending_key, most=most, lease_ms=lease_ms)
         return ids if isinstance(ids, int) else [id_.decode() for id_ in ids]
 
     async def sweep(self, *, remove: bool) -> int:
-        """Clear away, or only count, what memories have left that have expired. A few round trips for every 64."""
+        """Delete, or only count, what expired memories have left behind. A few round trips for every 64."""
         cleared, now_ms = 0, round(self.context.clock.now().timestamp() * 1000)
         if not remove:
             return sum(not one.startswith(b" ") for one in await self._due(now_ms, -1))
@@ -319,17 +319,17 @@ class MemoryRepository:
         return cleared
 
     async def _due(self, now_ms: int, most: int) -> list[bytes]:
-        """Return what has ended, the oldest first."""
+        """Return the expired memories, the oldest first."""
         due = await self.context.client.call("ZRANGEBYSCORE", self._common[2], "-inf", now_ms, "LIMIT", 0, most)
         return [one for one in due if isinstance(one, bytes)] if isinstance(due, list) else []
 
     async def _tidy(self, count: int) -> None:
-        """Clear away what has expired, now and then, and more than can have come meanwhile."""
+        """Delete leftovers of expired memories now and then, more than can have expired since the last time."""
         self._written += count
         if self._written < _EXPIRE_EVERY:
             return
         most, self._written = max(_EXPIRED_AT_ONCE, 2 * self._written), 0
-        # What was to be written is written: this may as well be done another time.
+        # The write itself succeeded: the cleanup can run another time.
         with suppress(SharedMemoryError):
             await self._clear_away(most)
 
@@ -357,14 +357,14 @@ class MemoryRepository:
         ]
 
     def _keep(self, ids: Sequence[str]) -> DurabilityModes | None:
-        """Return how memories last, where they do: as logs, which never leave Redis by themselves."""
+        """Return the durability modes of memories; these stay in Redis as logs. None without a durable tier."""
         if self.context.memory_tier is None:
             return None
         target = self.context.keyspace.target
         return DurabilityModes(tuple(target(f"{self.namespace}:${MEMORY}:{id_}") for id_ in ids), LOG_MODE * len(ids))
 
     def _unsettled(self, id_: str, error: UnsettledError) -> DurabilityPendingError:
-        """Return the change is made, and the tier does not have it."""
+        """Return the error for a change that Redis has and the tier does not have."""
         versions = [int(word) for word in error.reply.split() if word.isdigit() and len(word) == _VERSION_DIGITS]
         return DurabilityPendingError(f"{self.namespace}:${MEMORY}:{id_}", max(versions, default=0), str(error.cause))
 
@@ -380,7 +380,7 @@ def _timestamp_ms(item: MemoryItem) -> int:
 def _ttl_ms(item: MemoryItem, before: StoredMemory | None) -> Argument:
     if item.ttl is None or item.ttl == -1:
         return -1
-    # What only changes goes on living as it did; what is merged begins anew.
+    # A change keeps the remaining lifetime; a merge starts a new one.
     if before is not None and before.item.ttl == item.ttl and before.item.occurrences == item.occurrences:
         return ""
     return item.ttl * 1000
@@ -388,8 +388,8 @@ def _ttl_ms(item: MemoryItem, before: StoredMemory | None) -> Argument:
 
 def _parse_result(reply: bytes) -> MemoryWriteResult | MemoryWriteConflict:
     if reply.startswith(_CONFLICT):
-        _, *told = reply.decode().split(" ")
-        return MemoryWriteConflict(int(told[0]), told[1:]) if told else MemoryWriteConflict(0, [])
+        _, *details = reply.decode().split(" ")
+        return MemoryWriteConflict(int(details[0]), details[1:]) if details else MemoryWriteConflict(0, [])
     waiting, *lines = reply.decode().split("\n")
     return MemoryWriteResult(
         int(waiting), [MemoryWriteStatus(word, rest) for word, *rest in (line.split(" ") for line in lines)]

@@ -1,4 +1,4 @@
-"""Search memories: by words, by meaning, and by who said what around a turn."""
+"""Search memories: by words, by meaning, and with the turns around a hit."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from sharedmem.text.analysis import query_terms
 
 Filters = MemoryFilter | Mapping[str, Any] | None
 _OVERFETCH = 2
-"""How many more are fetched than asked for: some may have expired."""
+"""How many more are fetched than requested: some may have expired."""
 _RERANKED = 20
-"""How many of the best a reranker judges, and among how many variety is looked for."""
+"""How many of the best a reranker scores, and among how many variety is considered."""
 _NO_HITS = IndexResult([], [], 0, 0)
 _UNKNOWN = -1
 MOST_HITS = 100
 LONGEST_QUERY = 10_000
-"""Characters of a query that are used: the first ones."""
+"""Characters of a query that are used, from its start."""
 MODES = ("hybrid", "semantic", "keywords")
 _SHOWN_HITS = 10
 _SHOWN_CHARACTERS = 60
@@ -52,9 +52,9 @@ class SearchRequest:
     """One search."""
 
     query: str
-    """What is embedded, and what the ranking reads."""
+    """The text that is embedded and that the ranking reads."""
     keywords: str
-    """Whose words are looked for."""
+    """The text whose words are looked for."""
     mode: SearchMode
     limit: int
     filters: MemoryFilter
@@ -67,25 +67,25 @@ class SearchRequest:
 
 
 def check_query(field: str, text: str) -> str:
-    """Return a query without blanks around it, cut to what a search uses.
+    """Return a query without surrounding blanks, cut to the length that a search uses.
 
     Raises:
-        InvalidError: it is not a text, or is empty.
+        InvalidError: the query is not a text, or is empty.
     """
     if not isinstance(text, str):
         raise InvalidError(field, text, "give a text")
     checked = text[:LONGEST_QUERY].strip()
     if not checked:
-        raise InvalidError(field, text, "say what to look for, or list the memories: that needs no query")
+        raise InvalidError(field, text, "give words to look for, or call list(), which needs no query")
     # Lone surrogates cannot be encoded.
     return checked.encode(errors="replace").decode()
 
 
 def check_limit(limit: int, *, most: int = MOST_HITS) -> int:
-    """Return how many hits or memories are wanted.
+    """Return a checked number of hits or memories.
 
     Raises:
-        InvalidError: it is not a whole number from 1 to `most`.
+        InvalidError: the limit is not a whole number from 1 to `most`.
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
         raise InvalidError("limit", limit, f"give a whole number from 1 to {most}")
@@ -93,10 +93,10 @@ def check_limit(limit: int, *, most: int = MOST_HITS) -> int:
 
 
 def check_share(field: str, value: float | None, *, least: float = 0.0) -> float | None:
-    """Return a number up to 1, or None.
+    """Return a checked number up to 1, or None.
 
     Raises:
-        InvalidError: it is not a number, or out of bounds.
+        InvalidError: the value is not a number, or is out of bounds.
     """
     if value is None:
         return None
@@ -106,22 +106,22 @@ def check_share(field: str, value: float | None, *, least: float = 0.0) -> float
 
 
 def check_choice(field: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse a value that is not among the choices.
+    """Reject a value that is not among the choices.
 
     Raises:
-        InvalidError: this value.
+        InvalidError: the value is not one of them.
     """
     if value not in choices:
         raise InvalidError(field, value, f"give one of {', '.join(choices)}")
 
 
 class SearchHits(list[Hit]):
-    """What a search found, best first.
+    """The hits of a search, best first.
 
     Attributes:
-        mode: how it was searched in the end: `keywords` where there was no vector to search with.
-        degraded: why it was searched by words alone although meaning was asked for; None when it was not.
-        cost: what the search took.
+        mode: the mode that was used in the end: `keywords` if there was no vector to search with.
+        degraded: why only words were searched although meaning was requested; None if meaning was searched too.
+        cost: the cost of the search.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class SpeakerCache:
     """The authors of one namespace; all searches of a hub share them.
 
     Args:
-        client: of the server.
-        key: the hash of authors.
+        client: client of the server.
+        key: key of the hash of authors.
     """
 
     def __init__(self, client: RedisClient, key: bytes) -> None:
@@ -159,23 +159,23 @@ class SpeakerCache:
         self._version = _UNKNOWN
         self.names: tuple[str, ...] = ()
         self.command: Command = ("HKEYS", key)
-        """The command that reads them."""
+        """The command that reads the authors."""
 
     @property
     def is_known(self) -> bool:
-        """Whether they were ever read."""
+        """Whether the authors were ever read."""
         return self._version != _UNKNOWN
 
     def is_current(self, version: int) -> bool:
-        """Return whether they were read at the newest change, which has this version."""
+        """Return whether the authors were read at the newest change, which has this version."""
         return self._version == version
 
     def update(self, reply: Reply, version: int) -> None:
-        """Take the names from a reply.
+        """Set the names from a reply.
 
         Args:
-            reply: to `command`.
-            version: of a change that was there before the command was sent.
+            reply: the reply to `command`.
+            version: version of a change that was made before the command was sent.
         """
         names = reply if isinstance(reply, list) else []
         self.names = tuple([name.decode(errors="replace") for name in names if isinstance(name, bytes)])
@@ -188,7 +188,7 @@ class SpeakerCache:
 
 
 class _SearchRun(NamedTuple):
-    """How a search went."""
+    """The outcome of one search."""
 
     found: IndexResult
     ranked: list[RankedMemory]
@@ -200,8 +200,8 @@ class MemorySearcher:
     """Searches the memories of one scope.
 
     Args:
-        access: whose scope.
-        reader: fetches what the index finds.
+        access: rights and scope of the caller.
+        reader: fetches the hits of the index.
     """
 
     def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
@@ -214,8 +214,8 @@ class MemorySearcher:
         """Search, rank and fetch.
 
         Args:
-            request: what is asked, checked.
-            meaning: of the query; None embeds it.
+            request: the checked request.
+            meaning: embedding of the query; None to embed it here.
 
         Raises:
             AccessDeniedError, UnavailableError: as `Memories.search`.
@@ -248,31 +248,31 @@ class MemorySearcher:
     async def _run(
         self, request: SearchRequest, meaning: QueryEmbedding | None
     ) -> tuple[_SearchRun, dict[str, FetchedMemory], int]:
-        """Return (a search that knew all authors that its query names, what it fetched by id, round trips)."""
+        """Return (a search with all authors that its query names, the fetched memories by id, round trips)."""
         speakers = self._context.shared(SpeakerCache, self._namespace, self._unknown_speakers)
         is_hybrid = request.mode == "hybrid"
         trips = await self._load_speakers(speakers) if is_hybrid else 0
         while True:
             asked = remove_speakers(request.query, speakers.names) if is_hybrid else request.query
-            # Before the look, which begins with the index: an embedding may take long.
+            # Before the search, which waits for the index first: an embedding may take long.
             embedded = await self._meaning(request, asked) if meaning is None else meaning
             run = await self._access.retry_after_restore(partial(self._search_once, request, embedded), _found_nothing)
             outdated = speakers if is_hybrid and not speakers.is_current(run.found.version) else None
             fetched, fetches = await self._fetch(request, run, outdated)
             trips += run.round_trips + fetches
-            # The query names an author who is new: search once more, as all later searches will.
+            # The query names a new author: search once more with this name, as all later searches will.
             if not is_hybrid or asked == remove_speakers(request.query, speakers.names):
                 return run, fetched, trips
 
     def _unknown_speakers(self) -> SpeakerCache:
-        # The first search of this hub in this namespace: embeddings may wait though no process writes any more.
+        # First search of this hub in this namespace: memories may wait for embeddings though no process writes now.
         with suppress(SharedMemoryError):  # the hub closes
             EmbeddingQueue.of(self._context, self._namespace).wake()
         authors = self._context.keyspace.record_part(MEMORY, self._namespace, "authors")
         return SpeakerCache(self._context.client, authors)
 
     async def _load_speakers(self, speakers: SpeakerCache) -> int:
-        """Read the speakers, if that was never done; returns the round trips."""
+        """Read the speakers if they were never read; return the round trips."""
         if speakers.is_known:
             return 0
         await speakers.read()
@@ -324,11 +324,11 @@ class MemorySearcher:
     async def _fetch(
         self, request: SearchRequest, run: _SearchRun, outdated: SpeakerCache | None
     ) -> tuple[dict[str, FetchedMemory], int]:
-        """Return (what is still there of the best, by id; round trips).
+        """Return (the best memories that still exist, by id; round trips).
 
         Args:
-            request, run: what was asked, and how it went.
-            outdated: the cached speakers, if they are to be read again; that shares the first round trip.
+            request, run: the request and the search so far.
+            outdated: the cached speakers, if they are to be read again; this shares the first round trip.
         """
         judged = request.rerank is not None or request.diversity
         wanted = max(request.limit, _RERANKED) if judged else request.limit
@@ -394,7 +394,7 @@ def _above_threshold(found: IndexResult, threshold: float | None) -> IndexResult
 
 
 def _rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> list[RankedMemory]:
-    """Return what one search found, in its order."""
+    """Return the hits of one search, in its order."""
     if not explain:
         return [RankedMemory(hit.id, hit.score, ()) for hit in hits]
     return [
@@ -411,7 +411,7 @@ def check_threshold(threshold: float | None, mode: SearchMode) -> float | None:
     """Return the least similarity of a search.
 
     Raises:
-        InvalidError: it is out of bounds, or the mode compares no vectors.
+        InvalidError: the threshold is out of bounds, or the mode compares no vectors.
     """
     if threshold is not None and mode == "keywords":
         raise InvalidError("threshold", threshold, "it is a cosine similarity, and mode keywords compares no vectors")
@@ -421,5 +421,5 @@ def check_threshold(threshold: float | None, mode: SearchMode) -> float | None:
 def _check_scores(scores: Sequence[float], count: int) -> list[float]:
     checked = [float(score) for score in scores]
     if len(checked) != count:
-        raise InvalidError("rerank", f"{len(checked)} scores", f"it was given {count} memories; answer as many scores")
+        raise InvalidError("rerank", f"{len(checked)} scores", f"it got {count} memories; return a score for each")
     return checked

@@ -1,10 +1,10 @@
 """Serialization of memories: to and from Redis hashes, and from documents of the durable tier.
 
-A memory is a hash (`KeySpace.record`). `body` is the JSON of what its item says (see `encode_body`); what the server
-assigns stands beside it: `version` of the last change, and `turn`, the turn index. `change` is the JSON of that change.
-For searches there are `terms`, the words by which the memory is found, and `facts`, which the ranking needs to know
-(`RankingFeatures`). A past version is one JSON text, `{"version":1,"turn_index":0,"change":{...},"item":{...}}`, whose
-item is such a body.
+A memory is a hash (`KeySpace.record`). `body` is the JSON of its item (see `encode_body`). Fields that the server
+assigns are stored beside it: `version` of the last change, and `turn`, the turn index. `change` is the JSON of that
+change. For searches there are `terms`, the words by which the memory is found, and `facts`, the features that the
+ranking needs (`RankingFeatures`). A past version is one JSON text,
+`{"version":1,"turn_index":0,"change":{...},"item":{...}}`, whose item is such a body.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from sharedmem.text.analysis import WORD, indexed_terms, normalize_text
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")
-"""What a reader fetches, in the order in which `decode_item` takes them; `vector` too for those who want embeddings."""
+"""The fields that a reader fetches, in the order in which `decode_item` takes them; `vector` too for embeddings."""
 PLACEHOLDER = b"- "
-"""What a member of `memory.turns` begins with that only marks how far the turns of its thread went."""
+"""Prefix of a member of `memory.turns` that only marks the highest turn index of its thread."""
 
 _LONGEST_META_BYTES = 200
 _MOST_REMEMBERED = 32_768
-# What the server assigns, what stands in the key, and what lies in a field of its own.
+# Assigned by the server, part of the key, or stored in a field of its own.
 _BESIDE_BODY = frozenset({"id", "tenant_id", "turn_index", "embedding", "version"})
 _IN_BODY = tuple(name for name in MemoryItem.model_fields if name not in _BESIDE_BODY)
 _DEFAULTS: dict[str, Any] = {
@@ -48,27 +48,27 @@ _TUPLES = ("related_memory_ids", "tags", "collections", "turn_embedding")
 
 
 def text_hash(text: str) -> str:
-    """Return what `MemoryItem.hash` says of a text: the SHA-256 of its normalised form."""
+    """Return the `MemoryItem.hash` of a text: the SHA-256 of its normalised form."""
     return sha256(normalize_text(text).encode(errors="surrogatepass")).hexdigest()
 
 
 def meta_tag(key: str, value: object) -> str | None:
-    """The value of the tag field `meta` for one entry of `metadata`, for writers and filters alike; None for no scalar.
+    """Return the value of the tag field `meta` for one entry of `metadata`; None for a value that is not a scalar.
 
-    A whole number is the same as float and int; long texts are told by their digest.
+    Writers and filters use it alike. A whole number is the same as float and int; long texts become their digest.
     """
     if not isinstance(value, str | int | float | bool):
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    told = f"{key}={orjson.dumps(value).decode()}" if _is_storable_number(value) else f"{key}={value}"
-    if len(told) <= _LONGEST_META_BYTES and told.isprintable() and told == told.strip():
-        return told
-    return f"#{blake2b(told.encode(errors='surrogatepass'), digest_size=16).hexdigest()}"
+    text = f"{key}={orjson.dumps(value).decode()}" if _is_storable_number(value) else f"{key}={value}"
+    if len(text) <= _LONGEST_META_BYTES and text.isprintable() and text == text.strip():
+        return text
+    return f"#{blake2b(text.encode(errors='surrogatepass'), digest_size=16).hexdigest()}"
 
 
 def _is_storable_number(value: object) -> bool:
-    # Whole numbers of more than 64 bits are spelled by Python.
+    # orjson cannot write whole numbers of more than 64 bits, so Python does.
     return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 
@@ -86,7 +86,7 @@ def tag_fields(item: MemoryItem, namespace: str) -> dict[str, str]:
         "source": item.source_actor,
     }
     several = {"tags": item.tags, "collections": item.collections, "meta": _meta_tags(item.metadata)}
-    # A namespace's name stands as it is, so that an index can compare it with the key.
+    # The name of a namespace is stored unencoded, so that an index can compare it with the key.
     tags = {"ns": namespace} | {name: encode_tag(value) for name, value in found.items() if value}
     return tags | {name: field for name, values in several.items() if (field := join_tags(values))}
 
@@ -98,17 +98,17 @@ def _meta_tags(metadata: Mapping[str, Any]) -> Iterable[str]:
             yield tag
 
 
-# -- what a search reads: words and facts -----------------------------------------------------------
+# -- search fields: words and features --------------------------------------------------------------
 
 
 class RankingFeatures(NamedTuple):
-    """Facts of one memory."""
+    """Features of one memory that the ranking reads."""
 
     thread: str
     position: int
     """Turn index in its thread."""
     author: str | None
-    """Who speaks; None when it is no turn of a conversation."""
+    """The author; None if the memory is not a turn of a conversation."""
     asks: bool
     """Whether it is a question."""
     tokens: int
@@ -118,14 +118,14 @@ class RankingFeatures(NamedTuple):
     importance: str
 
     def encoded(self) -> bytes:
-        """Return the facts as they lie in Redis: a JSON array."""
+        """Return the features as Redis stores them: a JSON array."""
         return orjson.dumps(tuple(self))
 
 
-# A search reads them of hundreds of memories, and the next one of mostly the same.
+# A search reads the features of hundreds of memories, and the next search reads mostly the same.
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def decode_features(data: bytes) -> RankingFeatures:
-    """Return the facts of those bytes; what somebody else has written there reads as nothing."""
+    """Return the features in these bytes; defaults if another client has written something else there."""
     try:
         thread, position, author, asks, tokens, at_ms, importance = orjson.loads(data)
         author = author if isinstance(author, str) else None
@@ -135,9 +135,9 @@ def decode_features(data: bytes) -> RankingFeatures:
 
 
 def indexed_text(item: MemoryItem) -> str:
-    """Return the words by which a memory is found: of a turn of a conversation also its date and who speaks.
+    """Return the words by which a memory is found; for a turn of a conversation also its date and author.
 
-    The date is spelled as people ask for it (`7 May 2023`), whatever the language of this process.
+    The date is spelled as in queries (`7 May 2023`), whatever the locale of this process.
     """
     text = _full_text(item)
     if item.author is None:
@@ -155,7 +155,7 @@ def _full_text(item: MemoryItem) -> str:
 
 
 def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
-    """Return what the ranking needs to know of a memory.
+    """Return the features of a memory for the ranking.
 
     Args:
         item: complete, with its timestamp.
@@ -168,7 +168,7 @@ def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
 
 
 def _is_question(text: str) -> bool:
-    """Return whether the text ends by asking."""
+    """Return whether the text ends with a question."""
     return text.rstrip().endswith(("?", "\uff1f", "\u061f"))
 
 
@@ -176,7 +176,7 @@ def _is_question(text: str) -> bool:
 
 
 def encode_body(item: MemoryItem) -> bytes:
-    """Return the JSON of what an item says, without what stands beside it and without what is as usual."""
+    """Return the JSON of an item, without fields that are stored beside it and without defaults."""
     values = item.__dict__
     body = {name: values[name] for name in _IN_BODY if values[name] != _DEFAULTS[name]}
     if body.get("content") == item.memory:
@@ -199,12 +199,12 @@ def _encode_message(message: MemoryMessage) -> dict[str, Any]:
 def decode_item(
     id_: str, namespace: str, body: bytes, version: bytes | int, turn: bytes | int, *, vector: bytes | None = None
 ) -> MemoryItem:
-    """Return the memory that these fields of its hash tell.
+    """Return the memory in these fields of its hash.
 
     Args:
-        id_, namespace: where it lies.
+        id_, namespace: id and namespace of the memory.
         body, version, turn: as `READ_FIELDS` names them.
-        vector: that field too, for those who want the embedding.
+        vector: the vector field, if the embedding is requested.
     """
     item = item_from_body(id_, namespace, orjson.loads(body), int(version), int(turn))
     if vector is None:
@@ -215,7 +215,7 @@ def decode_item(
 def decode_item_if_readable(
     id_: str, namespace: str, body: bytes, version: bytes | int, turn: bytes | int, *, vector: bytes | None = None
 ) -> MemoryItem | None:
-    """As `decode_item`; None when these fields tell no memory: some other client has written there."""
+    """As `decode_item`; return None if these fields are not a memory, because another client has written there."""
     try:
         item = decode_item(id_, namespace, body, version, turn, vector=vector)
     except (ValueError, TypeError, AttributeError):
@@ -224,7 +224,7 @@ def decode_item_if_readable(
 
 
 def item_from_body(id_: str, namespace: str, body: dict[str, Any], version: int, turn_index: int) -> MemoryItem:
-    """Return the memory of a decoded body, which is used up by this."""
+    """Return the memory of a decoded body; this modifies the body."""
     beside = {"id": id_, "tenant_id": namespace, "version": version, "turn_index": turn_index}
     for name in _TIMES:
         if name in body:
@@ -236,9 +236,9 @@ def item_from_body(id_: str, namespace: str, body: dict[str, Any], version: int,
         body["messages"] = tuple(_decode_message(message) for message in body["messages"])
     body.setdefault("content", body.get("memory", ""))
     known = {name: value for name, value in body.items() if name in _DEFAULTS}
-    # Mutable defaults are not shared between items.
+    # Items must not share mutable defaults.
     fresh: dict[str, Any] = {"metrics": {}, "metadata": {}}
-    # A copy takes a third of the time of construction, which looks at each field.
+    # A copy takes a third of the time of a construction, which validates each field.
     return _BLANK.model_copy(update={**fresh, **known, **beside})
 
 
@@ -251,20 +251,20 @@ def _decode_message(body: dict[str, Any]) -> MemoryMessage:
 
 
 def decode_version(id_: str, namespace: str, entry: bytes) -> MemoryVersion:
-    """Return one version of a memory, as `memory.history` keeps past ones."""
+    """Return one version of a memory, as `memory.history` stores past versions."""
     return version_from_json(id_, namespace, orjson.loads(entry))
 
 
-def version_from_json(id_: str, namespace: str, told: Mapping[str, Any]) -> MemoryVersion:
-    """Return one version of a memory, of its decoded JSON; the item in it is used up by this."""
-    version, change = told["version"], told["change"]
+def version_from_json(id_: str, namespace: str, version_json: Mapping[str, Any]) -> MemoryVersion:
+    """Return one version of a memory from its decoded JSON; this modifies the item in it."""
+    version, change = version_json["version"], version_json["change"]
     merged = change.get("merged")
     return MemoryVersion(
         version=version,
         at=from_microseconds(version),
         actor=change["actor"],
         change=change["change"],
-        item=item_from_body(id_, namespace, told["item"], version, told["turn_index"]),
+        item=item_from_body(id_, namespace, version_json["item"], version, version_json["turn_index"]),
         merged_text=None if merged is None else merged.get("memory", ""),
         similarity=change.get("similarity"),
         undoes=change.get("undoes"),
@@ -275,51 +275,51 @@ def encode_change(change: str, actor: str, **more: object) -> bytes:
     """Return the JSON of a change.
 
     Args:
-        change: as `MemoryVersion` calls it.
-        actor: who made it.
+        change: the name of the change, as in `MemoryVersion`.
+        actor: the actor of the change.
         more: `similarity`, `undoes`, and as `merged` the body of the item that was merged in; None is left out.
     """
-    said = {name: value for name, value in more.items() if value is not None}
-    return orjson.dumps({"change": change, "actor": actor} | said)
+    fields = {name: value for name, value in more.items() if value is not None}
+    return orjson.dumps({"change": change, "actor": actor} | fields)
 
 
 # -- durable tier -----------------------------------------------------------------------------------
-# One document a memory: the hash as JSON, so that an imager makes the same hash again. lua/include/memory.lua spells
+# One document per memory: the hash as JSON, from which a restore writes the same hash. lua/include/memory.lua defines
 # it: {"id", "version", "turn_index", "digest", "change", "item", "embedding"?, "expires_ms"?}; `embedding` is the
 # base64 of the half-precision numbers.
 
 
 def encode_embedding(vector: bytes | None) -> bytes:
-    """Return how the document in the durable tier spells a half-precision vector; empty without one."""
+    """Return a half-precision vector as the document in the durable tier spells it; empty without a vector."""
     return b64encode(vector) if vector else b""
 
 
 def decode_embedding(text: str | None) -> bytes | None:
-    """Return the half-precision vector that the document spells, as the hash has it."""
+    """Return the half-precision vector of the document, as the hash stores it."""
     return b64decode(text) if text else None
 
 
 def decode_durable_record(id_: str, record: DurableRecord) -> RestoredMemory:
-    """Return what the script takes that brings a memory back.
+    """Return the arguments of the script that restores a memory.
 
     Args:
         id_: its id.
         record: its document, which is no tombstone.
 
     Raises:
-        ValueError, LookupError, TypeError: it cannot be read.
+        ValueError, LookupError, TypeError: the document cannot be read.
     """
-    told: dict[str, Any] = orjson.loads(record.body)
-    body = orjson.dumps(told["item"])
-    turn, digest = int(told["turn_index"]), str(told["digest"])
+    document: dict[str, Any] = orjson.loads(record.body)
+    body = orjson.dumps(document["item"])
+    turn, digest = int(document["turn_index"]), str(document["digest"])
     item = item_from_body(id_, record.namespace, orjson.loads(body), record.version, turn)
-    vector = decode_embedding(told.get("embedding"))
+    vector = decode_embedding(document.get("embedding"))
     facts = ranking_features(item, turn).encoded()
     hashed: dict[str, Argument] = {
         "version": record.version,
         "turn": turn,
         "digest": digest,
-        "change": orjson.dumps(told["change"]),
+        "change": orjson.dumps(document["change"]),
         "body": body,
         "facts": facts,
         "terms": indexed_terms(indexed_text(item), record.namespace),

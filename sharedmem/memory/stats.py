@@ -16,7 +16,7 @@ from sharedmem.redis.service_keys import decoding
 from sharedmem.search.protocol import Every
 
 SAMPLE = 2000
-"""Memories that are read one by one for statistics; of more, the newest so many stand for all."""
+"""Memories that are read one by one for statistics; if there are more, this many of the newest are the sample."""
 _SIZED = ("terms", "vector", "facts")
 
 
@@ -24,8 +24,8 @@ class MemoryStatistics:
     """Counts the memories of one scope, and how often they are used.
 
     Args:
-        access: whose scope.
-        reader: reads in this scope.
+        access: rights and scope of the caller.
+        reader: reads memories of this scope.
     """
 
     def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
@@ -62,7 +62,7 @@ class MemoryStatistics:
         return UsageCounter.of(self._context, self._namespace)
 
     async def _page_of_uses(self, ids: Sequence[str]) -> list[MemoryUse]:
-        """Return the uses of the memories that exist in this scope. One round trip; none for none."""
+        """Return the uses of the memories that exist in this scope. One round trip; none without ids."""
         if not ids:
             return []
         counter = self._counter
@@ -78,7 +78,7 @@ class MemoryStatistics:
         ]
 
     async def stats(self, filters: MemoryFilter) -> MemoryStats:
-        """Count the memories of this scope that a filter lets through. Two round trips, and some a sample."""
+        """Count the memories of this scope that match a filter. Two round trips, and some for each sample."""
         index, matching = self._context.memories, self._access.index_filter(filters)
         await index.ensure(self._namespace)
         by_type, by_category = await asyncio.gather(
@@ -97,7 +97,7 @@ class MemoryStatistics:
         )
 
     async def _sampled(self, matching: Every) -> tuple[int, int, int]:
-        """Return (memories looked at, their bytes, how often others were merged into them)."""
+        """Return (memories in the sample, their bytes, how often others were merged into them)."""
         looked_at = size = merged = 0
         while looked_at < SAMPLE:
             page = await self._context.memories.matching(
@@ -111,7 +111,7 @@ class MemoryStatistics:
         return looked_at, size, merged
 
     async def _sizes(self, ids: list[str]) -> list[tuple[int, int]]:
-        """Of each memory that is still there: its bytes, and how often another was merged into it."""
+        """Return for each memory that still exists its bytes, and how often another was merged into it."""
         if not ids:
             return []
         keys = [self._context.keyspace.record(MEMORY, self._namespace, id_) for id_ in ids]
@@ -129,13 +129,13 @@ class MemoryStatistics:
 
 
 def _parse_scores(reply: Reply, count: int) -> list[int | None]:
-    """Scores as whole numbers; None where another client has written something else."""
+    """Return scores as whole numbers; None where another client has written something else."""
     scores = reply if isinstance(reply, list) else [None] * count
     return [int(float(score)) if isinstance(score, bytes) else None for score in scores]
 
 
 def _merge_count(body: bytes) -> int:
-    """Return how often another was merged into a memory; never into what cannot be read."""
+    """Return how often another was merged into a memory; 0 for a body that cannot be read."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:

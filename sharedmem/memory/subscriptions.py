@@ -1,4 +1,4 @@
-"""Standing queries: an event for each memory that comes to match, changes, or stops matching."""
+"""Standing queries: an event for each memory that begins to match, changes, or stops matching."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from sharedmem.runtime.background import Background, BackgroundTask
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.text.analysis import document_terms, query_terms
 
-# The read is repeated this often while nothing happens, so that a connection that died in silence is noticed.
+# The read is repeated this often without changes, so that a silently broken connection is noticed.
 _WAIT_S = 2.0
 _ABOUT_MEMORY = "memory."
 _logger = get_logger("memory")
 
 
 class ChangeNotifier:
-    """Notifies waiters of one namespace that memories have changed; what has changed is in the log of memories.
+    """Notifies waiters of one namespace that memories have changed; the log of memories lists the changes.
 
     Args:
-        client: of the server.
+        client: client of the server.
         background: reads the stream while there are waiters.
-        space: the namespace.
+        space: the keys of the namespace.
     """
 
     def __init__(self, client: RedisClient, background: Background, space: Space) -> None:
@@ -65,14 +65,14 @@ class ChangeNotifier:
             self._waiters -= 1
 
     async def rest(self) -> None:
-        """Stop following when there are no waiters any more."""
+        """Stop following if there are no waiters any more."""
         if self._waiters == 0 and self._task is not None:
             task, self._task = self._task, None
             await task.stop()
 
     @property
     def next_change(self) -> asyncio.Event:
-        """Set at the next change; take it before looking, so that no change is missed between looking and waiting."""
+        """Return an event for the next change; get it before reading, so that no change is missed in between."""
         return self._changed
 
     def _signal_change(self) -> None:
@@ -86,7 +86,7 @@ class ChangeNotifier:
             try:
                 if cursor is None:
                     cursor = await newest_cursor(self._client, self._space)
-                    self._signal_change()  # a waiter that looked before may have missed what came since
+                    self._signal_change()  # a waiter may have missed changes since its last read
                 cursor = await self._next(cursor)
                 pauses = self._client.pauses()
             except (LostError, ServerError, SharedMemoryError) as error:
@@ -95,13 +95,13 @@ class ChangeNotifier:
                 await asyncio.sleep(next(pauses))
 
     async def _next(self, cursor: str) -> str:
-        """Wait for changes after a cursor; the cursor after them."""
+        """Wait for changes after a cursor; return the cursor after them."""
         wait_ms = int(_WAIT_S * 1000)
         command = ("XREAD", "BLOCK", wait_ms, "COUNT", BATCH, "STREAMS", self._space.changes, cursor)
         entries = _parse_entries(await self._client.block(*command, wait_s=_WAIT_S))
         changes = [parse_change(entry) for entry in entries]
         self.clearings += sum(change.operation == "clear" for change in changes)
-        # Behind a full batch, or after one, something may have been trimmed unread.
+        # Beyond a full batch, entries may have been trimmed unread.
         if len(changes) >= BATCH or any(_is_relevant(change.operation) for change in changes):
             self._signal_change()
         return text_of(as_list(entries[-1])[0]) if entries else cursor
@@ -121,21 +121,21 @@ MatchEvent = Literal["written", "changed", "withdrawn"]
 
 @dataclass(frozen=True)
 class QueryMatcher:
-    """What a subscriber asks for."""
+    """The query of a subscriber, to compare with memories."""
 
     terms: tuple[str, ...]
     """Words of the query."""
     vector: Vector | None = field(repr=False)
-    """Meaning of the query; None: words decide."""
+    """Embedding of the query; None to compare words."""
     threshold: float
     filters: Sequence[MemoryFilter] = ()
 
     def likeness(self, item: MemoryItem | None, vector: Vector | None) -> float | None:
-        """Return the likeness of a memory to the query; None if it is missing, filtered out, or not like it enough.
+        """Return the likeness of a memory to the query; None if it is missing, filtered out or below the threshold.
 
         Args:
             item: the memory.
-            vector: its meaning; without it the share of the query's words that it holds is its likeness.
+            vector: its embedding; without it, the likeness is the share of the query's words that it contains.
         """
         if item is None or not all(matches_filter(each, item) for each in self.filters):
             return None
@@ -149,7 +149,7 @@ class QueryMatcher:
 
 
 def match_event(before: float | None, after: float | None) -> MatchEvent | None:
-    """Return the event for a memory by its likeness before and after; None if it matched neither time."""
+    """Return the event for a memory by its likeness before and after; None if it did not match at either time."""
     if after is not None:
         return "written" if before is None else "changed"
     return None if before is None else "withdrawn"
@@ -160,22 +160,22 @@ _MOST_REMEMBERED = 100_000
 
 @dataclass(frozen=True)
 class MemoryTransition:
-    """What a memory was when it was last looked at, and what it is."""
+    """The former and the current state of a memory."""
 
     logged: LoggedMemory
     was: MemoryItem | None
     now: FetchedMemory | None
     is_embedded: bool = False
-    """Nothing but its vector is new."""
+    """Whether only its vector has changed."""
     is_expired: bool = False
 
 
 class TransitionReader:
-    """Reads what has become of the memories of one scope.
+    """Reads the changes of the memories of one scope.
 
     Args:
-        access: whose scope.
-        reader: reads in this scope.
+        access: rights and scope of the caller.
+        reader: reads memories of this scope.
     """
 
     def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
@@ -185,7 +185,7 @@ class TransitionReader:
         self._namespace = access.namespace
 
     async def transitions(self, after: int) -> tuple[list[LoggedMemory], list[MemoryTransition]]:
-        """Return (the memories changed after a version, at most a page; what they were then and are now)."""
+        """Return (the memories changed after a version, at most a page; their states then and now)."""
         page = await self._reader.log_page(after)
         if not page:
             return [], []
@@ -221,16 +221,16 @@ class TransitionReader:
         """Yield the events of these transitions for one subscriber.
 
         Args:
-            interest: what is asked.
+            interest: the query.
             changes: in their order.
-            matched: ids in events so far that were not withdrawn; this updates it.
+            matched: ids of matching memories in the events so far; this method updates it.
         """
         vectors = await self._vectors_of([change.was for change in changes if change.was and not change.is_embedded])
         for change in changes:
             id_ = change.logged.id
             before = interest.likeness(change.was, vectors.get(id_)) if not change.is_expired else None
             if change.is_expired and id_ in matched:
-                before = 1.0  # what it was has gone with it
+                before = 1.0  # the former state was deleted with the memory
             after = interest.likeness(*change.now) if change.now else None
             event = match_event(before, after)
             _note_match(matched, id_, still=after is not None)
@@ -244,7 +244,7 @@ class TransitionReader:
                 )
 
     def _seen(self, now: FetchedMemory | None) -> MemoryItem | None:
-        # A memory that has left the scope is not shown in it any more.
+        # A memory that has left the scope must not be visible in it.
         return now.item if now is not None and self._access.covers(now.item) else None
 
     def now_us(self) -> float:
@@ -252,7 +252,7 @@ class TransitionReader:
         return self._context.clock.now().timestamp() * 1_000_000
 
     async def _vectors_of(self, items: list[MemoryItem]) -> dict[str, Vector]:
-        """Meanings of what memories once were; without a provider that answers, words decide."""
+        """Return embeddings of former states; without a provider that answers, words decide."""
         embedder = self._context.embedder_of(self._namespace)
         if not items or embedder is None:
             return {}
@@ -290,8 +290,8 @@ class StandingQuery(ProcessBound):
     """The events of one standing query, as an async iterator of `MemoryEvent`.
 
     Args:
-        transitions: reads what has become of memories, within its scope.
-        interest: what is asked.
+        transitions: reads the changes of memories in its scope.
+        interest: the query.
         notifier: notifies when memories have changed.
         cursor: the version up to which all events were delivered.
         looked_at: when that was so, in microseconds since 1970.
@@ -326,7 +326,7 @@ class StandingQuery(ProcessBound):
         return self._events.popleft()
 
     async def _look(self) -> bool:
-        """Return whether something had changed. Two round trips, one when nothing had."""
+        """Return whether anything has changed. Two round trips, one if nothing has."""
         since_us, self._looked_at = self._looked_at, self._transitions.now_us()
         cleared, self._clearings = self._notifier.clearings != self._clearings, self._notifier.clearings
         if cleared or self._looked_at - since_us > _DELETIONS_REMEMBERED / timedelta(microseconds=1):
@@ -343,8 +343,8 @@ class MemorySubscriptions:
     """Standing queries over the memories of one scope.
 
     Args:
-        access: whose scope.
-        reader: reads in this scope.
+        access: rights and scope of the caller.
+        reader: reads memories of this scope.
     """
 
     def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
@@ -394,14 +394,14 @@ class MemorySubscriptions:
                     await answer
             except Exception:
                 self._context.counters.increment("callback_failures")
-                _logger.exception("the callback of a standing query failed; the query goes on")
+                _logger.exception("the callback of a standing query failed; the query continues")
 
 
 def check_cursor(since: str | int) -> int:
     """Return the version in the cursor of an event.
 
     Raises:
-        InvalidError: it is not such a cursor.
+        InvalidError: `since` is not such a cursor.
     """
     if isinstance(since, bool) or _CURSOR.fullmatch(str(since)) is None:
         raise InvalidError("since", since, "give the cursor of an event, or None for from now on")

@@ -32,7 +32,7 @@ class _ThreadTurn(NamedTuple):
 
 @dataclass
 class _ThreadCounter:
-    """What the turns of a thread add up to."""
+    """Sums over the turns of a thread."""
 
     turns: int = 0
     tokens: int = 0
@@ -66,8 +66,8 @@ class MemoryThreads:
     """Statistics and summaries of the threads of one scope.
 
     Args:
-        access: whose scope.
-        reader: reads in this scope.
+        access: rights and scope of the caller.
+        reader: reads memories of this scope.
         adder, writer: store the summaries.
     """
 
@@ -104,7 +104,7 @@ class MemoryThreads:
         return summary
 
     async def _newest_turns(self, thread: str, limit: int) -> list[MemoryItem]:
-        """Oldest first."""
+        """Return the newest turns, oldest first."""
         newest: list[MemoryItem] = []
         async for page in self._reader.turns(thread):
             newest += [item for item in page if item.category != SUMMARY]
@@ -119,7 +119,7 @@ class MemoryThreads:
         metadata = {"of": state, "turns": len(turns), "upto": last.turn_index}
         if exists:
             changes = {"memory": summary, "content": summary, "metadata": metadata, "timestamp": last.timestamp}
-            # A summary repeats what the turns say, so its first author does not matter.
+            # A summary repeats the turns, so its first author does not matter.
             await self._writer.update(id_, changes)
             return
         item = MemoryItem(
@@ -138,7 +138,7 @@ class MemoryThreads:
         return f"summary-{sha256(repr(scope).encode(errors='replace')).hexdigest()[:24]}"
 
     async def _members(self, thread: str) -> AsyncIterator[list[_ThreadTurn]]:
-        """Everything in a thread, in its order, page by page; what has expired may be among it."""
+        """Yield everything in a thread, in its order, page by page; expired memories may be included."""
         at, key = 0, self._reader.turns_key(thread)
         while True:
             members = await self._reader.sorted_set("ZRANGE", key, at, at + PAGE - 1)
@@ -155,7 +155,7 @@ class MemoryThreads:
             yield page
 
     async def _present(self, turns: Sequence[_ThreadTurn]) -> list[_ThreadTurn]:
-        """Return those that are still there, in this scope, and no summaries. One round trip."""
+        """Return the turns that still exist in this scope and are not summaries. One round trip."""
         if not turns:
             return []
         within = {

@@ -29,8 +29,8 @@ class MemoryTransfer:
     """Exports and imports the memories of one scope.
 
     Args:
-        access: whose scope.
-        reader: reads in this scope.
+        access: rights and scope of the caller.
+        reader: reads memories of this scope.
     """
 
     def __init__(self, access: MemoryAccess, reader: MemoryReader) -> None:
@@ -75,8 +75,8 @@ class MemoryTransfer:
             await embeddings.embed(left)
             writes = [self._write_of(repository, one, held.get(one.item.id), now) for one in left]
             outcome = await repository.write(self._access.actor, writes) if writes else _EMPTY_RESULT
-            assert isinstance(outcome, MemoryWriteResult)  # without `seen` there are no conflicts
-            # Another writer was faster with some: read them again.
+            assert isinstance(outcome, MemoryWriteResult)  # there are no conflicts without `seen`
+            # Another writer was faster with some of them: read these again.
             settled = [verdict.word == "ok" for verdict in outcome.verdicts]
             written += sum(settled)
             left = [one for one, is_settled in zip(left, settled, strict=True) if not is_settled]
@@ -85,7 +85,7 @@ class MemoryTransfer:
         return written
 
     def _drafts(self, batch: Sequence[ImportedItem], now: datetime) -> list[NewMemory]:
-        """Return what is to be written: of several states of a memory the newest one, and nothing that has expired."""
+        """Return the memories to write: of several states of a memory the newest, and none that has expired."""
         home, settings = self._home, self._context.settings
         drafts: dict[str, NewMemory] = {}
         for given in batch:
@@ -105,7 +105,7 @@ class MemoryTransfer:
         return _modified_at(held.item) < _modified_at(one.item)
 
     def _keep_author(self, one: NewMemory, held: StoredMemory | None) -> None:
-        """What takes the place of a memory stays its author's."""
+        """Keep the author of a memory that is replaced."""
         if held is not None:
             self._access.check_author(held.item)
             one.item = one.item.model_copy(update={"created_by": held.item.created_by})
@@ -132,23 +132,23 @@ class MemoryTransfer:
 
 
 def _fit_item(given: ImportedItem, dimension: int) -> MemoryItem:
-    """Return the item, whatever namespace it comes from, without an embedding of another embedder's length."""
+    """Return the item, from any namespace, without an embedding of another embedder's length."""
     item = parse_item(given, {})
     if not item.id:
-        raise InvalidError("id", item.id, "what is imported has its id, so that a repeat finds it")
+        raise InvalidError("id", item.id, "an imported memory needs its id, so that a repeated import finds it")
     fits = item.embedding is not None and len(item.embedding) == dimension and any(item.embedding)
     return item.model_copy(update={"tenant_id": "", "embedding": item.embedding if fits else None})
 
 
 def _modified_at(item: MemoryItem) -> datetime:
-    """Return when it came to be as it is."""
+    """Return the time of its last change."""
     moment = item.updated_at or item.created_at
     assert moment is not None  # a draft is complete
     return moment
 
 
 def _ttl_left_s(item: MemoryItem, now: datetime) -> float:
-    """Return seconds that it has still to live; -1 for ever, 0 for none."""
+    """Return its remaining lifetime in seconds; -1 for no end, 0 if it has expired."""
     if item.ttl is None or item.ttl == _NO_TTL:
         return _NO_TTL
     left = _modified_at(item) + timedelta(seconds=item.ttl) - now

@@ -1,4 +1,4 @@
-"""Validate what callers give to be remembered, and complete it to a new memory."""
+"""Validate the memories that callers give, and complete them to new memories."""
 
 from __future__ import annotations
 
@@ -41,69 +41,69 @@ _KNOWN = frozenset(MemoryItem.model_fields)
 
 
 class MemoryScope(NamedTuple):
-    """Where and by whom something is remembered."""
+    """Namespace, actor and narrowing of a caller that adds memories."""
 
     namespace: str
     actor: str | None
     within: MemoryFilter
     dimension: int
-    """Numbers of a vector; 0 where there are none."""
+    """Numbers of a vector; 0 without an embedder."""
 
     @classmethod
     def of(cls, access: MemoryAccess) -> MemoryScope:
-        """Return where a caller adds."""
+        """Return the scope in which a caller adds."""
         dimension = access.context.memories.family.dimension
         return cls(access.namespace, access.scope.identity.actor, access.within, dimension)
 
 
 @dataclass(slots=True)
 class NewMemory:
-    """A memory that nobody has written yet."""
+    """A memory that is not written yet."""
 
     item: MemoryItem
-    """Complete but for its turn index, if the server is to assign that."""
+    """The complete item, but for its turn index if the server assigns that."""
     digest: str
-    """The same for what is the same memory."""
+    """The digest that equal memories share."""
     alike: MemoryFilter
-    """What a memory has to be besides near, to be merged with this one."""
+    """The conditions, besides nearness, for a memory to be merged with this one."""
     vector: Vector | None
-    """Of unit length; None while it is to be made, or the text has no meaning."""
+    """A unit vector; None until it is made, or if the text has no meaning."""
     is_exact: bool
-    """Whether only the same text is a duplicate: of a turn of a conversation, or where nobody wants more."""
+    """Whether only the same text is a duplicate: for a turn of a conversation, or if the caller asks for no more."""
     dedup: bool
     is_named: bool = False
-    """Whether the caller has given the id."""
+    """Whether the caller gave the id."""
     actor: bytes = b""
     is_embedded: bool = False
-    """Whether the embedder was asked: a text may have no vector."""
+    """Whether the embedder was called: a text may have no vector."""
     waits: bool = False
-    """Whether its embedding has to be made later."""
+    """Whether its embedding is made later."""
 
 
 def parse_item(given: object, fields: Mapping[str, Any]) -> MemoryItem:
-    """Return the item that a caller gives: a text, a mapping or an item, with further fields.
+    """Return the item from a text, a mapping or an item, with further fields.
 
     Raises:
-        InvalidError: it is none of these, or a field is unknown or wrong.
+        InvalidError: the argument has another type, or a field is unknown or invalid.
     """
     if isinstance(given, MemoryItem) and not fields:
         return given
     if isinstance(given, MemoryItem):
-        told = {name: getattr(given, name) for name in given.model_fields_set}
+        fields_given = {name: getattr(given, name) for name in given.model_fields_set}
     elif isinstance(given, str):
-        told = {"memory": given}
+        fields_given = {"memory": given}
     elif isinstance(given, Mapping):
-        told = dict(given)
+        fields_given = dict(given)
     else:
         raise InvalidError("memory", given, "give a text, a MemoryItem, or a mapping of its fields")
-    return validate_item({**told, **fields})
+    return validate_item({**fields_given, **fields})
 
 
 def validate_item(fields: Mapping[str, Any]) -> MemoryItem:
     """Return the item with these fields.
 
     Raises:
-        InvalidError: a field is unknown or wrong.
+        InvalidError: a field is unknown or invalid.
     """
     unknown = [name for name in fields if name not in _KNOWN]
     if unknown:
@@ -135,8 +135,8 @@ def prepare_memory(
     """Return a memory ready to be written.
 
     Raises:
-        InvalidError: something of it cannot be remembered.
-        AccessDeniedError: it is another tenant's, or outside of what the caller is narrowed to.
+        InvalidError: a field cannot be stored.
+        AccessDeniedError: the memory has another tenant, or is outside of what the caller is narrowed to.
     """
     item = parse_item(given, fields)
     scoped = _scope_values(item, home)
@@ -157,11 +157,11 @@ def prepare_memory(
 
 
 def _scope_values(item: MemoryItem, home: MemoryScope) -> dict[str, Any]:
-    """Tenant, user, agent, thread and run, as the store and its narrowing have them."""
+    """Return tenant, user, agent, thread and run, as the store and its narrowing set them."""
     if item.tenant_id not in {"", home.namespace}:
         advice = f"open a store of that namespace: hub.store({item.tenant_id!r})"
         raise AccessDeniedError(home.actor or home.namespace, f"{item.tenant_id}:$memory", "write", advice)
-    # Only the namespace itself may say who has added something: when it moves memories of several actors.
+    # Only the namespace's own actor may name another author: when it moves memories of several actors.
     author = home.actor or item.created_by or SHARED_SCOPE
     found: dict[str, Any] = {"tenant_id": home.namespace, "created_by": author}
     for name in SCOPE_FIELDS:
@@ -179,7 +179,9 @@ def _value_in_scope(item: MemoryItem, name: str, wanted: str | tuple[str, ...]) 
     if given is None and len(several) == 1:
         return several[0]
     if given not in several:
-        raise InvalidError(name, given, f"these memories are narrowed to {', '.join(several)}; leave it out, or say so")
+        raise InvalidError(
+            name, given, f"these memories are narrowed to {', '.join(several)}; leave it out, or give one"
+        )
     return given
 
 
@@ -188,7 +190,7 @@ def _text_values(item: MemoryItem) -> dict[str, str]:
     if not memory.strip():
         memory = "\n".join(message.content for message in item.messages)
     if not memory.strip():
-        raise InvalidError("memory", item.memory, "give a text that says something")
+        raise InvalidError("memory", item.memory, "give a text with at least one word")
     return {"memory": memory, "content": item.content if item.content.strip() else memory}
 
 
@@ -207,14 +209,14 @@ def _default_values(item: MemoryItem, settings: Settings, now: datetime, text: s
 
 
 def default_ttl(memory_type: str, settings: Settings) -> int:
-    """Return seconds that a memory of a type lives when nobody says otherwise; -1 for ever."""
+    """Return the lifetime in seconds of a memory of a type without its own; -1 for no end."""
     if memory_type == "short-term":
         return settings.short_term_ttl_s
     return settings.cache_ttl_s if memory_type == "semantic-cache" else -1
 
 
 def _duplicate_filter(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequence[str]) -> MemoryFilter:
-    """Return what a duplicate has to be. What is remembered of one user is not what is remembered of another."""
+    """Return the conditions for a duplicate. Memories of different users are never duplicates."""
     alike = _duplicate_filter_of(
         within.user_id, within.agent_id, within.thread_id, within.run_id, item.user_id, item.category
     )
@@ -224,7 +226,7 @@ def _duplicate_filter(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequen
     return MemoryFilter(**{name: getattr(alike, name) for name in alike.model_fields_set}, metadata=wanted)
 
 
-# Of what is added much is of few users and categories.
+# Most of the added memories are of few users and categories.
 @lru_cache(maxsize=1024)
 def _duplicate_filter_of(
     within_user: str | tuple[str, ...] | None,
@@ -249,12 +251,12 @@ def _check_dedup_keys(item: MemoryItem, dedup_keys: Sequence[str]) -> Sequence[s
 
 
 def dedup_digest(item: MemoryItem, alike: MemoryFilter, given: MemoryItem) -> str:
-    """Return what tells the same memory: its text, whose it is, and of a turn of a conversation where that stands.
+    """Return the digest that equal memories share: of text, owner, and for a turn of a conversation its place.
 
     Args:
-        item: complete.
-        alike: what a duplicate has to be.
-        given: as the caller gave it: what is filled in tells no turns apart.
+        item: the complete item.
+        alike: the conditions for a duplicate.
+        given: the item as the caller gave it: filled-in fields do not make turns different.
     """
     parts: list[object] = [item.hash, item.category, item.user_id]
     parts += [getattr(alike, name) for name in ("agent_id", "thread_id", "run_id")]
@@ -269,10 +271,10 @@ def dedup_digest(item: MemoryItem, alike: MemoryFilter, given: MemoryItem) -> st
 
 
 def check_item(item: MemoryItem) -> None:
-    """Refuse what cannot be remembered.
+    """Reject a memory that cannot be stored.
 
     Raises:
-        InvalidError: a text is too long, a name cannot be searched for, or metadata is no JSON.
+        InvalidError: a text is too long, a name cannot be searched for, or metadata is not JSON.
     """
     check_id(item.id)
     for name in ("memory", "content", "summary"):
@@ -297,10 +299,10 @@ def check_item(item: MemoryItem) -> None:
 
 
 def check_id(id_: str) -> str:
-    """Return an id of a memory.
+    """Return a checked id of a memory.
 
     Raises:
-        InvalidError: it could not be part of a key.
+        InvalidError: the id cannot be part of a key.
     """
     if not isinstance(id_, str) or not id_ or id_ == "-" or _CONTROL.search(id_) or _NOT_IN_IDS.search(id_):
         raise InvalidError("id", id_, "give a text without blanks, braces, quotes and backslashes")
@@ -310,12 +312,12 @@ def check_id(id_: str) -> str:
 
 
 def check_text(field: str, text: str) -> None:
-    """Refuse a text that is too long, or cannot be coded.
+    """Reject a text that is too long or cannot be encoded.
 
     Raises:
-        InvalidError: that text.
+        InvalidError: the text is invalid.
     """
-    # Quick for nearly all: no character takes more than four bytes.
+    # A fast check for nearly all texts: no character takes more than four bytes.
     try:
         if text.isascii() and len(text) <= LONGEST_TEXT_BYTES:
             return
@@ -323,15 +325,15 @@ def check_text(field: str, text: str) -> None:
     except UnicodeEncodeError:
         raise InvalidError(field, text, "it holds half a character (a lone surrogate)") from None
     if size > LONGEST_TEXT_BYTES:
-        advice = f"it takes {size} bytes, a memory may take {LONGEST_TEXT_BYTES} (1 MiB); remember it in parts"
+        advice = f"it takes {size} bytes, a memory may take {LONGEST_TEXT_BYTES} (1 MiB); split it up"
         raise InvalidError(field, text, advice)
 
 
 def check_label(field: str, value: str) -> None:
-    """Refuse a name by which nobody could filter.
+    """Reject a name that cannot be used in a filter.
 
     Raises:
-        InvalidError: it is empty, too long, or has control characters or blanks at its ends.
+        InvalidError: the name is empty, too long, or has control characters or blanks at its ends.
     """
     if not value or value != value.strip() or _CONTROL.search(value):
         raise InvalidError(field, value, "give a text without control characters, and without blanks at its ends")
@@ -340,7 +342,7 @@ def check_label(field: str, value: str) -> None:
 
 
 def check_thread(thread: str) -> None:
-    """Refuse a name that no thread can have.
+    """Reject an invalid name of a thread.
 
     Raises:
         InvalidError: as `check_label`; also braces.
@@ -368,10 +370,10 @@ def _check_messages(item: MemoryItem) -> None:
 
 
 def check_json(field: str, value: object) -> None:
-    """Refuse what would not come back from JSON as it was.
+    """Reject a value that would change in a round trip through JSON.
 
     Raises:
-        InvalidError: such a value.
+        InvalidError: the value is not JSON.
     """
     if not _is_json(value, _DEEPEST):
         raise InvalidError(
@@ -380,7 +382,7 @@ def check_json(field: str, value: object) -> None:
     try:
         size = len(orjson.dumps(value))
     except orjson.JSONEncodeError as error:
-        raise InvalidError(field, value, f"it is no JSON: {error}") from None
+        raise InvalidError(field, value, f"it is not JSON: {error}") from None
     if size > LONGEST_TEXT_BYTES:
         raise InvalidError(field, "...", f"keep it within {LONGEST_TEXT_BYTES} bytes (1 MiB)")
 
@@ -401,7 +403,7 @@ def check_embedding(numbers: Sequence[float], dimension: int) -> Vector:
     """Return the vector that a caller gives.
 
     Raises:
-        InvalidError: it has another length, holds no numbers, or is nowhere near anything.
+        InvalidError: the vector has another length, contains other than finite numbers, or consists of zeros.
     """
     if not dimension:
         raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors; leave it out")

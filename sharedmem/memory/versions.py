@@ -20,7 +20,7 @@ from sharedmem.redis.scripts.memories import MemoryWrite
 from sharedmem.redis.service_keys import decoding
 
 _ID_LENGTH = 20
-# What a change is judged by; the rest follows from it, or is the server's work.
+# The fields that decide whether a change can be undone; the others follow from them, or the server sets them.
 _REVERTED = tuple(
     name
     for name in MemoryItem.model_fields
@@ -29,15 +29,15 @@ _REVERTED = tuple(
 _NOT_UNDOABLE = {
     "added": "nothing comes before it: delete the memory instead",
     "restored": "delete the memory instead",
-    "undone": "it has taken back another change; update the memory, or add the text again",
+    "undone": "it has undone another change; update the memory, or add the text again",
 }
 
 
 class _VersionHistory(NamedTuple):
     versions: list[MemoryVersion]
-    """Newest first, as far as the caller may see them."""
+    """Newest first, as far as the caller may read them."""
     merged: dict[int, dict[str, Any]]
-    """What was merged in, as the body of an item, by version."""
+    """The memories that were merged in, as bodies of items, by version."""
     held: StoredMemory | None
     """The memory as it is now."""
 
@@ -46,8 +46,8 @@ class MemoryHistory:
     """Reads and undoes changes of the memories of one scope.
 
     Args:
-        access: whose scope.
-        rewriter: writes the memories anew.
+        access: rights and scope of the caller.
+        rewriter: writes whole memories.
     """
 
     def __init__(self, access: MemoryAccess, rewriter: MemoryRewriter) -> None:
@@ -70,7 +70,7 @@ class MemoryHistory:
             done = await self._undone(history, wanted)
             if done is not None:
                 return done
-        raise ConflictError(f"memory {id_!r} changes as often as it is read; try again")
+        raise ConflictError(f"memory {id_!r} keeps changing; try again")
 
     async def _read(self, id_: str) -> _VersionHistory:
         held, past = await self._repository.stored_with_history(id_)
@@ -86,50 +86,50 @@ class MemoryHistory:
         return _VersionHistory([one for one in versions if self._access.covers(one.item)], merged, held)
 
     async def _undone(self, history: _VersionHistory, wanted: MemoryVersion) -> MemoryItem | None:
-        """Return the memory without that change; None when another writer was faster."""
+        """Return the memory without that change; None if another writer was faster."""
         versions, held = history.versions, history.held
         if wanted.change == "deleted":
             return await self._restored(wanted) if held is None else None
         if held is None:
-            raise InvalidError("version", wanted.version, "the memory is deleted; take that back first")
+            raise InvalidError("version", wanted.version, "the memory is deleted; undo the deletion first")
         place = versions.index(wanted)
         if place + 1 == len(versions):
-            raise InvalidError("version", wanted.version, "what was before it is kept no more")
+            raise InvalidError("version", wanted.version, "the version before it is no longer stored")
         now = self._context.clock.now()
         item = without_change(versions[place + 1].item, wanted.item, held.item, now)
-        told = encode_change("undone", self._access.actor.decode(), undoes=wanted.version)
+        change_json = encode_change("undone", self._access.actor.decode(), undoes=wanted.version)
         is_same = item.memory == held.item.memory
         stored = EmbeddingToWrite(held.vector, held.vector is None) if is_same else await self._rewriter.embedding(item)
         digest = held.digest if is_same else dedup_digest(item, ANY, item)
-        write = self._rewriter.rewrite("updated", item, told, digest, stored, before=held)
+        write = self._rewriter.rewrite("updated", item, change_json, digest, stored, before=held)
         writes = [write]
         if wanted.change == "merged":
             writes.append(await self._split_off(wanted, history.merged[wanted.version]))
         return await self._rewriter.write(writes, item)
 
     async def _split_off(self, wanted: MemoryVersion, body: dict[str, Any]) -> MemoryWrite:
-        """Return what was merged in, as a memory of its own."""
+        """Return the write of the merged-in memory as a memory of its own."""
         item = item_from_body(new_id(_ID_LENGTH), self._namespace, body, 0, 0)
-        told = encode_change("restored", self._access.actor.decode(), undoes=wanted.version)
+        change_json = encode_change("restored", self._access.actor.decode(), undoes=wanted.version)
         digest = dedup_digest(item, ANY, item)
-        return self._rewriter.rewrite("added", item, told, digest, await self._rewriter.embedding(item), turn="")
+        return self._rewriter.rewrite("added", item, change_json, digest, await self._rewriter.embedding(item), turn="")
 
     async def _restored(self, wanted: MemoryVersion) -> MemoryItem | None:
         item = wanted.item
-        told = encode_change("restored", self._access.actor.decode(), undoes=wanted.version)
+        change_json = encode_change("restored", self._access.actor.decode(), undoes=wanted.version)
         digest = dedup_digest(item, ANY, item)
         write = self._rewriter.rewrite(
-            "added", item, told, digest, await self._rewriter.embedding(item), turn=item.turn_index or 0
+            "added", item, change_json, digest, await self._rewriter.embedding(item), turn=item.turn_index or 0
         )
         return await self._rewriter.write([write], item)
 
 
 def _find_version(id_: str, versions: list[MemoryVersion], version: int | None) -> MemoryVersion:
-    """Return the version that is to be taken back.
+    """Return the version to undo.
 
     Raises:
-        NotFoundError: there is none.
-        InvalidError: it cannot be taken back.
+        NotFoundError: there is no such version.
+        InvalidError: the version cannot be undone.
     """
     if not versions:
         raise unknown_memory(id_)
@@ -138,27 +138,27 @@ def _find_version(id_: str, versions: list[MemoryVersion], version: int | None) 
         for one in versions:
             if one.change not in _NOT_UNDOABLE and one.version not in undone:
                 return one
-        raise InvalidError("id", id_, "it has no change that could be taken back; delete the memory instead")
+        raise InvalidError("id", id_, "it has no change that can be undone; delete the memory instead")
     for one in versions:
         if one.version == version:
             if one.change in _NOT_UNDOABLE:
                 raise InvalidError("version", version, _NOT_UNDOABLE[one.change])
             if version in undone:
-                raise InvalidError("version", version, "it is taken back already")
+                raise InvalidError("version", version, "it is undone already")
             return one
-    raise NotFoundError("version", str(version), f"the history of memory {id_!r} shows those that are kept")
+    raise NotFoundError("version", str(version), f"memory.history({id_!r}) lists the stored versions")
 
 
-# -- taking back, without I/O -----------------------------------------------------------------------------
+# -- undoing, without I/O ---------------------------------------------------------------------------------
 
 
 def without_change(before: MemoryItem, after: MemoryItem, now: MemoryItem, at: datetime) -> MemoryItem:
-    """Return a memory as it is, without the change that made `after` of `before`.
+    """Return a memory as it is, without the change from `before` to `after`.
 
     Args:
-        before, after: around that change.
-        now: as it is.
-        at: the time of this.
+        before, after: the states around that change.
+        now: the current state.
+        at: the time of this undo.
 
     Raises:
         ConflictError: a field was changed again since.
@@ -181,7 +181,7 @@ def _without_field_change(name: str, old: Any, new: Any, current: Any) -> Any:
         return tuple(one for one in current if one in old or one not in new)
     if isinstance(current, dict):
         return _without_entry_changes(old, new, current)
-    raise ConflictError(f"{name} was changed again since; take that change back first, or update the memory")
+    raise ConflictError(f"{name} was changed again since; undo that change first, or update the memory")
 
 
 def _without_entry_changes(

@@ -1,4 +1,4 @@
-"""Write memories that exist: update, delete, and write one anew as a whole."""
+"""Write existing memories: update, delete, and rewrite as a whole."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from sharedmem.redis.vectors import to_half
 from sharedmem.search.protocol import Every
 
 MOST_TRIES = 50
-"""How often a change is tried again when another writer was faster."""
+"""How often a change is retried if another writer was faster."""
 _PAGE = 512
-# The server assigns these, or they say where a memory is: they do not change.
+# The server assigns these fields, or they identify the memory: they do not change.
 _IMMUTABLE_FIELDS = frozenset(
     {"id", "tenant_id", "thread_id", "turn_index", "hash", "occurrences", "version"}
     | {"created_at", "created_by", "updated_at"}
@@ -37,19 +37,19 @@ _IMMUTABLE_FIELDS = frozenset(
 
 
 class EmbeddingToWrite(NamedTuple):
-    """The embedding of a memory as it is to be written."""
+    """The embedding of a memory to be written."""
 
     vector: bytes | None
     """In half precision."""
     waits: bool
-    """Whether it is to be made later."""
+    """Whether it is made later."""
 
 
 class MemoryRewriter:
     """Writes single memories as a whole, unless they have changed since they were read.
 
     Args:
-        access: whose memories.
+        access: rights and scope of the caller.
     """
 
     def __init__(self, access: MemoryAccess) -> None:
@@ -72,7 +72,7 @@ class MemoryRewriter:
         self,
         change: str,
         item: MemoryItem,
-        told: bytes,
+        change_json: bytes,
         digest: str,
         stored: EmbeddingToWrite,
         *,
@@ -83,7 +83,7 @@ class MemoryRewriter:
         return self.repository.write_of(
             change,
             item,
-            told,
+            change_json,
             digest,
             stored.vector,
             before=before,
@@ -93,7 +93,7 @@ class MemoryRewriter:
         )
 
     async def write(self, writes: list[MemoryWrite], item: MemoryItem) -> MemoryItem | None:
-        """Write all or none; return the first of them as it is now, or None if it has changed meanwhile."""
+        """Write all or none; return the first of them as it is now, or None if one of them has changed meanwhile."""
         outcome = await self.repository.write(self._access.actor, writes, whole=True)
         assert not isinstance(outcome, MemoryWriteConflict)
         if outcome.waiting:
@@ -108,8 +108,8 @@ class MemoryWriter:
     """Changes and deletes memories of one scope.
 
     Args:
-        access: whose scope.
-        rewriter: writes the memories anew.
+        access: rights and scope of the caller.
+        rewriter: writes whole memories.
     """
 
     def __init__(self, access: MemoryAccess, rewriter: MemoryRewriter) -> None:
@@ -127,7 +127,7 @@ class MemoryWriter:
         if_version: int | None = None,
         permit: Callable[[MemoryItem], None] | None = None,
     ) -> MemoryItem:
-        """Return the memory with these changes; see `Memories.update`. `permit` may raise to leave it as it is."""
+        """Return the memory with these changes; see `Memories.update`. `permit` may raise to prevent the change."""
         check_id(id_)
         given = _check_changes(changes)
         for _ in range(MOST_TRIES):
@@ -141,18 +141,18 @@ class MemoryWriter:
             done = await self._changed(held, given, changes)
             if done is not None:
                 return done
-        raise ConflictError(f"memory {id_!r} changes as often as it is read; try again")
+        raise ConflictError(f"memory {id_!r} keeps changing; try again")
 
     async def delete(self, id_: str) -> bool:
-        """Delete a memory; return whether it was there."""
-        # Not as a look, which may be repeated: what a first try has deleted, a second one does not find.
+        """Delete a memory; return whether it existed."""
+        # Not as a read, which may be repeated: a repeated deletion would not find what the first try deleted.
         deleted = await self._deleted([id_], ANY)
         if not deleted and await self._context.restore_lost(self._namespace):
             deleted = await self._deleted([id_], ANY)
         return bool(deleted)
 
     async def delete_all(self, wanted: MemoryFilter) -> int:
-        """Delete all memories of this scope that a filter lets through; return how many there were."""
+        """Delete all memories of this scope that match a filter; return how many were deleted."""
         index = self._context.memories
         await index.ensure(self._namespace)
         conditions = self._access.index_filter(wanted)
@@ -167,7 +167,7 @@ class MemoryWriter:
             count, skipped = count + deleted, skipped + len(page.ids) - deleted
 
     async def _check_authors(self, conditions: Every, filters: MemoryFilter) -> None:
-        """Check the authors of all before the first is deleted; only where other actors may own some."""
+        """Check the authors of all memories before deleting the first; only if other actors may own some."""
         if self._access.scope.identity.may_change(EVERYONE, MEMORY):
             return
         after = 0
@@ -180,22 +180,22 @@ class MemoryWriter:
             after += len(page.ids)
 
     async def _changed(self, held: StoredMemory, given: MemoryItem, changes: Mapping[str, Any]) -> MemoryItem | None:
-        """Return the memory with these changes; None when another writer was faster."""
+        """Return the memory with these changes; None if another writer was faster."""
         now = self._context.clock.now()
         item = _apply_changes(held.item, given, changes).model_copy(update={"updated_at": now})
         if "ttl" not in changes and item.memory_type != held.item.memory_type:
             item = item.model_copy(update={"ttl": default_ttl(item.memory_type, self._context.settings)})
         check_item(item)
         if not self._access.covers(item):
-            raise InvalidError("changes", dict(changes), "these memories are narrowed; change it where it would belong")
+            raise InvalidError("changes", dict(changes), "these memories are narrowed; change it in the target scope")
         stored = EmbeddingToWrite(held.vector, held.vector is None)
         if "embedding" in changes and given.embedding is not None:
             vector = check_embedding(given.embedding, self._context.memories.family.dimension)
             stored = EmbeddingToWrite(to_half(vector), waits=False)
         elif item.memory != held.item.memory:
             stored = await self._rewriter.embedding(item)
-        told = encode_change("updated", self._access.actor.decode())
-        write = self._rewriter.rewrite("updated", item, told, self._digest(held, item), stored, before=held)
+        change_json = encode_change("updated", self._access.actor.decode())
+        write = self._rewriter.rewrite("updated", item, change_json, self._digest(held, item), stored, before=held)
         return await self._rewriter.write([write], item)
 
     def _digest(self, held: StoredMemory, item: MemoryItem) -> str:
@@ -205,9 +205,9 @@ class MemoryWriter:
         return dedup_digest(item, self._access.within, item)
 
     async def _deleted(self, ids: Sequence[str], filters: MemoryFilter) -> int:
-        """Return how many of these there were, within scope and filter."""
+        """Delete memories within scope and filter; return how many."""
         count, left = 0, list(ids)
-        told = encode_change("deleted", self._access.actor.decode())
+        change_json = encode_change("deleted", self._access.actor.decode())
         for _ in range(MOST_TRIES):
             held = (await self._repository.held(left)).values()
             found = [one.item for one in held if self._access.covers(one.item, filters)]
@@ -216,29 +216,29 @@ class MemoryWriter:
             for item in found:
                 self._access.check_author(item)
             deletes = [MemoryDelete(item.id, item.version, item.author or "", item.thread_id) for item in found]
-            verdicts = await self._repository.delete(self._access.actor, deletes, told)
+            verdicts = await self._repository.delete(self._access.actor, deletes, change_json)
             count += sum(verdict.isdigit() for verdict in verdicts)
             left = [item.id for item, verdict in zip(found, verdicts, strict=True) if verdict.startswith(b"stale")]
             if not left:
                 return count
-        raise ConflictError("these memories change as often as they are read; try again")
+        raise ConflictError("these memories keep changing; try again")
 
 
 def unknown_memory(id_: str) -> NotFoundError:
-    """Return the error for an id that no memory of this scope has."""
-    return NotFoundError(MEMORY, id_, "check its id, and whether these memories are narrowed to others")
+    """Return the error for an id that does not exist in this scope."""
+    return NotFoundError(MEMORY, id_, "check its id, and whether these memories are narrowed to other values")
 
 
 def _check_changes(changes: Mapping[str, Any]) -> MemoryItem:
     """Return the changes as the fields of a memory, validated."""
     if not changes:
-        raise InvalidError("changes", changes, "say what is to change")
+        raise InvalidError("changes", changes, "give at least one field to change")
     fixed = sorted(_IMMUTABLE_FIELDS & changes.keys())
     if fixed:
-        raise InvalidError("field", fixed[0], "it stays as it is; add another memory instead")
+        raise InvalidError("field", fixed[0], "it cannot change; add another memory instead")
     given = validate_item(changes)
     if "memory" in changes and not given.memory.strip():
-        raise InvalidError("memory", given.memory, "give a text that says something, or delete the memory")
+        raise InvalidError("memory", given.memory, "give a text with at least one word, or delete the memory")
     return given
 
 
