@@ -1376,8 +1376,8 @@ class StandingQuery(Face["AsyncStandingQuery"]):
     """The events of one standing query, as an iterator of `MemoryEvent`.
 
     Args:
-        transitions: reads what has become of memories, within its scope.
-        interest: what is asked.
+        transitions: reads the changes of memories in its scope.
+        interest: the query.
         notifier: notifies when memories have changed.
         cursor: the version up to which all events were delivered.
         looked_at: when that was so, in microseconds since 1970.
@@ -1391,14 +1391,14 @@ class StandingQuery(Face["AsyncStandingQuery"]):
 
 
 class Memories(Face["AsyncMemories"]):
-    """Semantic memory of one namespace, with the rights of one actor; perhaps of one user, agent, thread or run.
+    """Semantic memory of one namespace, with the rights of one actor; optionally of one user, agent, thread or run.
 
-    Nothing of another namespace can be read or written through it, and nothing outside of what it is narrowed to.
+    No call reads or writes another namespace, or memories outside of the values that it is narrowed to.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: hands out keys within the actor's rights.
-        within: what every call is narrowed to: of `user_id`, `agent_id`, `thread_id` and `run_id`, those that are set.
+        within: the values of `user_id`, `agent_id`, `thread_id` and `run_id` to which every call is limited.
     """
 
     def within(
@@ -1409,17 +1409,17 @@ class Memories(Face["AsyncMemories"]):
         thread_id: str | None = None,
         run_id: str | None = None,
     ) -> Memories:
-        """Return the same memories, narrowed: every call sees and writes only those with these fields.
+        """Return these memories narrowed to some fields: every call reads and writes only memories with these values.
 
-        That holds for calls by id too, and memories that are added get these fields. The result can be narrowed
-        further, never widened. No round trip.
+        This includes calls by id, and memories that are added get these fields. The result can be narrowed further,
+        never widened. No round trip.
 
         Args:
             user_id, agent_id, thread_id, run_id: exact values; None leaves the field as it is.
 
         Raises:
-            InvalidError: no memory could have such a value.
-            AccessDeniedError: it is narrowed to another value already.
+            InvalidError: a value is invalid.
+            AccessDeniedError: these memories are narrowed to another value already.
         """
         return Memories(
             self._portal, self._async.within(user_id=user_id, agent_id=agent_id, thread_id=thread_id, run_id=run_id)
@@ -1448,7 +1448,7 @@ class Memories(Face["AsyncMemories"]):
             fields: further fields of `MemoryItem`.
 
         Returns:
-            Its id, or that of the memory it was merged into. If an id is given that exists with the same text,
+            Its id, or the id of the memory that it was merged into. If an id is given that exists with the same text,
             nothing changes.
 
         Raises:
@@ -1478,7 +1478,7 @@ class Memories(Face["AsyncMemories"]):
             on_progress: called with (how many are written, how many there are).
 
         Returns:
-            A result for each. If the call fails on the way, what was written stays: the same call again goes on.
+            A result for each. If the call fails, what was written stays; repeat the same call to continue.
 
         Raises:
             InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
@@ -1491,30 +1491,30 @@ class Memories(Face["AsyncMemories"]):
         """Change fields of a memory; another text gets another embedding and hash. Two round trips.
 
         Args:
-            id_: of the memory.
+            id_: id of the memory.
             if_version: change it only if it has this version; None changes any version.
             changes: fields of `MemoryItem` with their new values. The thread, the turn and the fields that the store
                 assigns cannot change. `content` follows `memory` unless given.
 
         Returns:
-            The memory as it is now.
+            The memory after the change.
 
         Raises:
             NotFoundError: there is no such memory.
-            InvalidError: a field cannot be changed, or not to that.
+            InvalidError: a field cannot be changed, or its new value is invalid.
             VersionConflictError: it has another version than `if_version`.
             AccessDeniedError, UnavailableError, ConfigError: as `add`.
         """
         return self._portal.run(self._async.update(id_, if_version=if_version, **changes))
 
     def delete(self, id_: str) -> bool:
-        """Delete a memory; `history` and `undo` know it for `memory_history_s` (30 days). Two round trips.
+        """Delete a memory; `history` and `undo` keep it for `memory_history_s` (30 days). Two round trips.
 
         Args:
-            id_: of the memory.
+            id_: id of the memory.
 
         Returns:
-            Whether it was there.
+            Whether it existed.
 
         Raises:
             InvalidError: the id is invalid.
@@ -1523,13 +1523,13 @@ class Memories(Face["AsyncMemories"]):
         return self._portal.run(self._async.delete(id_))
 
     def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
-        """Delete all memories that a filter lets through, each as `delete` does. Three round trips for every 64.
+        """Delete all memories that match a filter, each as `delete` does. Three round trips for every 64.
 
         Args:
-            filters: which; an empty filter means all of the namespace, or of what this is narrowed to.
+            filters: which memories; an empty filter means all of the namespace, or of what this is narrowed to.
 
         Returns:
-            How many there were.
+            How many were deleted.
 
         Raises:
             InvalidError: the filter is invalid.
@@ -1552,24 +1552,24 @@ class Memories(Face["AsyncMemories"]):
     ) -> SearchHits:
         """Return the memories that answer a query, best first.
 
-        Two round trips; three where turns of a conversation are found. Hits that have expired, were deleted or have
-        left the scope by then are replaced by the next best, for one round trip more.
+        Two round trips; three if turns of a conversation are found. Hits that have expired, were deleted or have left
+        the scope by then are replaced by the next best, for one more round trip.
 
         Args:
             query: what to look for, in everyday language; the first 10,000 characters and 32 significant words count.
-            limit: at most so many, 1 to 100.
+            limit: most hits, 1 to 100.
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
                 similarity; `keywords` by words alone, any of them.
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
             threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
-            explain: whether each hit has every signal's score, rank and weight, and the cost.
-            recipe: other weights of the ranking than the measured ones.
+            explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
+            recipe: weights of the ranking in place of the measured ones.
             diversity: 0 to 1, how much variety among the hits counts against how well they match.
             rerank: a coroutine function that takes the query and the best 20 memories and returns a score for each.
 
         Returns:
-            A list of `Hit` with the `mode`, the `cost`, and in `degraded` why it was searched by words alone:
-            without an embedder, while the provider is down or slow, for a query without a meaning.
+            A list of `Hit` with the `mode`, the `cost`, and in `degraded` the reason for a search by words alone: no
+                embedder, the provider is unavailable or slow, or the query has no meaning.
 
         Raises:
             InvalidError: the query is empty, or another argument is invalid.
@@ -1610,8 +1610,8 @@ class Memories(Face["AsyncMemories"]):
         """Return the memories that mean about the same as a query or contain some words, which may differ from it.
 
         Args:
-            query: what is meant.
-            keywords: the words to look for; those of the query when not given.
+            query: the text whose meaning is compared.
+            keywords: the words to look for; by default those of the query.
             limit, filters: as `search` takes them.
 
         Raises:
@@ -1645,12 +1645,12 @@ class Memories(Face["AsyncMemories"]):
         """Return the memories nearest to a vector. Two round trips.
 
         Args:
-            embedding: with the dimension of the embedder; its length in space does not matter.
+            embedding: a vector with the dimension of the embedder; its length in space does not matter.
             threshold: least cosine similarity, -1 to 1.
             limit, filters: as `search` takes them.
 
         Returns:
-            A score is the cosine similarity. Nothing is near to a vector of zeros.
+            The hits; a score is the cosine similarity. Nothing is near to a vector of zeros.
 
         Raises:
             InvalidError: the vector has another dimension, or a number that is not finite; also as `search`.
@@ -1659,11 +1659,11 @@ class Memories(Face["AsyncMemories"]):
         return self._portal.run(self._async.find_similar(embedding, threshold=threshold, limit=limit, filters=filters))
 
     def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:
-        """Return the memory with an id; None if there is none in this scope. One round trip.
+        """Return the memory with an id; None if there is no such memory in this scope. One round trip.
 
         Args:
             id: as `add` returned it.
-            embedding: whether its `embedding` is wanted too.
+            embedding: whether to return its `embedding` too.
 
         Raises:
             InvalidError: the id is invalid.
@@ -1681,12 +1681,12 @@ class Memories(Face["AsyncMemories"]):
     ) -> list[MemoryItem]:
         """Return the newest memories of a thread, newest first, without its summaries.
 
-        Two round trips; more where many of the newest are in another scope.
+        Two round trips; more if many of the newest are in another scope.
 
         Args:
             thread_id: `main` when not given, or the thread that this scope is narrowed to.
-            limit: at most so many, 1 to 100.
-            order_by: when it was said, or its place in the thread.
+            limit: most memories, 1 to 100.
+            order_by: the time of the turn, or its place in the thread.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -1712,8 +1712,8 @@ class Memories(Face["AsyncMemories"]):
     def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
         """Return a summary of the newest turns of a thread; an empty text for a thread without turns.
 
-        The summary is stored in the thread, with category `summary`. While these turns are the newest and say the
-        same, it is returned without asking the model again. One summary a thread and scope is stored.
+        The summary is stored in the thread, with category `summary`. While the newest turns and their texts are the
+        same, it is returned without another call of the model. One summary per thread and scope is stored.
 
         Args:
             thread_id: `main` when not given, or the thread that this scope is narrowed to.
@@ -1721,7 +1721,7 @@ class Memories(Face["AsyncMemories"]):
 
         Raises:
             InvalidError: an argument is invalid.
-            AccessDeniedError: this actor may not write here, and the summary is stored.
+            AccessDeniedError: this actor may not write here, which storing the summary requires.
             UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
         """
         return self._portal.run(self._async.summarize_thread(thread_id, max_turns=max_turns))
@@ -1732,7 +1732,7 @@ class Memories(Face["AsyncMemories"]):
         One round trip. Beyond `memory_history` versions (default 100) the oldest are dropped.
 
         Args:
-            id_: of the memory; the list is empty if it is unknown, or outside of what this is narrowed to.
+            id_: id of the memory; the list is empty if it is unknown, or outside of what this is narrowed to.
 
         Raises:
             InvalidError: the id is invalid.
@@ -1743,20 +1743,20 @@ class Memories(Face["AsyncMemories"]):
     def undo(self, id_: str, version: int | None = None) -> MemoryItem:
         """Undo a change of a memory; later changes stay. Up to four round trips.
 
-        Undoing a merge splits: what was merged in becomes a memory of its own again. Undoing a deletion brings the
-        memory back. The history records it, also in the memory that was split off.
+        Undoing a merge splits it: the memory that was merged in exists on its own again. Undoing a deletion restores
+        the memory. The history records the undo, also in the memory that was split off.
 
         Args:
-            id_: of the memory.
-            version: of the change to undo, as in `history`; None for the last that can be undone.
+            id_: id of the memory.
+            version: version of the change to undo, as in `history`; None for the last one that can be undone.
 
         Returns:
-            The memory as it is now.
+            The memory after the undo.
 
         Raises:
             NotFoundError: there is no such memory or version.
             InvalidError: that version cannot be undone, such as the addition itself.
-            ConflictError: what it has changed was changed again; undo that first.
+            ConflictError: the same fields were changed again later; undo that change first.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.undo(id_, version))
@@ -1768,8 +1768,8 @@ class Memories(Face["AsyncMemories"]):
         one before them to send what this hub has counted.
 
         Args:
-            ids: of which memories, in this order; None for those of this scope that were used most.
-            limit: at most so many of the latter, 1 to 1,000.
+            ids: the memories, in this order; None for those of this scope that were used most.
+            limit: with `ids=None`, the most memories, 1 to 1,000.
 
         Returns:
             Most used first, or those of the given ids that are in this scope; `times` is 0 for a memory that was
@@ -1789,8 +1789,8 @@ class Memories(Face["AsyncMemories"]):
             filters: which memories; None for all in this scope.
 
         Returns:
-            Counts are exact, but for memories that have expired in this moment. `bytes` (of text, words and vectors)
-            and `duplicates_merged` are exact up to 2,000 memories; beyond, the newest 2,000 stand for all.
+            Counts are exact, except for memories that have just expired. `bytes` (of text, words and vectors)
+            and `duplicates_merged` are exact up to 2,000 memories; beyond that, estimates from the newest 2,000.
 
         Raises:
             InvalidError: a filter is invalid.
@@ -1810,23 +1810,23 @@ class Memories(Face["AsyncMemories"]):
     ) -> Iterator[StandingQuery]:
         """Receive events of matching memories for the length of the block, from writers in any process.
 
-        Several changes of one memory between two looks are one event. The expiry of a memory is an event, late, only
-        where this very subscription had an event of that memory.
+        Several changes of one memory between two reads are one event. The expiry of a memory is an event, late, and
+        only if this subscription had an event of that memory.
 
         Args:
-            query: what to follow, in everyday language.
-            callback: called with each event, one after the other; without it, iterate over what the block gives.
-                When it fails, that is logged and counted (`callback_failures`), and the subscription goes on.
-            threshold: least likeness, 0 to 1: cosine similarity to the query; where there is no vector, the share of
+            query: the text to match, in everyday language.
+            callback: called with each event, one after the other; without it, iterate over the block's value.
+                If it raises, that is logged and counted (`callback_failures`), and the subscription continues.
+            threshold: least likeness, 0 to 1: cosine similarity to the query; without a vector, the share of
                 the query's words that the memory contains.
             filters: which memories to follow.
-            since: `cursor` of the last event seen, also by an earlier process; None from now on. Nothing is missed
-                in between. After more than a day, or when the namespace is cleared, an event `gap` comes first:
-                memories may be gone without an event; look again at what matches.
+            since: `cursor` of the last event received, also by an earlier process; None for from now on. Nothing is
+                missed in between. After more than a day, or when the namespace is cleared, an event `gap` comes
+                first: memories may have been deleted without an event, so list the matching ones again.
 
         Yields:
-            An async iterator of `MemoryEvent`: `written` when a memory comes to match, `changed` when one that
-            matched still does, `withdrawn` when it is deleted or matches no more.
+            An async iterator of `MemoryEvent`: `written` when a memory begins to match, `changed` when one that
+                matched changes and still matches, `withdrawn` when it is deleted or stops matching.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -1839,15 +1839,15 @@ class Memories(Face["AsyncMemories"]):
         )
 
     def export(self, filters: Filters = None, *, embedding: bool = False, since: int = 0) -> Iterator[MemoryItem]:
-        """Yield all memories of this scope, those that changed last at the end. Two round trips five hundred.
+        """Yield all memories of this scope in the order of their last change. Two round trips for every 500.
 
-        A memory that changes meanwhile comes again with its newer state, so that none is left out; `import_` accepts
-        that.
+        A memory that changes during the export is yielded again with its newer state, so that none is left out;
+        `import_` accepts that.
 
         Args:
             filters: which memories; None for all.
-            embedding: whether to include their embeddings; without them, an import embeds anew.
-            since: `version` of the last item that an interrupted export gave; it goes on behind it.
+            embedding: whether to include their embeddings; without them, an import embeds again.
+            since: `version` of the last item of an interrupted export, to continue after it.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -1858,22 +1858,22 @@ class Memories(Face["AsyncMemories"]):
     def import_(
         self, items: Iterable[ImportedItem] | AsyncIterable[ImportedItem], *, on_progress: ImportProgress | None = None
     ) -> int:
-        """Write memories as they were: with their ids, times and places in threads, and without deduplication.
+        """Write memories unchanged: with their ids, times and places in threads, and without deduplication.
 
-        The call may be repeated, also after an interruption: a memory that exists stays as it is, unless the item has
-        changed later (`updated_at`, else `created_at`); the older state becomes a past version then. Two round trips
-        for each 64 items, and what embedding takes.
+        The call may be repeated, also after an interruption: a memory that exists stays unchanged, unless the item
+        changed later (`updated_at`, else `created_at`); then the older state becomes a past version. Two round trips
+        for every 64 items, and those of embedding.
 
         Args:
-            items: as `export` gives them, or mappings of their fields; each with its id. They become memories of this
-                namespace, and of what this is narrowed to.
+            items: items as `export` yields them, or mappings of their fields; each with its id. They become memories of
+                this namespace, and of what this is narrowed to.
             on_progress: called after each 64 items.
 
         Returns:
-            How many were written. Items whose `ttl` has passed already are left out.
+            How many were written. Items whose `ttl` has passed are left out.
 
         Raises:
-            InvalidError: an item is invalid; those before it are written.
+            InvalidError: an item is invalid; the items before it are written.
             VersionConflictError: its id belongs to a memory outside of this scope.
             AccessDeniedError: this actor may not write here.
             ConfigError, UnavailableError: as `add`.
@@ -1885,8 +1885,8 @@ class Memories(Face["AsyncMemories"]):
 
         Args:
             filters: which memories; None for all in this scope.
-            limit: at most so many on the page, 1 to 1,000. There may be fewer, if some have just expired.
-            cursor: that of the page before; None for the first one.
+            limit: most memories on the page, 1 to 1,000. There may be fewer, if some have just expired.
+            cursor: the `cursor` of the page before; None for the first page.
 
         Returns:
             A list with `cursor` for the next page and `total`.
@@ -1920,7 +1920,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         prompt_version: str = "",
         tags: Sequence[str] = (),
     ) -> CachedResult | None:
-        """The answer that fits a prompt, if there is one.
+        """Return the answer that fits a prompt, if there is one.
 
         One round trip when the same prompt was answered; else two for a miss and three for a hit by meaning.
         Without an embedder, or when it fails, only the same prompt is found (counter `cache_blind`).
@@ -2081,7 +2081,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         return self._portal.run(self._async.report_false_hit(id_))
 
     def stats(self) -> CacheStats:
-        """How the cache has done. Two round trips.
+        """Return how the cache has done. Two round trips.
 
         Raises:
             AccessDeniedError, UnavailableError: as `check`.
@@ -2187,7 +2187,7 @@ class Graph(Face["AsyncGraph"]):
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """An entity: found by its name, an alias or a very similar name, or made.
+        """Return an entity: found by its name, an alias or a very similar name, or made.
 
         Args:
             name: as people write it.
@@ -2371,7 +2371,7 @@ class Graph(Face["AsyncGraph"]):
         return self._portal.run(self._async.unmerge(entity, group_id=group_id, progress=progress))
 
     def aliases(self, entity: str, *, group_id: str, after: str = "", limit: int = 1000) -> Page[str]:
-        """A page of all names that lead to an entity, those of entities that were merged into it too.
+        """Return a page of all names that lead to an entity, those of entities that were merged into it too.
 
         Two round trips, and one for each of the entities whose names are on the page.
 
@@ -2460,7 +2460,7 @@ class Graph(Face["AsyncGraph"]):
         extractor: Extractor | None = None,
         backend: GraphBackend | None = None,
     ) -> Graph:
-        """The same graphs, with an application's own relations, or another way to find facts in episodes.
+        """Return the same graphs, with an application's own relations, or another way to find facts in episodes.
 
         All processes that tell a group something should use the same relations: these decide what contradicts what.
         No round trip.
@@ -2476,7 +2476,7 @@ class Graph(Face["AsyncGraph"]):
         return Graph(self._portal, self._async.using(relations=relations, extractor=extractor, backend=backend))
 
     def get(self, id_: str, *, group_id: str) -> Episode | Entity | Fact:
-        """A record by its id: a fact as it is known now, an entity with its attributes of now.
+        """Return a record by its id: a fact as it is known now, an entity with its attributes of now.
 
         One round trip; three for an entity.
 
@@ -2501,7 +2501,7 @@ class Graph(Face["AsyncGraph"]):
         known_at: datetime | None = None,
         embedding: bool = False,
     ) -> Entity:
-        """An entity with its attributes at a time; of one that was merged, what it became. Four round trips.
+        """Return an entity with its attributes at a time; of one that was merged, what it became. Four round trips.
 
         Args:
             name_or_id: any of its names, in any case, or its id.
@@ -2572,7 +2572,7 @@ class Graph(Face["AsyncGraph"]):
         direction: Direction = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """What holds of an entity at a time, as known at a time: now and now, when none is given.
+        """Return what holds of an entity at a time, as known at a time: now and now, when none is given.
 
         Three round trips.
 
@@ -2597,7 +2597,7 @@ class Graph(Face["AsyncGraph"]):
         )
 
     def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
 
         Three round trips.
 
@@ -2614,7 +2614,7 @@ class Graph(Face["AsyncGraph"]):
     def as_of(
         self, when: datetime, *, group_id: str, known_at: datetime | None = None, limit: int = 1000, after: str = ""
     ) -> Page[Fact]:
-        """All that was true at a moment in a group, page by page.
+        """Return all that was true at a moment in a group, page by page.
 
         Two round trips for each 1,000 facts that are looked at, or twice `limit`.
 
@@ -2632,7 +2632,7 @@ class Graph(Face["AsyncGraph"]):
         return self._portal.run(self._async.as_of(when, group_id=group_id, known_at=known_at, limit=limit, after=after))
 
     def stats(self, *, group_id: str) -> GraphStats:
-        """What a group holds. One round trip.
+        """Return what a group holds. One round trip.
 
         Raises:
             InvalidError: the group is none.
@@ -2641,7 +2641,7 @@ class Graph(Face["AsyncGraph"]):
         return self._portal.run(self._async.stats(group_id=group_id))
 
     def groups(self) -> list[str]:
-        """The names of the namespace's groups, and nothing of what they hold. One round trip.
+        """Return the names of the namespace's groups, and nothing of what they hold. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `get`.
@@ -2649,7 +2649,7 @@ class Graph(Face["AsyncGraph"]):
         return self._portal.run(self._async.groups())
 
     def relations(self) -> tuple[RelationType, ...]:
-        """The vocabulary: every relation that is declared, with how it behaves. No round trip."""
+        """Return the vocabulary: every relation that is declared, with how it behaves. No round trip."""
         return self._async.relations()
 
     def vector_search(
@@ -2662,7 +2662,7 @@ class Graph(Face["AsyncGraph"]):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """What is near in meaning, nearest first; a score is the cosine similarity.
+        """Return what is near in meaning, nearest first; a score is the cosine similarity.
 
         Two round trips; two more where entities are found, and where many hits hold at another time.
 
@@ -2723,7 +2723,7 @@ class Graph(Face["AsyncGraph"]):
         explain: bool = False,
         weights: Weights | None = None,
     ) -> ContextSet:
-        """The context for a question: facts, episodes and summaries that help to answer it, best first.
+        """Return the context for a question: facts, episodes and summaries that help to answer it, best first.
 
         Found by words, by meaning, and along the facts of the entities that the question names; without a language
         model. At most three round trips. Without an embedder, or while it is down, words and graph decide, and
@@ -2772,7 +2772,7 @@ class Graph(Face["AsyncGraph"]):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> Traversal:
-        """What is around some entities, nearest first, along facts that hold at a time. Three round trips.
+        """Return what is around some entities, nearest first, along facts that hold at a time. Three round trips.
 
         Facts are followed in both directions. Distances are those of the shortest paths; one of these is returned.
 
@@ -2807,7 +2807,7 @@ class Graph(Face["AsyncGraph"]):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> tuple[Step, ...]:
-        """A shortest way from one entity to another, along facts that hold at a time.
+        """Return a shortest way from one entity to another, along facts that hold at a time.
 
         Walks from both ends, a step further each round trip: at most three of them, and two more. Of an entity with
         more than 1,000 facts the newest are followed.
@@ -2830,7 +2830,7 @@ class Graph(Face["AsyncGraph"]):
         )
 
     def drawing(self, *, group_id: str, entity: str | None = None, depth: int = 2, limit: int = 500) -> GraphDrawing:
-        """A part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
+        """Return a part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
 
         About four round trips, and one more for each page of ids or, around an entity, for each 64 neighbours of a
         depth.
@@ -2899,7 +2899,7 @@ class Batcher(Face["AsyncBatcher"]):
         return self._portal.run(self._async.flush(batch))
 
     def waiting(self) -> int:
-        """How many messages no task was put for yet. One round trip."""
+        """Return how many messages no task was put for yet. One round trip."""
         return self._portal.run(self._async.waiting())
 
 
@@ -2992,7 +2992,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """What a conversation was about; nothing is stored.
+        """Return what a conversation was about; nothing is stored.
 
         Args:
             messages: or a text.
@@ -3028,7 +3028,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         )
 
     def get_task_status(self, task_id: str) -> SynthesisTask:
-        """How far a task is: pending, running, done with its result, or failed with its reason. One round trip.
+        """Return how far a task is: pending, running, done with its result, or failed with its reason. One round trip.
 
         Raises:
             NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
@@ -3049,7 +3049,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.wait(task_id, timeout=timeout))
 
     def tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
-        """The tasks under way, those that wait, and those that have failed. Four round trips.
+        """Return the tasks under way, those that wait, and those that have failed. Four round trips.
 
         Args:
             limit: of each state, up to 1000.
@@ -3101,7 +3101,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         similarity_threshold: float | None = None,
         recall: Recall = "current",
     ) -> list[NoteHit]:
-        """The notes that answer a question, best first, by composite score. Two round trips.
+        """Return the notes that answer a question, best first, by composite score. Two round trips.
 
         They are searched by meaning and by words: a note that holds at least 3 of 5 of the question's telling words is
         an answer too (`by_words`), however low its similarity. Without an embedder words alone find notes.
@@ -3141,7 +3141,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.apps())
 
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """One note, whatever its status; None when there is none. One round trip.
+        """Return one note, whatever its status; None when there is none. One round trip.
 
         Of an archived note the text is away: `archival_location` says where, and `recall_archived` reads it.
 
@@ -3154,7 +3154,7 @@ class Synthesis(Face["AsyncSynthesis"]):
     def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: ChainDirection = "forward"
     ) -> list[Note]:
-        """What became of a note, in that order; or what it came from. A round trip for each generation.
+        """Return what became of a note, in that order; or what it came from. A round trip for each generation.
 
         Args:
             memory_id: where to begin.
@@ -3170,7 +3170,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         )
 
     def generate_evolution_graph(self, chain: Sequence[Note], format: GraphFormat = "mermaid") -> EvolutionGraph:
-        """A chain as a picture. No round trip.
+        """Return a chain as a picture. No round trip.
 
         Args:
             chain: what `traverse_memory_evolution_chain` answered, with any direction.
@@ -3182,7 +3182,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._async.generate_evolution_graph(chain, format)
 
     def draw_evolution(self, memory_id: str, *, app_id: str, format: GraphFormat = "mermaid") -> EvolutionGraph:
-        """Where a note comes from and what became of it, as a picture. A round trip for each generation.
+        """Return where a note comes from and what became of it, as a picture. A round trip for each generation.
 
         Raises:
             NotFoundError: there is no such note.
@@ -3269,7 +3269,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.archive(app_id=app_id, dry_run=dry_run, progress=progress))
 
     def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """A note with its text and messages, also when it was archived; it stays archived.
+        """Return a note with its text and messages, also when it was archived; it stays archived.
 
         Raises:
             NotFoundError: there is no such note, or its archive is gone.
@@ -3280,7 +3280,7 @@ class Synthesis(Face["AsyncSynthesis"]):
     def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """The notes that were put away, without their texts, newest first: queries do not find them any more.
+        """Return the notes that were put away, without their texts, newest first: queries do not find them any more.
 
         Reads every note of the app, a few hundred a round trip.
 
@@ -3352,7 +3352,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.warm_up())
 
     def get_connection_pool_stats(self) -> PoolStats:
-        """How this hub is connected to Redis. No round trip."""
+        """Return how this hub is connected to Redis. No round trip."""
         return self._portal.run(self._async.get_connection_pool_stats())
 
 
