@@ -1,4 +1,4 @@
-"""The semantic cache: what was answered before is not paid for twice."""
+"""The semantic cache: stored answers, returned for the same prompt or one that means the same."""
 
 from sharedmem.cache.repository import CACHE_RECORDS
 from sharedmem.cache.semantic_cache import SemanticCache

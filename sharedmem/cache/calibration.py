@@ -14,12 +14,12 @@ from sharedmem.providers.protocol import Embedder
 from sharedmem.text.contradictions import find_contradiction
 
 THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))
-"""From 1.0 down to 0.7: below it nobody would take two prompts for the same."""
+"""From 1.0 down to 0.7: below it two prompts hardly ever mean the same."""
 _STEPS = 1000
-"""Thresholds are given in thousandths."""
+"""Thresholds are in thousandths."""
 _RULE_OF_THREE = 3
 # By the name of the embedder: the similarity at which, with guards, 0.5 % of 7,464 pairs of different questions were
-# taken for the same (docs/cache.md). For embedders that are not here the setting alone counts.
+# false hits (docs/cache.md). For other embedders only the setting counts.
 _CALIBRATED = {
     "wordllama:l2_supercat-64": 0.982,
     "wordllama:l2_supercat-128": 0.979,
@@ -28,7 +28,7 @@ _CALIBRATED = {
 
 
 class LabelledPair(NamedTuple):
-    """Two texts of which somebody knows whether they ask for the same."""
+    """Two texts with a label: whether they ask for the same."""
 
     a: str
     b: str
@@ -36,7 +36,7 @@ class LabelledPair(NamedTuple):
 
 
 class ThresholdPoint(NamedTuple):
-    """What a threshold lets through: shares of the pairs with that label, 0 to 1."""
+    """The result of a threshold: shares of the pairs with that label that pass it, 0 to 1."""
 
     threshold: float
     same_hit: float
@@ -46,34 +46,34 @@ class ThresholdPoint(NamedTuple):
 
 
 class ThresholdAdvice(NamedTuple):
-    """The threshold to choose."""
+    """The recommended threshold."""
 
     threshold: float
     same_hit: float
-    """Share of the pairs that ask for the same, found with guards at this threshold."""
+    """Share of the pairs labelled `same` that pass guards and this threshold."""
     different_hit: float
-    """Share of the other pairs, taken for the same with guards at this threshold."""
+    """Share of the other pairs that pass guards and this threshold."""
     is_certain: bool
-    """Whether there are enough different pairs to speak of so small a share."""
+    """Whether there are enough different pairs to measure so small a share."""
 
 
 def calibrated_similarity(embedder: str) -> float:
-    """Return the similarity from which an embedder's vectors mean the same, as far as that was measured; else 0."""
+    """Return the measured similarity from which an embedder's vectors mean the same; 0 if it was not measured."""
     return _CALIBRATED.get(embedder, 0.0)
 
 
 def threshold_curve(
     pairs: Sequence[LabelledPair], similarities: Sequence[float], *, thresholds: Sequence[float] = THRESHOLDS
 ) -> list[ThresholdPoint]:
-    """Return what each threshold lets through, without and with guards.
+    """Return the result of each threshold, without and with guards.
 
     Args:
-        pairs: both kinds must be among them.
+        pairs: labelled pairs of both kinds.
         similarities: cosine similarity of each pair, in their order.
-        thresholds: at which to look.
+        thresholds: the thresholds to evaluate.
 
     Raises:
-        InvalidError: one kind of pair is missing, or a similarity is.
+        InvalidError: one kind of pair is missing, or a similarity is missing.
     """
     split = _PairsByLabel.of(pairs, similarities)
     return [split.point(threshold) for threshold in thresholds]
@@ -82,14 +82,14 @@ def threshold_curve(
 def advise_threshold(
     pairs: Sequence[LabelledPair], similarities: Sequence[float], *, max_false_hits: float
 ) -> ThresholdAdvice | None:
-    """Return the lowest threshold at which guards and threshold together let few enough different pairs through.
+    """Return the lowest threshold at which guards and threshold together pass few enough different pairs.
 
     Args:
         pairs, similarities: as `threshold_curve`.
         max_false_hits: tolerated share of the different pairs, 0 to below 1.
 
     Returns:
-        None when no threshold up to 1.0 keeps to it.
+        The threshold; None if no threshold up to 1.0 passes so few.
 
     Raises:
         InvalidError: as `threshold_curve`, or the share is out of range.
@@ -131,7 +131,7 @@ class _PairsByLabel(NamedTuple):
         split = cls([pair for pair, same in judged if same], [pair for pair, same in judged if not same])
         if not split.same or not split.different:
             label = "different" if split.same else "same"
-            raise InvalidError("pairs", len(pairs), f"there is none that is labelled {label}; both kinds are needed")
+            raise InvalidError("pairs", len(pairs), f"no pair is labelled {label}; give pairs of both kinds")
         return split
 
     def point(self, threshold: float) -> ThresholdPoint:
@@ -146,7 +146,7 @@ class _PairsByLabel(NamedTuple):
         )
 
     def lowest(self, allowed: int) -> float:
-        """Return the lowest threshold, in thousandths, that lets no more than so many different pairs through."""
+        """Return the lowest threshold, in thousandths, that passes at most so many different pairs."""
         let_through = sorted((pair.similarity for pair in self.different if not pair.is_guarded), reverse=True)
         if len(let_through) <= allowed:
             return min(THRESHOLDS)
@@ -164,7 +164,7 @@ class LabelledPairs(NamedTuple):
 
     good: list[LabelledPair]
     bad_lines: list[int]
-    """Numbers of the lines, from 1, that hold no pair."""
+    """Numbers of the lines, from 1, that do not contain a pair."""
 
 
 def read_pairs(lines: Iterable[bytes]) -> LabelledPairs:
@@ -187,7 +187,7 @@ async def pair_similarities(
     """Return the cosine similarity of each pair's texts.
 
     Args:
-        embedder: whose vectors are compared.
+        embedder: the embedder to measure.
         pairs: the texts.
         progress: called with the number of pairs done.
 

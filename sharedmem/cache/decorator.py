@@ -1,6 +1,6 @@
 """Cache the results of a function: concurrent callers with the same prompt share one call.
 
-They share it through `Once`, whose lease holds in all processes; a `SingleFlight` would hold in this one alone.
+They share it through `Once`, whose lease holds across all processes; a `SingleFlight` holds in this process only.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sharedmem.runtime.process_bound import ProcessBound
 P = ParamSpec("P")
 T = TypeVar("T")
 Amount: TypeAlias = "float | Callable[[Any], float]"
-"""A number, or a function that makes it of an answer."""
+"""A number, or a function that computes it from an answer."""
 
-# Who waited is called at once and reads the answer from the cache: what `once` keeps need not last.
+# A waiting caller is notified at once and reads the answer from the cache, so `once` stores its result only briefly.
 _RESULT_TTL_S = 1.0
 _logger = get_logger("cache")
 
@@ -48,7 +48,7 @@ class CachePolicy:
 
 
 class CacheDecorator(ProcessBound):
-    """Makes functions that are answered from a cache; made by `SemanticCache.cached`."""
+    """Wraps functions so that their results are cached; made by `SemanticCache.cached`."""
 
     def __init__(self, answers: CacheRepository, once: Once, plan: CachePolicy) -> None:
         self._answers = answers
@@ -62,7 +62,7 @@ class CacheDecorator(ProcessBound):
     def __call__(self, fn: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     def __call__(self, fn: Callable[P, object]) -> Callable[P, Coroutine[Any, Any, Any]]:
-        """Return the function, answered from the cache where it can be."""
+        """Return the function with a cache in front of it."""
         if not callable(fn):
             raise InvalidError("fn", fn, "decorate a function or coroutine function: @store.cache.cached()")
         reader = _ArgumentReader(self._plan, fn)
@@ -79,7 +79,7 @@ class CacheDecorator(ProcessBound):
 
 
 async def _call_function(fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-    """Return what the function returns; one that is no coroutine function runs in a thread, so that others go on."""
+    """Call the function; one that is not a coroutine function runs in a thread, so that it does not block."""
     if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004  # an object whose call is a coroutine
         value = fn(*args, **kwargs)
     else:
@@ -88,7 +88,7 @@ async def _call_function(fn: Callable[P, object], *args: P.args, **kwargs: P.kwa
 
 
 class _ArgumentReader:
-    """Reads the question out of a call's arguments."""
+    """Reads the prompt and the key from a call's arguments."""
 
     def __init__(self, plan: CachePolicy, fn: Callable[..., object]) -> None:
         self._plan = plan
@@ -96,13 +96,13 @@ class _ArgumentReader:
         try:
             self._signature = inspect.signature(fn)
         except (ValueError, TypeError):
-            raise InvalidError("fn", fn, "its arguments cannot be seen; wrap it in a function of yours") from None
+            raise InvalidError("fn", fn, "it has no signature; wrap it in a function of yours") from None
 
     def question(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CacheQuery:
-        """Return what the call asks.
+        """Return the query for a call.
 
         Raises:
-            InvalidError: there is no prompt, or what else the answer depends on cannot be identified by its value.
+            InvalidError: there is no prompt, or another argument cannot be identified by its value.
             TypeError: the function does not take these arguments.
         """
         bound = self._signature.bind(*args, **kwargs)
@@ -117,10 +117,10 @@ class _ArgumentReader:
 
 
 def _first_text(arguments: dict[str, Any]) -> str:
-    """Take the first argument that is a text out of these."""
+    """Remove the first text from the arguments and return it."""
     name = next((name for name, value in arguments.items() if isinstance(value, str)), None)
     if name is None:
-        raise InvalidError("arguments", list(arguments), "none is a text; say cached(prompt=lambda ...: ...)")
+        raise InvalidError("arguments", list(arguments), "no argument is a text; use cached(prompt=lambda ...: ...)")
     return cast("str", arguments.pop(name))
 
 
@@ -128,13 +128,13 @@ def _arguments_key(arguments: Mapping[str, Any]) -> str:
     try:
         coded = encode_set_member(arguments)
     except InvalidError as error:
-        advice = f"{error}; say cached(key=...) with what the answer depends on"
+        advice = f"{error}; use cached(key=...) with the values that the answer depends on"
         raise InvalidError("arguments", list(arguments), advice) from error
     return hashlib.blake2b(coded, digest_size=16).hexdigest()
 
 
 class _CachedCall:
-    """One call of such a function."""
+    """One call of a cached function."""
 
     def __init__(
         self,
@@ -154,10 +154,10 @@ class _CachedCall:
         self._is_cut_off = False
 
     async def answer(self) -> Any:
-        """Return the answer, from the cache, from who computes it already, or computed here.
+        """Return the answer: from the cache, from a caller that computes it already, or computed here.
 
         Raises:
-            Exception: what the function raises; nothing of the cache's own.
+            Exception: what the function raises; never an error of the cache.
         """
         if await self._found_by_now() or await self._found_near():
             return self._outcome[0]
@@ -166,7 +166,7 @@ class _CachedCall:
         return await self._answer_with_others()
 
     async def _answer_with_others(self) -> Any:
-        """Compute, unless somebody else does."""
+        """Compute the answer, unless another caller does."""
         name = f"{CACHE}.{self._question.id}"
         try:
             await self._once.once(
@@ -181,7 +181,7 @@ class _CachedCall:
         return self._outcome[0]
 
     async def _take_turn(self) -> None:
-        """Compute and keep, unless somebody has just done so."""
+        """Compute and store the answer, unless another caller has just stored one."""
         if await self._found_by_now():
             return
         try:
@@ -197,18 +197,18 @@ class _CachedCall:
             self._give_up("keep", error)
 
     async def _found_by_now(self) -> bool:
-        """Return whether the same prompt is answered."""
+        """Return whether the cache has an answer to the same prompt."""
         try:
             _ = self._answers.may_read
             found = await self._answers.same(self._question)
-        except Exception as error:  # noqa: BLE001  # what goes wrong in the cache must not fail the call
+        except Exception as error:  # noqa: BLE001  # an error of the cache must not fail the call
             self._is_cut_off = True
             self._give_up("look", error)
             return False
         return self._take(found)
 
     async def _found_near(self) -> bool:
-        """Return whether a prompt that means the same is answered; an index or an embedder may fail, or have a bug."""
+        """Return whether the cache has an answer to a near prompt; an index or an embedder may fail, or have a bug."""
         try:
             found = None if self._is_cut_off else await self._answers.near(self._question, self._plan.least)
         except Exception as error:  # noqa: BLE001  # likewise
@@ -231,4 +231,4 @@ class _CachedCall:
 
     def _give_up(self, doing: str, error: Exception) -> None:
         self._answers.note(doing, error)
-        _logger.warning("the cache could not %s for a call, which goes on without: %s", doing, error)
+        _logger.warning("the cache could not %s for a call, which continues without it: %s", doing, error)

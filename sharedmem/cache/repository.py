@@ -36,19 +36,19 @@ from sharedmem.text.contradictions import find_contradiction
 
 CACHE = "cache"
 CACHE_RECORDS = RecordFamily(CACHE, ("ns", "scope", "tags"), ())
-"""Answers, as an index finds them; the durable store does not keep them."""
+"""Answers, as an index finds them; the durable store does not store them."""
 LONGEST_EMBEDDED = 32_768
 """Characters of the longest prompt that is compared by meaning; a longer one is found by its exact text alone."""
 MOST_TAGS = 64
 FIELDS = ("prompt", "response", "version", "facts", "tags")
-"""What is read of an answer, in the order that `read_answer` takes it."""
+"""The fields of an answer that are read, in the order that `read_answer` takes."""
 _LONGEST_NAME_BYTES = 1024
 _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True)
 class CacheQuery:
-    """A prompt, and what must be the same besides it for an answer to fit."""
+    """A prompt, and the fields that must be equal for an answer to fit."""
 
     prompt: str
     key: str
@@ -58,26 +58,26 @@ class CacheQuery:
 
     @cached_property
     def id(self) -> str:
-        """The id of its answer: the same for all spellings of the prompt that differ in blanks, case or width."""
+        """The id of its answer: the same for prompts that differ only in blanks, case or width of letters."""
         return _digest(self.scope, normalize_text(self.prompt))
 
     @cached_property
     def scope(self) -> str:
-        """What answers are shared within."""
+        """The scope that answers are shared in."""
         return _digest(self.key, self.model, self.prompt_version)
 
     @property
     def has_meaning(self) -> bool:
-        """Whether it is compared by meaning too."""
+        """Whether the prompt is also compared by meaning."""
         return len(self.prompt) <= LONGEST_EMBEDDED
 
     @property
     def filters(self) -> Every:
-        """Which answers may fit."""
+        """The conditions for answers that may fit."""
         return Every((Tagged("scope", (self.scope,)), *(Tagged("tags", (tag,)) for tag in self.tags)))
 
     def fields(self, namespace: str, response: bytes, facts: bytes, vector: bytes | None) -> list[bytes]:
-        """Return the fields of its answer, each before its value."""
+        """Return the fields of its answer, each name before its value."""
         scopes = (self.scope, key_scope(self.key), prompt_scope(self.prompt))
         values = {
             "ns": namespace.encode(),
@@ -100,21 +100,21 @@ class CachedAnswer(NamedTuple):
     prompt: str
     response: bytes
     made_s: float
-    """When it was kept, in seconds since 1970."""
+    """When it was stored, in seconds since 1970."""
     cost: float
     tokens: int
     tags: frozenset[str]
 
     def value(self) -> object:
-        """Return what was answered."""
+        """Return the decoded answer."""
         return decode_member(self.response)
 
 
 def cache_query(prompt: str, *, key: str, model: str, prompt_version: str, tags: Sequence[str]) -> CacheQuery:
-    """Return a question, from what a caller gives.
+    """Return a query from a caller's arguments.
 
     Raises:
-        InvalidError: the prompt is empty or no text; a name or a tag is too long, or no text.
+        InvalidError: the prompt is empty or not a text; a name or a tag is too long, or not a text.
     """
     for field, name in (("key", key), ("model", model), ("prompt_version", prompt_version)):
         check_name(field, name)
@@ -122,10 +122,10 @@ def cache_query(prompt: str, *, key: str, model: str, prompt_version: str, tags:
 
 
 def check_prompt(prompt: str) -> str:
-    """Return a prompt.
+    """Return a checked prompt.
 
     Raises:
-        InvalidError: it is empty, or no text.
+        InvalidError: the prompt is empty, or not a text.
     """
     if not isinstance(prompt, str) or not prompt.strip() or not _is_encodable(prompt):
         raise InvalidError("prompt", prompt, "give a text that is not empty, without halves of characters")
@@ -133,10 +133,10 @@ def check_prompt(prompt: str) -> str:
 
 
 def check_name(field: str, name: str) -> str:
-    """Return a text that is short enough to file things under.
+    """Return a checked text that is short enough for a tag.
 
     Raises:
-        InvalidError: it is not.
+        InvalidError: the text is too long, or not a text.
     """
     if not isinstance(name, str) or not _is_encodable(name) or len(name.encode()) > _LONGEST_NAME_BYTES:
         raise InvalidError(field, name, f"give a text of at most {_LONGEST_NAME_BYTES} bytes")
@@ -144,10 +144,10 @@ def check_name(field: str, name: str) -> str:
 
 
 def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """Tags, each once.
+    """Return the tags without repetitions.
 
     Raises:
-        InvalidError: they are no sequence of texts, too many, or one is empty or too long.
+        InvalidError: the tags are not a sequence of texts, too many, or one is empty or too long.
     """
     if isinstance(tags, str) or not isinstance(tags, list | tuple | set | frozenset) or len(tags) > MOST_TAGS:
         raise InvalidError("tags", tags, f"give a list of at most {MOST_TAGS} texts")
@@ -167,15 +167,15 @@ def key_scope(key: str) -> str:
 
 
 def prompt_scope(prompt: str) -> str:
-    """Return the value of the tag `scope` that all answers to a prompt share, whatever key and model."""
+    """Return the value of the tag `scope` that all answers to a prompt share, with any key and model."""
     return f"prompt {_digest(normalize_text(prompt))}"
 
 
 def encode_cost(cost: float, tokens: int) -> bytes:
-    """Return what an answer cost, as it is stored in Redis.
+    """Return the cost of an answer as Redis stores it.
 
     Raises:
-        InvalidError: negative, or no number.
+        InvalidError: an amount is negative, or not a number.
     """
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not isfinite(cost) or cost < 0:
         raise InvalidError("cost", cost, "give what the answer cost, 0 or more")
@@ -185,7 +185,7 @@ def encode_cost(cost: float, tokens: int) -> bytes:
 
 
 def read_answer(id_: str, reply: Reply) -> CachedAnswer | None:
-    """Return the answer that a look at `FIELDS` found; None where there is none, or somebody else has written there."""
+    """Return the answer from a read of `FIELDS`; None if there is no answer, or another client has written there."""
     if not isinstance(reply, list):
         return None
     prompt, response, version, facts, tags = reply
@@ -205,14 +205,14 @@ def _digest(*texts: str) -> str:
     whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for text in texts:
         data = text.encode()
-        # Each length comes before its text, so that no text can pass for the end of another.
+        # Each length comes before its text, so that no text can be mistaken for the end of another.
         whole.update(len(data).to_bytes(8, "big"))
         whole.update(data)
     return whole.hexdigest()
 
 
 FLUSH_AFTER_S = 0.5
-# Stores of several actors share the counts, so that the namespace itself signs them.
+# Stores of several actors share the counts, so the changes carry the namespace as their actor.
 _SIGNATURE = SHARED_SCOPE.encode()
 _logger = get_logger("cache")
 
@@ -220,11 +220,11 @@ _logger = get_logger("cache")
 class CacheCounter:
     """Counts of one namespace; all stores of a hub share it.
 
-    Counting takes no round trip. What is counted is sent together after half a second, and when the hub closes.
+    Counting takes no round trip. Counts are sent together after half a second, and when the hub closes.
 
     Args:
-        context: what the hub shares with its stores.
-        namespace: whose cache it is.
+        context: dependencies that the hub shares with its stores.
+        namespace: the namespace of the cache.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
@@ -237,7 +237,7 @@ class CacheCounter:
         self._work: BackgroundTask | None = None
 
     def count(self, *fields: str, saved_cost: float = 0.0, saved_tokens: int = 0) -> None:
-        """Count one more of each field, and what a hit has saved."""
+        """Increment each field, and add what a hit has saved."""
         for field in fields:
             self._waiting[field] += 1
         if saved_tokens:
@@ -248,10 +248,10 @@ class CacheCounter:
                 self._work = self._context.background.start("count cache", self._flush_later())
 
     async def flush(self) -> None:
-        """Add up what is counted so far. One round trip, none when there is nothing.
+        """Send the counts so far. One round trip, none if there are no counts.
 
         Raises:
-            UnavailableError: the server cannot be reached; the counts wait for the next time.
+            UnavailableError: the server cannot be reached; the counts are kept and sent later.
         """
         counted, cost = self._waiting, self._saved_cost
         if not counted and not cost:
@@ -261,11 +261,11 @@ class CacheCounter:
         if cost:
             pairs += ["saved_cost", repr(cost)]
         try:
-            # Who is cancelled here has sent them: to send them again would count twice.
+            # A caller that is cancelled here has sent the counts: sending them again would count twice.
             await self._caching.cache_count(self._space, self._key, _SIGNATURE, pairs=pairs)
         except (ServerError, AccessDeniedError) as refused:
-            # The namespace is being cleared, or this user may only read: nobody would ever take these counts.
-            _logger.info("counts of the cache of %s are left out: %s", self._space.namespace, refused)
+            # The namespace is being cleared, or this user may only read: these counts can never be sent.
+            _logger.info("counts of the cache of %s are dropped: %s", self._space.namespace, refused)
         except SharedMemoryError:
             self._waiting.update(counted)
             self._saved_cost += cost
@@ -277,19 +277,19 @@ class CacheCounter:
                 await self._context.clock.sleep(FLUSH_AFTER_S)
                 await self._flush_quietly()
         except asyncio.CancelledError:
-            await self._flush_quietly()  # the hub closes: its line is still open
+            await self._flush_quietly()  # the hub closes: its client is still open
             raise
 
     async def _flush_quietly(self) -> None:
         try:
             await self.flush()
         except SharedMemoryError as error:
-            _logger.warning("counts of the cache of %s wait: %s", self._space.namespace, error)
+            _logger.warning("counts of the cache of %s are not sent yet: %s", self._space.namespace, error)
 
 
 T = TypeVar("T")
 PAGE = 500
-"""Answers that one round trip forgets, where there may be many."""
+"""Answers that one round trip deletes, if there may be many."""
 _CANDIDATES = 3
 
 
@@ -305,8 +305,8 @@ class CacheRepository:
     """The answers of one namespace, with the rights of one actor.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out keys within the actor's rights.
+        context: dependencies that the hub shares with its stores.
+        scope: builds keys within the actor's rights.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
@@ -315,11 +315,11 @@ class CacheRepository:
         self._namespace = scope.identity.namespace
         self._caching = CacheScripts(context.executor)
 
-    # -- rights, looked at once: they do not change
+    # -- rights, checked once: they do not change
 
     @cached_property
     def may_read(self) -> bool:
-        """True.
+        """Always True, or an error.
 
         Raises:
             AccessDeniedError: this actor may not read the cache.
@@ -329,7 +329,7 @@ class CacheRepository:
 
     @cached_property
     def may_write(self) -> bool:
-        """True.
+        """Always True, or an error.
 
         Raises:
             AccessDeniedError: this actor may not write the cache.
@@ -340,7 +340,7 @@ class CacheRepository:
     # -- finding
 
     def least(self, threshold: float | None) -> float:
-        """Return the similarity from which meaning is near enough.
+        """Return the least similarity for a hit by meaning.
 
         Raises:
             InvalidError: the threshold is out of range.
@@ -372,7 +372,7 @@ class CacheRepository:
         index = self._context.answers
         await index.ensure(self._namespace)
         hits = await index.nearest(self._namespace, vector, filters=question.filters, k=_CANDIDATES)
-        # One after the other: nearly always the first one fits.
+        # One after the other: the first one fits nearly always.
         for hit in hits.vector:
             if hit.score < least:
                 return None
@@ -393,7 +393,7 @@ class CacheRepository:
         return found
 
     def report(self, found: CacheHit | None) -> None:
-        """Count the outcome of a check."""
+        """Count the outcome of a lookup."""
         outcome = "miss" if found is None else "exact" if found.exact else "near"
         self._context.counters.increment("cache_checks", outcome=outcome)
         if found is None:
@@ -403,7 +403,7 @@ class CacheRepository:
         self.tally.count(*fields, saved_cost=found.answer.cost, saved_tokens=found.answer.tokens)
 
     def result(self, found: CacheHit) -> CachedResult:
-        """Return what the caller gets."""
+        """Return the result for the caller."""
         answer, similarity, exact = found
         age_s = max(0.0, self._context.clock.now().timestamp() - answer.made_s)
         return CachedResult(
@@ -424,7 +424,7 @@ class CacheRepository:
         return True
 
     async def _vector(self, question: CacheQuery) -> Vector | None:
-        """Return the meaning of the prompt; None where it has none, or the embedder fails now."""
+        """Return the embedding of the prompt; None if it has no meaning, or the embedder fails."""
         if not question.has_meaning:
             return None
         meaning = await embed_query(self._context.embedder_of(self._namespace), question.prompt)
@@ -432,18 +432,18 @@ class CacheRepository:
             self._context.counters.increment("cache_blind", reason=meaning.reason)
         return meaning.vector
 
-    # -- keeping and forgetting
+    # -- storing and deleting
 
     def ttl_ms(self, ttl: float | None) -> int:
-        """Return how long an answer is kept.
+        """Return the lifetime of an answer.
 
         Raises:
-            InvalidError: it is no time.
+            InvalidError: the lifetime is invalid.
         """
         return self._context.settings.cache_ttl_s * 1000 if ttl is None else check_ttl_ms(ttl)
 
     async def keep(self, question: CacheQuery, response: object, *, ttl_ms: int, facts: bytes) -> None:
-        """Keep an answer.
+        """Store an answer.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `SemanticCache.put`.
@@ -464,7 +464,7 @@ class CacheRepository:
         IndexPromoter.of(self._context, self._context.answers, self._namespace).count_writes(1)
 
     async def matching(self, filters: Every) -> list[str]:
-        """Return the ids of the answers that filters let through. One round trip for every 500."""
+        """Return the ids of the answers that match filters. One round trip for every 500."""
         index = self._context.answers
         await index.ensure(self._namespace)
         ids: list[str] = []
@@ -475,7 +475,7 @@ class CacheRepository:
                 return ids
 
     async def drop(self, ids: Sequence[str]) -> int:
-        """Forget answers; returns how many of them were there. One round trip for every 500."""
+        """Delete answers; return how many of them existed. One round trip for every 500."""
         dropped = 0
         for start in range(0, len(ids), PAGE):
             some = ids[start : start + PAGE]
@@ -485,7 +485,7 @@ class CacheRepository:
         return dropped
 
     async def oldest(self) -> list[str]:
-        """Return the ids of those that expire first, 500 at most."""
+        """Return the ids of the answers that expire first, 500 at most."""
         reply = await self._context.client.call("ZRANGE", self._part("endings"), 0, PAGE - 1)
         return [id_.decode() for id_ in reply if isinstance(id_, bytes)] if isinstance(reply, list) else []
 
@@ -508,7 +508,7 @@ class CacheRepository:
         return {name: float(text) for name, text in zip(texts[::2], texts[1::2], strict=True)}, entries
 
     def note(self, doing: str, error: Exception) -> None:
-        """Count that the cache could not do its part of a call."""
+        """Count that the cache failed in a call."""
         self._context.counters.increment("cache_failures", doing=doing, error=type(error).__name__)
 
     # -- keys
@@ -518,7 +518,7 @@ class CacheRepository:
         return read_answer(id_, await self._translated(call))
 
     async def _translated(self, call: Awaitable[T]) -> T:
-        """Return the call's result; what the server refuses becomes an error that people can read."""
+        """Return the call's result; an error of the server becomes a public error."""
         try:
             return await call
         except ServerError as error:

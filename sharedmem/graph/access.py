@@ -49,7 +49,7 @@ class GraphAccess:
     """The rights of one actor on the graphs of one namespace.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: whose rights.
     """
 

@@ -22,7 +22,7 @@ class TextEmbeddings:
     """What texts mean, as far as there is an embedder that can be asked.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         namespace: whose texts these are.
     """
 

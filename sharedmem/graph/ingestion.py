@@ -74,7 +74,7 @@ class Ingestion:
     """Ingests episodes into the graphs of a namespace, one atomic step at a time.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         namespace: whose graphs.
         backend: keeps them.
         vocabulary: how relations behave.
@@ -263,7 +263,7 @@ class EpisodeUndo:
     """Takes episodes back.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         namespace: whose graphs.
         backend: keeps them.
         vocabulary: how relations behave.

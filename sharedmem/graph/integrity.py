@@ -143,7 +143,7 @@ class GraphIntegrity:
     """Checks and repairs the groups of a namespace.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         access: the rights.
         backend: keeps the graphs.
         rules: with the relation types.

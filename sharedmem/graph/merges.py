@@ -286,7 +286,7 @@ class EntityMerges:
     """Merges entities, undoes merges, and gives entities further names.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         access: the rights.
         backend: keeps the graphs.
         rules: with the relation types.

@@ -72,7 +72,7 @@ class GraphQueries(ProcessBound):
     """The graphs of one namespace, read with the rights of one actor.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         access: the rights.
         backend: keeps the graphs.
         rules: relation types and extractor.

@@ -43,7 +43,7 @@ class GraphSearch:
     """Finds records by words or by vectors.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         namespace: whose graphs.
         backend: keeps them.
     """

@@ -142,7 +142,7 @@ class ConversationSummaries:
     """Summarises conversations: which summaries are due, and the model that writes them.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: whose rights, and whose queue of tasks.
         backend: keeps the graphs.
         rules: with the relation types.

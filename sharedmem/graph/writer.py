@@ -124,7 +124,7 @@ class GraphWriter:
     """Writes what an actor says to the graphs of a namespace.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         access: the rights.
         backend: keeps the graphs.
         rules: relation types and extractor.

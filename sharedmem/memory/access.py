@@ -32,7 +32,7 @@ class MemoryAccess:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        scope: hands out keys within the actor's rights.
+        scope: builds keys within the actor's rights.
         within: the values of `user_id`, `agent_id`, `thread_id` and `run_id` to which every call is limited.
     """
 

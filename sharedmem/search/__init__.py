@@ -1,1 +1,1 @@
-"""Search: finding records by meaning, by words and by facts."""
+"""Search: find records by meaning, by words and by filters."""

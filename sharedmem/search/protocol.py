@@ -1,18 +1,18 @@
-"""What an index has to do, with the tags, filters and queries that it takes; `testing.IndexSuite` holds each to it.
+"""The protocol of an index, with its tags, filters and queries; `testing.IndexSuite` tests each implementation.
 
-An index finds records of one family. A record is a Redis hash at `KeySpace.record(family, namespace, id)`; writers
-change it and the family's log (`KeySpace.record_log`) in one atomic step, and an index follows: nothing is put into
-an index by hand. Fields of the hash:
+An index finds records of one family. A record is a Redis hash at `KeySpace.record(family, namespace, id)`. Writers
+change it and the family's log (`KeySpace.record_log`) in one atomic step, and the index follows: no caller adds records
+to an index. Fields of the hash:
 
 `terms`   words to be found, as `text.analysis` spells them, separated by blanks
-`vector`  half-precision vector, absent while there is none
-`facts`   what the ranking needs to know, opaque here
+`vector`  half-precision vector, missing if there is none
+`facts`   features for the ranking, opaque here
 `pool`    `1` while the namespace shares an index with others (see `KeySpace.record_place`)
-and the family's tags (several values with U+001F between) and numbers, each in a field of its own.
+and the family's tags (several values separated by U+001F) and numbers, each in a field of its own.
 
 Writers and filters encode tags alike. An index on a server drops the blanks around a tag's value, ends it at a NUL and
 splits it at the separator. Values with such characters are percent-encoded (`%` and the encoded value), so that each
-value matches itself alone.
+value matches only itself.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from sharedmem.redis.vectors import Vector
 # -- tags -------------------------------------------------------------------------------------------
 
 SEPARATOR = "\x1f"
-"""Stands between the values of a tag field."""
+"""Separates the values of a tag field."""
 NO_VALUE = SEPARATOR
-"""Stands for a value that no record has."""
+"""A value that no record has."""
 _ENCODED_PREFIX = "%"
-# Inside a value, blanks and signs mean nothing; at its ends blanks are dropped, and so is a backslash before one.
+# Inside a value, blanks and signs have no meaning; at its ends blanks are dropped, and so is a backslash before one.
 _PLAIN = re.compile(r"(?![%\s])[^\x00-\x1f\x7f\\]*(?<!\s)")
 
 
@@ -46,7 +46,7 @@ def encode_tag(value: str) -> str:
 
 
 def join_tags(values: Iterable[str]) -> str:
-    """Encode the values of a tag field; write no field when there are none."""
+    """Encode the values of a tag field; write no field if there are none."""
     return SEPARATOR.join(map(encode_tag, values))
 
 
@@ -105,31 +105,31 @@ ALL = Every()
 
 @dataclass(frozen=True)
 class IndexQuery:
-    """What is looked for."""
+    """The query of one search."""
 
     terms: tuple[str, ...] = ()
     """Distinct words as `text.analysis` spells them; any of them may match. Empty: no search by words."""
     vector: Vector | None = field(default=None, repr=False)
-    """Of unit length. None: no search by meaning."""
+    """A unit vector. None: no search by meaning."""
     filters: Every = ALL
     candidates: int = 100
-    """How many hits of each search are answered at most."""
+    """Most hits of each search."""
     commonest: int | None = None
-    """Words that more of the namespace's records hold are not looked for where rarer ones find something, see
-    `without_frequent_terms`; counts may be a minute old, and a word that is new to this process is looked for. None:
+    """Words that more records of the namespace contain are not searched for if rarer ones have hits, see
+    `without_frequent_terms`; counts may be a minute old, and a word that is new to this process is searched for. None:
     every word."""
 
 
 def without_frequent_terms(holders: Mapping[str, int], commonest: int | None) -> list[str]:
-    """Return the words of a query that are worth looking for, in their order.
+    """Return the words of a query that are worth a search, in their order.
 
     Args:
-        holders: how many records of the namespace hold each word.
-        commonest: words that more records hold are left out where rarer ones find something; None keeps all.
+        holders: how many records of the namespace contain each word.
+        commonest: words that more records contain are left out if rarer ones have hits; None keeps all.
 
     Returns:
-        The words that few enough records hold, and those that none does; where that would find nothing, the rarest of
-        those that find something.
+        The words that few enough records contain, and those that no record contains; if that would find nothing, the
+            rarest of the words with hits.
     """
     if commonest is None:
         return list(holders)
@@ -141,7 +141,7 @@ def without_frequent_terms(holders: Mapping[str, int], commonest: int | None) ->
 
 
 class IndexHit(NamedTuple):
-    """A record that one search found."""
+    """A hit of one search."""
 
     id: str
     score: float
@@ -150,17 +150,17 @@ class IndexHit(NamedTuple):
 
 
 class IndexResult(NamedTuple):
-    """The best hits of each search, best first; ties by id, so that all indexes answer alike."""
+    """The best hits of each search, best first; ties by id, so that all indexes return the same."""
 
     text: list[IndexHit]
     vector: list[IndexHit]
     version: int
-    """Version of the namespace's newest change of such a record that was surely seen."""
+    """Version of the namespace's newest change of such a record that the result surely includes."""
     round_trips: int
 
 
 class RecordPage(NamedTuple):
-    """Records in an order, with how many there are."""
+    """Records in an order, with their total number."""
 
     ids: list[str]
     total: int
@@ -177,25 +177,25 @@ class Index(Protocol):
 
     @property
     def family(self) -> RecordFamily:
-        """What it finds."""
+        """The record family that it indexes."""
 
     @property
     def algorithm(self) -> Literal["redisearch", "exact"]:
-        """Who searches: the server, or this process."""
+        """Where the search runs: on the server, or in this process."""
 
     async def ensure(self, namespace: str) -> None:
-        """Make sure that the namespace can be searched; quick when that is known.
+        """Make sure that the namespace can be searched; fast once that is known.
 
         Raises:
-            ConfigError: it is there with another dimension, metric or layout; nothing is dropped.
+            ConfigError: the index exists with another dimension, metric or layout; nothing is dropped.
             UnavailableError: the server cannot be reached.
         """
 
     async def search(self, namespace: str, query: IndexQuery) -> IndexResult:
         """Return the hits by words and by meaning, in one round trip (two after the namespace has moved).
 
-        Only records of the namespace that the filters let through. Records that expired may still be among them:
-        whoever fetches them finds them gone.
+        Only records of the namespace that match the filters are returned. Expired records may still be among them; a
+        caller that fetches them finds that they do not exist.
 
         Raises:
             InvalidError: the vector has another dimension than the family, or a filter names no field of it.
@@ -203,7 +203,7 @@ class Index(Protocol):
         """
 
     async def search_each(self, namespace: str, queries: Sequence[IndexQuery]) -> list[IndexResult]:
-        """As `search` does for each query, in one round trip for all; the same version for all.
+        """Run `search` for each query, in one round trip for all; the same version for all.
 
         Raises:
             InvalidError, UnavailableError: as `search`.
@@ -219,7 +219,7 @@ class Index(Protocol):
     async def nearest_each(
         self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10
     ) -> list[IndexResult]:
-        """As `nearest` does for each vector, in one round trip for all; the same version for all.
+        """Run `nearest` for each vector, in one round trip for all; the same version for all.
 
         Raises:
             InvalidError, UnavailableError: as `search`.
@@ -228,48 +228,48 @@ class Index(Protocol):
     async def matching(
         self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
     ) -> RecordPage:
-        """Return the records that filters let through.
+        """Return the records that match filters.
 
         Args:
-            namespace: whose.
-            filters: what must hold.
-            newest: a number field by which to sort, highest first; None leaves the order open.
-            offset, limit: which of them; the total counts them all.
+            namespace: the namespace to search.
+            filters: the conditions.
+            newest: a number field to sort by, highest first; None for any order.
+            offset, limit: the part to return; the total counts them all.
 
         Raises:
             InvalidError, UnavailableError: as `search`.
         """
 
     async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
-        """Return how many records there are by value of a tag (`""` where it has none).
+        """Return how many records there are by value of a tag (`""` for records without one).
 
         Raises:
             InvalidError, UnavailableError: as `search`.
         """
 
     async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
-        """Give the namespace an index of its own, while it is used; nothing to do where each has its own.
+        """Give the namespace an index of its own, while it is in use; do nothing if each namespace has its own.
 
         Raises:
-            UnavailableError: the server cannot be reached; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
 
     async def rebuild(self, namespace: str | None = None, *, progress: IndexProgress | None = None) -> None:
-        """Build the index of a namespace, or the shared one, anew beside the old one, then change over.
+        """Build the index of a namespace, or the shared one, again beside the old one, then switch over.
 
         Raises:
-            UnavailableError: the server cannot be reached; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
 
     async def status(self) -> list[IndexStatus]:
-        """Return every index of the family.
+        """Return the status of every index of the family.
 
         Raises:
             UnavailableError: the server cannot be reached.
         """
 
     async def forget(self, namespace: str) -> None:
-        """Drop the namespace's own index, when the namespace has been cleared.
+        """Drop the namespace's own index, after the namespace has been cleared.
 
         Raises:
             UnavailableError: the server cannot be reached.

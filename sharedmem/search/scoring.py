@@ -1,8 +1,8 @@
 """Scores of search results: BM25 as RediSearch computes it (`BM25STD`), fusion of searches, and diversity.
 
-Pure functions. Fusion: a record's score is the sum of its shares, whether one search has found it or several. Shares
-by rank (reciprocal rank fusion) are right where the searches are equally strong: what one of them is sure of does not
-count for more. Shares by score keep how sure it is.
+Pure functions. Fusion: a record's score is the sum of its shares, from one search or several. Shares by rank
+(reciprocal rank fusion) fit searches that are equally strong: they ignore how certain a search is of a hit. Shares by
+score keep that.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from sharedmem.search.protocol import IndexHit
 Floats: TypeAlias = NDArray[np.float64]
 
 K1 = 1.2
-"""How soon more of the same word stops to count."""
+"""BM25 `k1`: how soon repetitions of a word stop to count."""
 B = 0.5
-"""How much a long document is held against it."""
+"""BM25 `b`: how much the length of a document lowers its score."""
 
 
 def inverse_document_frequency(documents: int, holders: int) -> float:
     """Return the inverse document frequency of a word, always above zero.
 
     Args:
-        documents: how many there are in all.
-        holders: how many of them hold the word.
+        documents: number of documents.
+        holders: how many of them contain the word.
     """
     return math.log(1.0 + (documents - holders + 0.5) / (holders + 0.5))
 
 
 def term_score(frequencies: Floats, lengths: Floats, average: float) -> Floats:
-    """Return what one word adds to the score of documents that hold it, before it is multiplied by the word's rarity.
+    """Return a word's part in the score of documents that contain it, before the factor for the word's rarity.
 
     Args:
-        frequencies: how often each document holds it.
+        frequencies: how often each document contains it.
         lengths: words of each of these documents.
-        average: words of a document of this index on average.
+        average: average number of words of a document of this index.
     """
     return frequencies * (K1 + 1) / (frequencies + K1 * (1 - B + B * lengths / average))
 
@@ -49,30 +49,30 @@ def term_score(frequencies: Floats, lengths: Floats, average: float) -> Floats:
 # -- fusion -----------------------------------------------------------------------------------------
 
 RRF_K = 60
-"""How little the first places stand out; the value that everybody uses."""
+"""How little the first places stand out; the commonly used value."""
 
 
 class RankedHit(Protocol):
-    """A hit of whichever search."""
+    """A hit of any search."""
 
     @property
     def id(self) -> str:
-        """Of the record."""
+        """Id of the record."""
 
 
 def reciprocal_rank_scores(hits: Sequence[RankedHit], weight: float = 1.0, *, k: int = RRF_K) -> dict[str, float]:
-    """Reciprocal ranks, scaled so that the first hit gets the whole weight: weight * (k + 1) / (k + rank).
+    """Return reciprocal ranks, scaled so that the first hit gets the whole weight: weight * (k + 1) / (k + rank).
 
     Args:
         hits: best first.
-        weight: of this search.
+        weight: weight of this search.
         k: how little the first places stand out, above zero.
     """
     return {hit.id: weight * (k + 1) / (k + rank) for rank, hit in enumerate(hits, start=1)}
 
 
 def scores_by_best(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, float]:
-    """Scores divided by the highest: right for words, whose scores begin at zero but end nowhere."""
+    """Return scores divided by the highest: for words, whose scores begin at zero and have no upper bound."""
     best = max([score for _, score, _ in hits], default=0.0)
     if best <= 0:
         return dict.fromkeys([id_ for id_, _, _ in hits], 0.0)
@@ -80,7 +80,7 @@ def scores_by_best(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, f
 
 
 def min_max_scores(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, float]:
-    """Scale scores to the range 0 to 1, as suits similarities, which differ little; equal ones all count as 1."""
+    """Return scores scaled to the range 0 to 1: for similarities, which differ little; equal ones all count as 1."""
     scores = [score for _, score, _ in hits]
     low = min(scores, default=0.0)
     width = max(scores, default=0.0) - low
@@ -90,7 +90,7 @@ def min_max_scores(hits: Sequence[IndexHit], weight: float = 1.0) -> dict[str, f
 
 
 def sum_scores(some: dict[str, float], others: dict[str, float]) -> dict[str, float]:
-    """Return the score of each record that at least one of two searches has found."""
+    """Return the score of each record that at least one of two searches found."""
     scores = some.copy()
     for id_, share in others.items():
         scores[id_] = scores.get(id_, 0.0) + share
@@ -101,19 +101,19 @@ def sum_scores(some: dict[str, float], others: dict[str, float]) -> dict[str, fl
 
 
 def select_diverse(relevance: Sequence[float], vectors: Matrix, *, balance: float, k: int) -> list[int]:
-    """Which hits to show, in their order: each time the one that is most relevant and least like those before it.
+    """Return which hits to show, in order: each time the one most relevant and least like those before it.
 
-    Its merit is balance * relevance - (1 - balance) * similarity to the most similar one chosen, with the relevance
-    stretched to fill 0 to 1. Takes about `k` times as long as a look at all vectors.
+    The merit of a hit is balance * relevance - (1 - balance) * similarity to the most similar chosen one, with the
+    relevance scaled to 0 to 1. Takes about `k` times as long as a pass over all vectors.
 
     Args:
         relevance: a score for each hit.
-        vectors: a vector for each hit, of unit length; zeros are like nothing, and so are opposites.
+        vectors: a unit vector for each hit; zeros are like nothing, and so are opposites.
         balance: 1 for relevance alone, 0 for variety alone.
-        k: how many to choose at most.
+        k: most hits to choose.
 
     Returns:
-        Places in `relevance`, each once; ties go to the first.
+        Positions in `relevance`, each once; ties go to the first.
     """
     merits = balance * _min_max_normalize(np.asarray(relevance, dtype=np.float64))
     likeness = np.zeros(len(merits))

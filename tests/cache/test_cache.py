@@ -247,7 +247,7 @@ async def test_answers_are_invalidated_by_key_and_by_all_that_is_said(cache: Sem
 
 
 async def test_to_invalidate_nothing_in_particular_is_refused(cache: SemanticCache) -> None:
-    with pytest.raises(InvalidError, match="say which"):
+    with pytest.raises(InvalidError, match="give a tag"):
         await cache.invalidate()
 
 

@@ -259,9 +259,9 @@ class TestOnOneServer(IndexFixtures):
     @pytest.mark.parametrize(
         ("changed", "sentence"),
         [
-            ({"dimension": 16}, "dimension 8, this hub wants 16"),
+            ({"dimension": 16}, "dimension 8, this hub expects 16"),
             ({"model": "other"}, "model suite-model, this hub wants other"),
-            ({"schema_version": 2}, "schema version 1, this hub wants 2"),
+            ({"schema_version": 2}, "schema version 1, this hub expects 2"),
             ({"tags": ("ns", "user", "tags", "mood")}, r"none named mood \(TAG\)"),
         ],
     )
@@ -363,8 +363,8 @@ class TestOnOneServer(IndexFixtures):
         await index.rebuild()
 
         # The server may still be at it.
-        assert [problem for problem in told if "half built" not in problem] == [told[-1]]
-        assert "nobody searches it" in told[-1]
+        assert [problem for problem in told if "partly built" not in problem] == [told[-1]]
+        assert "not in use" in told[-1]
         assert [status.problems for status in await index.status()] == [()]
 
     async def test_forgetting_a_namespace_drops_its_own_index(
@@ -412,7 +412,7 @@ class TestOnOneServer(IndexFixtures):
         await _put_many(line, keyspace, index.family, 4000)
         hasty = open_index(search_timeout_ms=1)
 
-        with pytest.raises(UnavailableError, match="half built"):
+        with pytest.raises(UnavailableError, match="partly built"):
             await hasty.search("team", IndexQuery(("word1",)))
 
         async def is_complete() -> bool:

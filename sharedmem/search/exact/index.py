@@ -36,16 +36,16 @@ _NUMBERS_WITHOUT_VECTORS = 32
 class ExactIndex:
     """An `Index` in this process: a mirror of each namespace that is searched, which follows the log of its changes.
 
-    The first search of a namespace loads its records; a later one asks for what has changed, in one small round trip,
-    and a second one when something has. A record takes 4 bytes a number of its vector and about 600 bytes more: 10,000
-    of 256 numbers take 16 MB. At most `MOST_NAMESPACES` namespaces and `MOST_RECORDS` records are mirrored, as long as
-    there is more than one namespace; those not searched for longest give way.
+    The first search of a namespace loads its records. A later one reads the changes, in one small round trip, and a
+    second one if there are any. A record takes 4 bytes for each number of its vector and about 600 bytes more: 10,000
+    records of 256 numbers take 16 MB. At most `MOST_NAMESPACES` namespaces and `MOST_RECORDS` records are mirrored, as
+    long as there is more than one namespace; the mirrors not searched for the longest time are dropped.
 
     Args:
-        client: of the server.
-        keyspace: spells keys.
-        family: what is indexed.
-        clock: by which records end.
+        client: client of the server.
+        keyspace: builds keys.
+        family: the record family of the index.
+        clock: decides which records have expired.
     """
 
     def __init__(self, client: RedisClient, keyspace: KeySpace, family: RecordFamily, clock: Clock) -> None:
@@ -57,29 +57,29 @@ class ExactIndex:
 
     @property
     def family(self) -> RecordFamily:
-        """What it finds."""
+        """The record family that it indexes."""
         return self._family
 
     @property
     def algorithm(self) -> Literal["redisearch", "exact"]:
-        """The process searches by itself."""
+        """`exact`: this process searches."""
         return "exact"
 
     async def ensure(self, namespace: str) -> None:
-        """Nothing to do: the first search loads the namespace."""
+        """Do nothing: the first search loads the namespace."""
 
     async def search(self, namespace: str, query: IndexQuery) -> IndexResult:
-        """See `Index.search`. One round trip, or a few when something has changed."""
+        """See `Index.search`. One round trip, or a few if something has changed."""
         return (await self.search_each(namespace, [query]))[0]
 
     async def search_each(self, namespace: str, queries: Sequence[IndexQuery]) -> list[IndexResult]:
         """See `Index.search_each`. Round trips as `search`."""
-        asks = [self._asking(namespace, query) for query in queries]
+        asks = [self._query_function(namespace, query) for query in queries]
         if not asks:
             return []
         follower = self._follower(namespace)
         trips = await follower.catch_up()
-        # Read before the search: what is taken in meanwhile is found, but was not surely seen.
+        # Read before the search: changes that arrive during it are found, but are not certain to be.
         version = follower.version
         found = await self._ask(follower, lambda mirror: [ask(mirror) for ask in asks])
         return [IndexResult(text, near, version, trips) for text, near in found]
@@ -93,7 +93,7 @@ class ExactIndex:
     ) -> list[IndexResult]:
         """See `Index.nearest_each`. Round trips as `search`."""
         if k < 1:
-            raise InvalidError("candidates", k, "ask for at least one")
+            raise InvalidError("candidates", k, "give a number of at least 1")
         checked = [check_vector("vector", vector, self._family.dimension) for vector in vectors]
         check_filter(self._family, filters)
 
@@ -114,7 +114,7 @@ class ExactIndex:
         if newest is not None and newest not in known:
             raise InvalidError("newest", newest, f"the numbers of {self._family.name} are {', '.join(known)}")
         if offset < 0 or limit < 0:
-            raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "begin at 0")
+            raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "give 0 or more")
         check_filter(self._family, filters)
         return await self._asked(
             namespace,
@@ -129,13 +129,13 @@ class ExactIndex:
         return await self._asked(namespace, lambda mirror: count_by(mirror, matching_rows(mirror, filters), tag))
 
     async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
-        """Nothing to do: each namespace has its own mirror."""
+        """Do nothing: each namespace has its own mirror."""
 
     async def rebuild(self, namespace: str | None = None, *, progress: IndexProgress | None = None) -> None:
-        """Load mirrors anew: of the namespace, or of all that are mirrored.
+        """Load mirrors again: the namespace's, or all that exist.
 
         Raises:
-            UnavailableError: the server cannot be reached; the next search loads what is missing.
+            UnavailableError: the server cannot be reached; the next search loads the rest.
         """
         chosen = list(self._followers) if namespace is None else [namespace]
         done = 0
@@ -148,20 +148,22 @@ class ExactIndex:
                 progress(done, done)
 
     async def status(self) -> list[IndexStatus]:
-        """Return the mirrors that this process has."""
+        """Return the mirrors of this process."""
         return [self._status(namespace, follower.mirror) for namespace, follower in self._followers.items()]
 
     async def forget(self, namespace: str) -> None:
-        """Let go of the namespace's mirror."""
+        """Drop the namespace's mirror."""
         self._followers.pop(namespace, None)
 
-    def _asking(self, namespace: str, query: IndexQuery) -> Callable[[Mirror], tuple[list[IndexHit], list[IndexHit]]]:
-        """Return what answers a query (by words, by meaning) from a mirror."""
+    def _query_function(
+        self, namespace: str, query: IndexQuery
+    ) -> Callable[[Mirror], tuple[list[IndexHit], list[IndexHit]]]:
+        """Return a function that answers a query (by words, by meaning) from a mirror."""
         if query.candidates < 1:
-            raise InvalidError("candidates", query.candidates, "ask for at least one")
+            raise InvalidError("candidates", query.candidates, "give a number of at least 1")
         vector = None if query.vector is None else check_vector("vector", query.vector, self._family.dimension)
         prefix = namespace_term_prefix(namespace)
-        # What is no word is found nowhere.
+        # A term that is not ASCII is in no record.
         terms = [prefix + term for term in query.terms if term.isascii()]
         check_filter(self._family, query.filters)
 
@@ -225,4 +227,4 @@ class ExactIndex:
 def _problems(damaged: int) -> tuple[str, ...]:
     if not damaged:
         return ()
-    return (f"the vectors of {damaged} records cannot be read: they are found by words until they are written anew",)
+    return (f"the vectors of {damaged} records cannot be read: until a new write they are found by words only",)

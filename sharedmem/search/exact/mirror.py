@@ -24,22 +24,22 @@ from sharedmem.redis.vectors import Vector, from_half, normalize
 from sharedmem.search.protocol import split_tags
 
 COMMANDS_EACH = 2
-"""Commands that reading one record takes."""
+"""Commands that the read of one record takes."""
 _NO_SUCH_KEY = -2
 
 
 class MirroredRecord(NamedTuple):
-    """What is indexed of one record."""
+    """The indexed data of one record."""
 
     id: str
     terms: list[bytes]
     vector: Vector | None
-    """Of unit length; None while there is none, or one of zeros, to which nothing is near."""
+    """A unit vector; None if there is no vector, or one of zeros, which is near to nothing."""
     facts: bytes
     tags: list[list[str]]
     """The distinct values of each tag, in the family's order."""
     numbers: list[float]
-    """The family's numbers in its order; not a number (NaN) where there is none."""
+    """The family's numbers in its order; NaN for a missing one."""
     lives_ms: int | None
     """Milliseconds until it expires; None for never."""
     is_damaged: bool
@@ -53,7 +53,7 @@ def read_commands(keyspace: KeySpace, family: RecordFamily, namespace: str, id_:
 
 
 def parse_record(family: RecordFamily, id_: str, fields: Reply, lives_ms: Reply) -> MirroredRecord | None:
-    """Return a record from the replies to `read_commands`; None when there is none, or the key holds no hash."""
+    """Return a record from the replies to `read_commands`; None if there is no record, or the key is not a hash."""
     assert isinstance(lives_ms, int)
     if not isinstance(fields, list):
         return None
@@ -93,7 +93,7 @@ def _parse_number(text: bytes | None) -> float:
 
 
 def reply_pairs(replies: Sequence[Reply]) -> list[tuple[Reply, Reply]]:
-    """Replies two by two."""
+    """Return replies in pairs."""
     return list(zip(replies[::2], replies[1::2], strict=True))
 
 
@@ -105,11 +105,11 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 
 class Column(Generic[_Number]):
-    """Numbers of one kind, one or several a row.
+    """Numbers of one kind, one or several in each row.
 
     Args:
-        kind: what a number is.
-        width: numbers a row; 0 for a plain column.
+        kind: type of a number.
+        width: numbers in a row; 0 for a plain column.
     """
 
     def __init__(self, kind: type[_Number], width: int | None = None) -> None:
@@ -119,7 +119,7 @@ class Column(Generic[_Number]):
 
     @property
     def rows(self) -> NDArray[_Number]:
-        """What it holds: a view, good until the next row is added."""
+        """A view of the rows, valid until the next row is added."""
         return self._rows[: self._count]
 
     @property
@@ -128,7 +128,7 @@ class Column(Generic[_Number]):
         return self._rows.nbytes
 
     def add(self, row: Any) -> None:
-        """Put a row at the end."""
+        """Append a row."""
         if self._count == len(self._rows):
             grown = np.zeros((2 * self._count, *self._shape), dtype=self._rows.dtype)
             grown[: self._count] = self._rows
@@ -137,13 +137,13 @@ class Column(Generic[_Number]):
         self._count += 1
 
     def keep(self, slots: RowNumbers) -> None:
-        """Keep these rows alone, in this order."""
+        """Keep only these rows, in this order."""
         self._rows = self._rows[slots] if len(slots) else np.zeros((_FIRST_ROWS, *self._shape), dtype=self._rows.dtype)
         self._count = len(slots)
 
 
 class Postings:
-    """Which rows hold a word or a value, and how often: each as one integer, row * 65536 + times."""
+    """The rows that contain a word or a value, and how often: each as one integer, row * 65536 + times."""
 
     _TIMES_BITS = 16
     _MOST_TIMES = 2**_TIMES_BITS - 1
@@ -160,14 +160,14 @@ class Postings:
         return sum(8 * len(numbers) + 150 for numbers in self._lists.values())
 
     def add(self, name: bytes | str, slot: int, times: int = 1) -> None:
-        """Say that a row, newer than all before, holds it that many times."""
+        """Record that a row, newer than all before, contains it that many times."""
         numbers = self._lists.get(name)
         if numbers is None:
             numbers = self._lists[name] = array("q")
         numbers.append((slot << self._TIMES_BITS) + min(times, self._MOST_TIMES))
 
     def of(self, name: bytes | str) -> tuple[RowNumbers, RowNumbers]:
-        """Return (rows that hold it, how often each does)."""
+        """Return (rows that contain it, how often each does)."""
         numbers = self._lists.get(name)
         if numbers is None:
             return _NO_POSTINGS, _NO_POSTINGS
@@ -175,7 +175,7 @@ class Postings:
         return packed >> self._TIMES_BITS, packed & self._MOST_TIMES
 
     def keep(self, moved: RowNumbers) -> None:
-        """Give each row its new place; those with a negative one are gone."""
+        """Give each row its new place; a negative one deletes it."""
         for name in list(self._lists):
             slots, times = self.of(name)
             places = moved[slots]
@@ -195,13 +195,13 @@ _ABOUT_BYTES_OF_A_RECORD = 250
 
 
 class Mirror:
-    """Columns of what lives and what has died since they were last made compact: a row never changes.
+    """Columns of living rows, and of rows that died since the last compaction: a row never changes.
 
-    A record that changes gets a new row and its old one dies, so that no list of rows must be searched for it.
-    Whoever reads or changes it holds `guard`, since searches of large mirrors run in threads.
+    A changed record gets a new row and its old row dies, so that no list of rows must be searched for it. Each caller
+    that reads or changes the mirror holds `guard`, since searches of large mirrors run in threads.
 
     Args:
-        family: what the records are.
+        family: the family of the records.
     """
 
     def __init__(self, family: RecordFamily) -> None:
@@ -229,17 +229,17 @@ class Mirror:
 
     @property
     def living(self) -> Mask:
-        """Which rows are records; the others have died."""
+        """A mask of the rows that are current records; the others are dead."""
         return self._lives.rows
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """A vector a row, zeros where there is none."""
+        """A vector for each row, zeros if it has no vector."""
         return self._vectors.rows
 
     @property
     def has_vector(self) -> Mask:
-        """Which rows have a vector."""
+        """A mask of the rows with a vector."""
         return self._has_vector.rows
 
     @property
@@ -249,12 +249,12 @@ class Mirror:
 
     @property
     def average_length(self) -> float:
-        """Words of a record on average; never zero."""
+        """Average number of words of a record; never zero."""
         return self._total_length / len(self) if self._total_length else 1.0
 
     @property
     def damaged(self) -> int:
-        """Records whose vector could not be read."""
+        """The number of records whose vector could not be read."""
         return int(np.count_nonzero(self._damaged.rows & self.living))
 
     @property
@@ -265,11 +265,11 @@ class Mirror:
         return self._vectors.nbytes + columns + lists + _ABOUT_BYTES_OF_A_RECORD * len(self.ids)
 
     def put(self, record: MirroredRecord, now_s: float) -> None:
-        """Take a record in; one with the same id gives way.
+        """Add a record; it replaces one with the same id.
 
         Args:
-            record: what is indexed.
-            now_s: the time on a clock that never goes back, by which `expire` goes.
+            record: the indexed data.
+            now_s: the time on a monotonic clock, which `expire` uses too.
         """
         self.drop(record.id)
         slot = len(self.ids)
@@ -292,7 +292,7 @@ class Mirror:
             column.add(number)
 
     def drop(self, id_: str) -> None:
-        """Take a record out, if it is there."""
+        """Remove a record, if it exists."""
         slot = self._slots.pop(id_, None)
         if slot is None:
             return
@@ -300,19 +300,19 @@ class Mirror:
         self._total_length -= float(self.lengths[slot])
 
     def expire(self, now_s: float) -> list[str]:
-        """Take out what has ended, and answer the ids."""
+        """Remove the expired records and return their ids."""
         over = np.flatnonzero(self.living & (self._ends.rows <= now_s))
         ended = [self.ids[slot] for slot in over]
         self.drop_all(ended)
         return ended
 
     def drop_all(self, ids: Iterable[str]) -> None:
-        """Take records out, those that are there."""
+        """Remove the records that exist among these ids."""
         for id_ in ids:
             self.drop(id_)
 
     def compact(self) -> None:
-        """Leave out dead rows once they are many: more than a third."""
+        """Remove the dead rows if they are more than a third."""
         dead = len(self.ids) - len(self)
         if dead <= max(_MOST_DEAD, len(self) // 2):
             return
@@ -348,17 +348,17 @@ _MOST_GONE = 1000
 
 
 class MirrorReplicator:
-    """Keeps the mirror of one namespace as new as the server was when asked.
+    """Updates the mirror of one namespace to the state of the server at the time of a call.
 
-    What the log says is believed as long as its length agrees with what was seen of it. A log that has been pruned,
-    cleared or put back is compared as a whole.
+    It reads only new entries of the log as long as the length of the log agrees with the entries read before. If a log
+    was pruned, cleared or restored, the whole log is compared.
 
     Args:
-        client: of the server.
-        keyspace: spells keys.
-        family: what the records are.
-        namespace: whose.
-        clock: by which records end; only its `monotonic` is asked, so that a wrong wall clock does no harm.
+        client: client of the server.
+        keyspace: builds keys.
+        family: the family of the records.
+        namespace: the namespace to mirror.
+        clock: decides which records have expired; only `monotonic` is used, so that a wrong wall clock does no harm.
     """
 
     def __init__(
@@ -375,26 +375,26 @@ class MirrorReplicator:
         self._is_loaded = False
         self._newest = ""
         self._logged: Versions = {}
-        # Ids in the log without a record, and the version from which they may be missing there.
-        self._gone: Versions = {}
+        # Ids in the log without a record, and the version from which the log may lack them.
+        self._missing: Versions = {}
         self._turn = asyncio.Lock()
         self._begun = self._done = self._failed = 0
         self._failure: SharedMemoryError | None = None
 
     async def catch_up(self) -> int:
-        """Have everything in the mirror that was on the server when this was called; the round trips it took.
+        """Bring the mirror to the state of the server at the time of this call; return the round trips.
 
-        Callers who wait while another is at it share the next turn, also its failure: one that has begun may have
-        looked too early.
+        Callers that wait during another caller's turn share the next turn, and its failure: a turn that has already
+        begun may have read too early.
 
         Raises:
             UnavailableError: the server cannot be reached.
-            ConfigError: the log is none.
+            ConfigError: the log is not a sorted set.
         """
         came = self._begun
         async with self._turn:
             if self._failure is not None and self._failed > came:
-                # Each trying for itself, one after the other, many would wait for many times as long as one.
+                # If each waiting caller tried in turn, the last one would wait many times as long as one try.
                 raise self._failure
             trips = await self._take_turn() if self._done <= came else 1
             self._expire()
@@ -420,24 +420,24 @@ class MirrorReplicator:
         if not self._is_loaded:
             return await self._compare()
         newer, length = await self._newer()
-        # One change at least is known; if it is missing, this is another log.
+        # At least one change is known; if the log lacks it, this is another log.
         if len(newer) >= _MOST_CHANGES or (self._newest and self._newest not in newer):
             return 1 + await self._compare()
         trips = 1 + await self._fetch(newer)
         self._advance(newer)
-        if not self._agrees(length) or len(self._gone) > _MOST_GONE + len(self.mirror):
+        if not self._is_same_log(length) or len(self._missing) > _MOST_GONE + len(self.mirror):
             trips += await self._compare()
         return trips
 
     async def _newer(self) -> tuple[Versions, int]:
-        """Return (what changed since the newest change known, that one included; how long the log is)."""
+        """Return (changes since the newest known change, including that one; length of the log)."""
         changes = ("ZRANGEBYSCORE", self._log, self.version, "+inf", "WITHSCORES", "LIMIT", 0, _MOST_CHANGES)
         newer, length = await self._client.read_many([changes, ("ZCARD", self._log)])
         assert isinstance(length, int)
         return _parse_versions(newer), length
 
     async def _compare(self) -> int:
-        """Look at the whole log, and fetch what differs; the round trips it took."""
+        """Compare the whole log, and fetch the differences; return the round trips."""
         listing = _parse_versions(await self._client.call_aside("ZRANGE", self._log, 0, -1, "WITHSCORES"))
         with self.mirror.guard:
             for id_ in [id_ for id_ in self._logged if id_ not in listing]:
@@ -468,32 +468,32 @@ class MirrorReplicator:
         self._logged[id_] = version
         if record is None:
             self.mirror.drop(id_)
-            self._gone[id_] = version + _LOG_SAFETY_US
+            self._missing[id_] = version + _LOG_SAFETY_US
         else:
             self.mirror.put(record, now_s)
-            self._gone.pop(id_, None)
+            self._missing.pop(id_, None)
 
     def _forget(self, id_: str) -> None:
         del self._logged[id_]
-        self._gone.pop(id_, None)
+        self._missing.pop(id_, None)
         self.mirror.drop(id_)
 
     def _expire(self) -> None:
         with self.mirror.guard:
-            # Their place in the log is cleared away some time.
-            self._gone.update(dict.fromkeys(self.mirror.expire(self._clock.monotonic()), 0))
+            # Their entries in the log are deleted later.
+            self._missing.update(dict.fromkeys(self.mirror.expire(self._clock.monotonic()), 0))
             self.mirror.compact()
 
     def _advance(self, changes: Mapping[str, int]) -> None:
         if changes:
             self._newest, self.version = max(changes.items(), key=lambda change: change[1])
 
-    def _agrees(self, length: int) -> bool:
-        """Return whether a log of this length can be the one that was followed."""
+    def _is_same_log(self, length: int) -> bool:
+        """Return whether a log of this length can be the log that was followed."""
         missing = len(self._logged) - length
         if missing == 0:
             return True
-        may_be_missing = sum(1 for from_version in self._gone.values() if from_version <= self.version)
+        may_be_missing = sum(1 for from_version in self._missing.values() if from_version <= self.version)
         return 0 < missing <= may_be_missing
 
 
@@ -503,7 +503,7 @@ def _parse_versions(reply: Reply) -> Versions:
 
 def _member_scores(reply: Reply) -> Iterator[tuple[bytes, bytes]]:
     if not isinstance(reply, list):
-        raise ConfigError("log of changes", "Redis", "it should be a sorted set; another client has written there")
+        raise ConfigError("log of changes", "Redis", "it must be a sorted set; another client has overwritten it")
     for member, score in reply_pairs(reply):
         assert isinstance(member, bytes)
         assert isinstance(score, bytes)

@@ -1,4 +1,4 @@
-"""Queries on a mirror: the best by words, the best by meaning, and what matches filters."""
+"""Queries on a mirror: the best by words, the best by meaning, and the records that match filters."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sharedmem.search.protocol import Between, Condition, Every, IndexHit, Recor
 from sharedmem.search.scoring import Floats, inverse_document_frequency, term_score
 
 _DIGITS = 6
-"""Scores are compared to this many digits: what is equal must not differ by the order in which it was added up."""
+"""Digits to which scores are compared: equal scores must not differ by the order of their additions."""
 _FEW = 4
-"""Below one row in so many, the rows are taken out before they are multiplied."""
+"""If fewer than one in so many rows match, these are copied before the multiplication."""
 
 
 def check_filter(family: RecordFamily, condition: Condition) -> None:
-    """Refuse a filter on what the family does not have.
+    """Reject a filter on a field that the family does not have.
 
     Raises:
-        InvalidError: it names no tag, or no number, of the family.
+        InvalidError: the filter names no tag or number of the family.
     """
     if isinstance(condition, Every):
         for part in condition.conditions:
@@ -41,7 +41,7 @@ def check_filter(family: RecordFamily, condition: Condition) -> None:
 
 
 def matching_rows(mirror: Mirror, condition: Condition) -> Mask:
-    """Return which rows live and fulfil the condition."""
+    """Return which rows are living and match the condition."""
     mask = mirror.living.copy()
     _apply_condition(mirror, mask, condition)
     return mask
@@ -64,7 +64,7 @@ def best_by_words(
 
 
 def best_by_meaning(mirror: Mirror, vector: Vector, mask: Mask, k: int) -> list[IndexHit]:
-    """Return the `k` records with the highest cosine similarity; those without a vector are not among them.
+    """Return the `k` records with the highest cosine similarity; records without a vector are left out.
 
     Nothing is near to a vector of zeros.
     """
@@ -72,7 +72,7 @@ def best_by_meaning(mirror: Mirror, vector: Vector, mask: Mask, k: int) -> list[
         return []
     slots = np.flatnonzero(mask & mirror.has_vector)
     is_cheaper_apart = len(slots) * _FEW < len(mask)
-    # `vecdot` and not `@`, which shares the work among threads: on a busy machine they wait for each other.
+    # `vecdot` and not `@`, which uses several threads: on a busy machine they wait for each other.
     similarities = (
         np.vecdot(mirror.vectors[slots], vector) if is_cheaper_apart else np.vecdot(mirror.vectors, vector)[slots]
     )
@@ -81,7 +81,7 @@ def best_by_meaning(mirror: Mirror, vector: Vector, mask: Mask, k: int) -> list[
 
 
 def record_page(mirror: Mirror, mask: Mask, newest: str | None, *, offset: int, limit: int) -> RecordPage:
-    """Some of the records in the mask; by a number, highest first, when one is named, then by id."""
+    """Return some of the records in the mask; by a number, highest first, if one is named, then by id."""
     slots = np.flatnonzero(mask)
     last = offset + limit
     if newest is None:
@@ -92,7 +92,7 @@ def record_page(mirror: Mirror, mask: Mask, newest: str | None, *, offset: int, 
 
 
 def count_by(mirror: Mirror, mask: Mask, tag: str) -> dict[str, int]:
-    """Return how many records of the mask have each value of a tag; `""`: those that have none."""
+    """Return how many records of the mask have each value of a tag; `""`: records without a value."""
     counts: dict[str, int] = {}
     without = mask.copy()
     postings = mirror.tags[tag]
@@ -157,7 +157,7 @@ def _rank_rows(mirror: Mirror, slots: RowNumbers, scores: Floats, k: int) -> lis
     if k < 1:
         return []
     if k < len(slots):
-        # Every tie with the last one, so that the id decides which of them is in.
+        # Include every tie with the last one, so that the id decides.
         places = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
         slots, scores = slots[places], scores[places]
     named = zip((-scores).tolist(), [mirror.ids[slot] for slot in slots.tolist()], slots.tolist(), strict=True)

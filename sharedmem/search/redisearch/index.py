@@ -60,29 +60,29 @@ _MOST_FREQUENCIES = 10_000
 
 
 class DocumentFrequencyCache:
-    """What is remembered of the words of queries."""
+    """Counts of the words of queries, cached for a while."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, float]] = {}
 
     def unknown(self, terms: Sequence[str], now: float) -> list[str]:
-        """Return those that are to be counted."""
+        """Return the words that must be counted."""
         return [term for term in terms if self._counts.get(term, (0, 0.0))[1] < now]
 
     def learn(self, terms: Sequence[str], counts: Sequence[int], now: float) -> None:
-        """Remember for a while how many records hold each."""
+        """Store for a while how many records contain each word."""
         if len(self._counts) > _MOST_FREQUENCIES:
             self._counts.clear()
         self._counts |= {term: (count, now + _FREQUENCY_TTL_S) for term, count in zip(terms, counts, strict=True)}
 
     def of(self, terms: Sequence[str]) -> dict[str, int]:
-        """Return how many records hold each, as it was last counted."""
+        """Return the last count of records that contain each word."""
         return {term: self._counts.get(term, (0, 0.0))[0] for term in terms}
 
 
 _MOST_TRIES = 5
 _TIMEOUT_FACTOR = 5
-"""Times as long as a search may take, a search waits for an index that is being built."""
+"""A search waits for an index that is being built as many times as long as a search may take."""
 _MOST_REMEMBERED = 1000
 _REMEMBERED_S = 60.0
 
@@ -94,13 +94,13 @@ class _QueryPlan(NamedTuple):
 
     terms: list[str]
     words: ScoredTerms
-    """The same, those apart that add nothing to a score."""
+    """The same words, with those separated that add nothing to a score."""
     vector: bytes | None
     filters: RenderedFilter
     policy: str
     limit: int
     uncounted: tuple[str, ...] = ()
-    """Words of which it is counted beside the search how many records hold them, for the next search."""
+    """Words whose records are counted together with the search, for the next search."""
     directed: bool = False
     """Whether vectors of zeros are left out, which takes the server longer."""
 
@@ -113,10 +113,10 @@ class RediSearchIndex:
     """An `Index` on a server with a query engine.
 
     Args:
-        client: of the server.
-        keyspace: spells keys.
-        family: what is indexed.
-        settings: how long a search may take, and from when on an index is approximate.
+        client: client of the server.
+        keyspace: builds keys.
+        family: the record family of the index.
+        settings: how long a search may take, and from how many records an index is approximate.
         on_cluster: whether the server is a cluster, on which each namespace has its own index.
     """
 
@@ -145,24 +145,24 @@ class RediSearchIndex:
 
     @property
     def family(self) -> RecordFamily:
-        """What it finds."""
+        """The record family that it indexes."""
         return self._family
 
     @property
     def algorithm(self) -> Literal["redisearch", "exact"]:
-        """The server searches."""
+        """`redisearch`: the server searches."""
         return "redisearch"
 
     async def ensure(self, namespace: str) -> None:
-        """See `Index.ensure`. No round trip once a namespace was seen on this connection."""
+        """See `Index.ensure`. No round trip if the namespace was seen on this connection."""
         await self._placement.of(namespace)
 
     async def search(self, namespace: str, query: IndexQuery) -> IndexResult:
-        """See `Index.search`. Where a namespace is searched is found out once a connection, and not counted."""
+        """See `Index.search`. The location of a namespace is read once per connection, and not counted."""
         return (await self.search_each(namespace, [query]))[0]
 
     async def search_each(self, namespace: str, queries: Sequence[IndexQuery]) -> list[IndexResult]:
-        """See `Index.search_each`. One round trip; more where one query needs more, see `search`."""
+        """See `Index.search_each`. One round trip; more if one query needs more, see `search`."""
         if not queries:
             return []
         asked: list[_QueryPlan] = []
@@ -183,9 +183,9 @@ class RediSearchIndex:
     async def nearest_each(
         self, namespace: str, vectors: Sequence[Vector], *, filters: Every = ALL, k: int = 10
     ) -> list[IndexResult]:
-        """See `Index.nearest_each`. One round trip; more where vectors of zeros are in the way, see `nearest`."""
+        """See `Index.nearest_each`. One round trip; more if vectors of zeros fill the hits, see `nearest`."""
         if k < 1:
-            raise InvalidError("candidates", k, "ask for at least one")
+            raise InvalidError("candidates", k, "give a number of at least 1")
         wanted = render_filter(filters, self._family)
         policy, spent = await self._policy(namespace, filters)
         asked = [self._as_bytes(vector) for vector in vectors]
@@ -215,13 +215,13 @@ class RediSearchIndex:
                 "newest", newest, f"the numbers of {self._family.name} are {', '.join(self._family.numbers)}"
             )
         if offset < 0 or limit < 0:
-            raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "begin at 0")
+            raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "give 0 or more")
 
         wanted = render_filter(filters, self._family)
         return await self._page(namespace, wanted, newest=newest, offset=offset, limit=limit)
 
     async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
-        """See `Index.counts`. One round trip; the server looks at every record that the filters let through."""
+        """See `Index.counts`. One round trip; the server reads every record that matches the filters."""
         if tag not in self._family.tags:
             raise InvalidError("tag", tag, f"the tags of {self._family.name} are {', '.join(self._family.tags)}")
 
@@ -235,11 +235,11 @@ class RediSearchIndex:
         return parse_counts(replies[0])
 
     async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
-        """See `Index.promote`. Records are indexed beside, leave the shared index, and are indexed once more."""
+        """See `Index.promote`. Records are indexed in the new one, leave the shared one, and are indexed once more."""
         await self._translated(self._placement.promote(namespace, progress=progress))
 
     async def rebuild(self, namespace: str | None = None, *, progress: IndexProgress | None = None) -> None:
-        """See `Index.rebuild`. Also what makes an index approximate (HNSW) when it has grown, or exact again."""
+        """See `Index.rebuild`. This also makes an index approximate (HNSW) after it has grown, or exact again."""
         await self._translated(self._placement.rebuild(namespace, progress=progress))
 
     async def status(self) -> list[IndexStatus]:
@@ -250,12 +250,12 @@ class RediSearchIndex:
         """See `Index.forget`."""
         await self._translated(self._placement.forget(namespace))
 
-    # -- asking -------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     async def _plan_query(self, namespace: str, query: IndexQuery) -> tuple[_QueryPlan, int]:
-        """Return (the searches that answer a query, round trips that it took to decide on them)."""
+        """Return (the searches for a query, round trips that the decision took)."""
         if query.candidates < 1:
-            raise InvalidError("candidates", query.candidates, "ask for at least one")
+            raise InvalidError("candidates", query.candidates, "give a number of at least 1")
         every = _prefix_terms(query.terms, namespace)
         terms = without_frequent_terms(self._holders.of(every), query.commonest)
         uncounted = (
@@ -268,7 +268,7 @@ class RediSearchIndex:
         return _QueryPlan(terms, words, vector, wanted, policy, query.candidates, uncounted), spent
 
     async def _retry_without_overflowed(self, namespace: str, legs: _QueryPlan, found: IndexResult) -> IndexResult:
-        """Return the result; search again if it shows words with overflowing scores that were unknown."""
+        """Return the result; search again if it shows unknown words with overflowing scores."""
         if not found.text or not self._worn.is_suspicious(namespace, found.text[0].score, _loop_time()):
             return found
         if not await self._find_overflowed(namespace, legs.words.scoring):
@@ -288,7 +288,7 @@ class RediSearchIndex:
 
         (newest, *replies), trips = await self._asked(namespace, commands)
         version, spent, answers = newest_version(newest, log), spent + trips, iter(replies)
-        # In the order in which they were asked: the words of a query before its meaning.
+        # In the order of the commands: the words of a query before its meaning.
         read = [self._read(namespace, legs, answers) for legs in asked]
         self._holders.learn(uncounted, [top_score(reply)[0] for reply in answers], _loop_time())
         return [
@@ -310,7 +310,7 @@ class RediSearchIndex:
     def _read(
         self, namespace: str, legs: _QueryPlan, answers: Iterator[Reply]
     ) -> tuple[list[IndexHit], list[IndexHit], bool]:
-        """Return (hits by words, hits by meaning, whether vectors of zeros were in the way)."""
+        """Return (hits by words, hits by meaning, whether vectors of zeros filled the hits)."""
         home = self._home(namespace)
         text = scored_hits(next(answers), home) if legs.has_words else []
         if not legs.vector:
@@ -320,7 +320,7 @@ class RediSearchIndex:
         return text, near, not legs.directed and has_zero_distance(reply, len(near))
 
     async def _find_overflowed(self, namespace: str, terms: list[str]) -> bool:
-        """Return whether terms among these have overflowed; they are remembered."""
+        """Return whether any of these terms has overflowed; these are remembered."""
 
         def commands(place: IndexLocation) -> list[Command]:
             here = self._within(namespace, NO_FILTER, place)
@@ -339,10 +339,10 @@ class RediSearchIndex:
     async def _asked(
         self, namespace: str, commands: Callable[[IndexLocation], list[Command]]
     ) -> tuple[list[Reply], int]:
-        """Return (replies, round trips) of commands that go to wherever the namespace is searched.
+        """Return (replies, round trips) of commands sent to the index in which the namespace is searched.
 
         Raises:
-            UnavailableError: the server could not finish in time, or the namespace moves again and again.
+            UnavailableError: the server could not finish in time, or the namespace keeps moving.
         """
         for trip in range(1, _MOST_TRIES + 1):
             place = await self._placement.of(namespace)
@@ -360,12 +360,12 @@ class RediSearchIndex:
                 self._check_time(began)
                 return replies, trip
             self._placement.forget_location(namespace)
-        raise UnavailableError(f"search in {namespace!r}", "its index moves again and again; try again in a moment")
+        raise UnavailableError(f"search in {namespace!r}", "its index keeps moving; try again in a moment")
 
     async def _policy(self, namespace: str, filters: Every) -> tuple[str, int]:
-        """Return (how an approximate index should search, round trips that it took to decide).
+        """Return (how an approximate index should search, round trips that the decision took).
 
-        Numbers are left out of account: each moment that is asked for would have to be counted anew.
+        Numbers are ignored: each moment in a filter would have to be counted again.
         """
         place = await self._placement.of(namespace)
         if place.algorithm == "FLAT":
@@ -404,22 +404,22 @@ class RediSearchIndex:
         return self._keyspace.records(self._family.name, namespace).encode()
 
     def _as_bytes(self, vector: Vector | None) -> bytes | None:
-        """Return the vector as the server takes it; None where nothing can be near to it.
+        """Return the vector as the server takes it; None if nothing can be near to it.
 
         Raises:
-            InvalidError: it has another dimension, or holds what is no number.
+            InvalidError: the vector has another dimension, or contains something other than finite numbers.
         """
         if vector is None:
             return None
         dimension = self._family.dimension
         if not dimension:
-            raise InvalidError("vector", "...", f"no vectors of {self._family.name} are kept: there is no embedder")
+            raise InvalidError("vector", "...", f"no vectors of {self._family.name} are stored: there is no embedder")
         if vector.shape != (dimension,) or not np.isfinite(vector).all():
             check_vector("vector", vector, dimension)
         return to_half(vector) if vector.any() else None
 
     def _check_time(self, began: float) -> None:
-        # Such a server answers what it has found until then, and does not say so.
+        # Such a server silently returns the hits that it has found until then.
         if not self._server.fails_on_timeout and _loop_time() - began >= self._timeout_s:
             raise self._too_slow()
 
@@ -445,6 +445,6 @@ def _loop_time() -> float:
 
 
 def _prefix_terms(terms: tuple[str, ...], namespace: str) -> list[str]:
-    """Return the words as the namespace's records hold them; what is no word matches nothing."""
+    """Return the words as the namespace's records contain them; a word that is not ASCII matches nothing."""
     prefix = namespace_term_prefix(namespace)
     return [prefix + term for term in terms if term.isascii() and term.isalnum() and term == term.lower()]

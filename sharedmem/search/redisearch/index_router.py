@@ -1,8 +1,8 @@
-"""Where a namespace is searched: in the index that small ones share, or in its own.
+"""The location in which a namespace is searched: the index that small namespaces share, or its own.
 
-The namespace's place key names its own index; without it the shared one is meant. Moving is online: the own index is
-built beside, the place is set, and only then do the records leave the shared index. A search reads the place after it
-has searched, so that a move in between is noticed.
+The namespace's place key names its own index; without that key the namespace is in the shared index. A move is online:
+the own index is built beside the shared one, the place is set, and only then the records leave the shared index. A
+search reads the place after it has searched, so that it notices a move in between.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _PAGE = 200
 
 
 class IndexLocation(NamedTuple):
-    """Where a namespace is searched."""
+    """The index in which a namespace is searched."""
 
     searched: str
     """Name of the index, or its alias."""
     named: bytes | None
-    """What its place key holds."""
+    """The value of its place key."""
     algorithm: Algorithm
 
 
 class IndexRouter:
-    """Where the namespaces are searched, as far as is known, and how they move.
+    """The known locations of the namespaces, and their moves.
 
     Args:
-        client: of the server.
-        keyspace: spells keys.
-        family: of the records.
-        settings: from how many records on an index is approximate.
-        server: its indexes.
-        layout: how they are laid out.
-        on_cluster: whether each namespace has its own index, since none reaches beyond a server of the cluster.
+        client: client of the server.
+        keyspace: builds keys.
+        family: the record family of the index.
+        settings: from how many records an index is approximate.
+        server: the indexes of the server.
+        layout: names and definitions of the indexes.
+        on_cluster: whether each namespace has its own index, since an index never spans servers of a cluster.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class IndexRouter:
         self._settling: dict[str, asyncio.Lock] = {}
 
     def known(self, namespace: str) -> IndexLocation | None:
-        """Return where a namespace is searched, if that was seen on this connection."""
+        """Return the location of a namespace, if it was seen on this connection."""
         if self._client.generation != self._generation:
-            # Behind another connection may be another server, or one that has lost its data.
+            # Another connection may lead to another server, or to one that has lost its data.
             self._generation = self._client.generation
             self._known.clear()
         return self._known.get(namespace)
 
     async def of(self, namespace: str) -> IndexLocation:
-        """Return where a namespace is searched; its index is there and complete. No round trip when that is known.
+        """Return the location of a namespace; its index exists and is complete. No round trip if it is known.
 
         Raises:
-            ConfigError: the index there is of another kind than this family's.
-            UnavailableError: the server cannot be reached, or the index is half built.
+            ConfigError: the index there does not fit this family.
+            UnavailableError: the server cannot be reached, or the index is only partly built.
         """
         if (place := self.known(namespace)) is not None:
             return place
@@ -96,11 +96,11 @@ class IndexRouter:
             return place
 
     def forget_location(self, namespace: str) -> None:
-        """Forget where a namespace is searched: its place has changed, or its index is gone."""
+        """Forget the location of a namespace: its place has changed, or its index was dropped."""
         self._known.pop(namespace, None)
 
     def key(self, namespace: str) -> bytes:
-        """Return the place key."""
+        """Return the place key of a namespace."""
         return self._keyspace.record_place(self._family.name, namespace)
 
     async def promote(self, namespace: str, *, progress: IndexProgress | None) -> None:
@@ -111,7 +111,7 @@ class IndexRouter:
         if named is None:
             named = await self._move_in(namespace, total, stages)
         moved = await self._leave_shared(namespace, total, stages)
-        # Each that left was indexed once more, and until the server has swept up it counts twice.
+        # Each record that left was indexed once more, and counts twice until the server's garbage collector has run.
         if moved or await self._has_outgrown(named, total):
             await self.rebuild(namespace, progress=stages.third)
         stages.end()
@@ -140,7 +140,7 @@ class IndexRouter:
         build = self._next_build((named or b"").decode())
         return [self._layout.own(namespace, number).name for number in range(max(FIRST_BUILD, build - 1), build + 1)]
 
-    # -- finding out --------------------------------------------------------------------------
+    # -- location -----------------------------------------------------------------------------
 
     async def _named(self, namespace: str) -> bytes | None:
         reply: Reply = await self._client.call("GET", self.key(namespace))
@@ -168,10 +168,10 @@ class IndexRouter:
         try:
             return await self._shared()
         except AccessDeniedError as error:
-            # A Redis user limited by ACL must not see other tenants' records in the shared index.
+            # A Redis user limited by ACL must not read other tenants' records in the shared index.
             family = "" if self._family.name == "memory" else f" --family {self._family.name}"
             advice = (
-                f"have somebody who may give {namespace!r} an index of its own:"
+                f"as a user with more rights, give {namespace!r} an index of its own:"
                 f" sharedmem --namespace {namespace} index promote{family}"
             )
             raise AccessDeniedError("the Redis user", self._layout.alias, "search", advice) from error
@@ -182,7 +182,7 @@ class IndexRouter:
         if facts is None:
             spec = layout.shared()
             await server.make(spec, "FLAT")
-            # Only then may other hubs, which do not ask whether it is complete, find it under its alias.
+            # Only now may other hubs find it under its alias, since they do not check whether it is complete.
             facts = await server.built(spec.name)
             await server.name_alias(layout.alias, spec.name)
         layout.check(facts, layout.shared())
@@ -194,14 +194,14 @@ class IndexRouter:
         facts = await server.facts(name)
         if facts is None:
             if not layout.is_ours(name):
-                problem = f"index {name} is gone; `sharedmem index rebuild` makes one for this hub's embedder"
+                problem = f"index {name} does not exist; `sharedmem index rebuild` makes one for this hub's embedder"
                 raise ConfigError("embedder", f"the place of {namespace!r}", problem)
             await server.make(spec, self._algorithm(await self._size(namespace)))
             facts = await server.built(name)
         layout.check(facts, spec)
         return await server.built(name) if facts.indexing else facts
 
-    # -- building and moving ------------------------------------------------------------------
+    # -- builds and moves ---------------------------------------------------------------------
 
     def _algorithm(self, documents: int) -> Algorithm:
         return "HNSW" if documents > self._hnsw_above else "FLAT"
@@ -218,7 +218,7 @@ class IndexRouter:
         return await self._named(namespace)
 
     async def _move_in(self, namespace: str, total: int, stages: _StagedProgress) -> bytes:
-        """Return an index of its own to begin with: exact, which takes the changes to come quicker."""
+        """Return an own index to begin with: an exact one, which takes the coming changes faster."""
         spec = self._layout.own(namespace)
         await self._build(spec, "FLAT", total, stages.first)
         await self._client.call("SET", self.key(namespace), spec.name)
@@ -226,7 +226,7 @@ class IndexRouter:
         return spec.name.encode()
 
     async def _build(self, spec: IndexSpec, algorithm: Algorithm, total: int, progress: IndexProgress | None) -> None:
-        """An index that is complete; what an earlier try has left is used if it is what we want."""
+        """Return a complete index; an earlier unfinished build is used if its definition fits."""
         left = await self._server.facts(spec.name)
         if left is not None and not self._is_usable(left, spec, algorithm):
             await self._server.drop(spec.name)
@@ -268,7 +268,7 @@ class IndexRouter:
         await server.drop(old.name)
 
     async def _leave_shared(self, namespace: str, total: int, stages: _StagedProgress) -> bool:
-        """Take the records out of the shared index, page by page; whether there were any in it."""
+        """Remove the records from the shared index, page by page; return whether there were any in it."""
         if await self._has_left_shared(namespace):
             return False
         home = self._keyspace.records(self._family.name, namespace).encode()
@@ -283,7 +283,7 @@ class IndexRouter:
                 return moved
 
     async def _has_left_shared(self, namespace: str) -> bool:
-        """Return whether the shared index is known to hold nothing of it, which saves looking at each record."""
+        """Return whether the shared index is known to contain none of its records, so that none need be checked."""
         query = search_by_filter(within_namespace(NO_FILTER, namespace), newest=None, offset=0, limit=0)
         try:
             found = await self._client.call("FT.SEARCH", self._layout.alias, *query)
@@ -306,24 +306,24 @@ class IndexRouter:
 
 
 class _StagedProgress:
-    """Progress of three stages over the same documents, each of which counts for a third."""
+    """Progress of three stages over the same documents; each stage counts for a third."""
 
     def __init__(self, progress: IndexProgress | None, total: int) -> None:
         self._progress = progress
         self._total = total
 
     def first(self, done: int, _: int) -> None:
-        self._tell(done)
+        self._report(done)
 
     def second(self, done: int) -> None:
-        self._tell(self._total + done)
+        self._report(self._total + done)
 
     def third(self, done: int, _: int) -> None:
-        self._tell(2 * self._total + done)
+        self._report(2 * self._total + done)
 
     def end(self) -> None:
-        self._tell(3 * self._total)
+        self._report(3 * self._total)
 
-    def _tell(self, done: int) -> None:
+    def _report(self, done: int) -> None:
         if self._progress:
             self._progress(done // 3, self._total)

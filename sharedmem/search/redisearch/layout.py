@@ -1,7 +1,7 @@
-"""What an index is called and made of, and whether one that is there is what we want: no I/O.
+"""Names and definitions of indexes, and whether an existing index fits: no I/O.
 
-The shared index of a family is searched under an alias, so that it can be built anew beside itself: the index behind
-the alias is named `<head><model>:<dimension>:v<schema>:<build>`. A namespace's own index is named in full by its place.
+The shared index of a family is searched under an alias, so that it can be rebuilt beside itself: the index behind the
+alias is named `<head><model>:<dimension>:v<schema>:<build>`. The place key of a namespace has the full name of its own.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ FIRST_BUILD = 1
 _ALIAS = "current"
 _NO_MODEL = "words"
 _NAME = re.compile(r":(?P<model>[^:]*):(?P<dimension>\d+):v(?P<schema>\d+):(?P<build>\d+)")
-# A record under another namespace's keys does not belong to a namespace, whatever its fields claim. A name holds no
-# brace, so that it is the key's own if the key begins with it.
+# A record under another namespace's keys does not belong to a namespace, whatever its fields claim. A name contains no
+# brace, so it is the key's own if the key begins with it.
 _OWN_ONLY = 'exists(@pool) && exists(@ns) && !contains(@ns, "}}") && startswith(@__key, format("{head}%s}}:", @ns))'
 _HNSW_OPTIONS = ("M", 16, "EF_RUNTIME", 100)
 
 
 class IndexSpec(NamedTuple):
-    """One index: how it is called, and what it holds."""
+    """One index: its name and definition."""
 
     name: str
     prefix: str
-    """Of its records' keys."""
+    """Prefix of its records' keys."""
     shares: bool
     """Whether several namespaces share it."""
 
@@ -41,7 +41,7 @@ class IndexInfo(NamedTuple):
     """The state of an index, as the server reports it."""
 
     name: str
-    """Its real one, also when it was asked for by its alias."""
+    """The real name, also if it was requested by its alias."""
     documents: int
     failures: int
     indexing: bool
@@ -53,11 +53,11 @@ class IndexInfo(NamedTuple):
     metric: str
     prefixes: tuple[str, ...]
     filter: str
-    """Which documents it takes; empty for all under the prefixes."""
+    """The filter for its documents; empty for all under the prefixes."""
     fields: frozenset[tuple[str, str]]
     """(name, type) of each."""
     failed_key: str
-    """Of the last record that could not be indexed."""
+    """Key of the last record that could not be indexed."""
     failed_why: str
 
 
@@ -74,15 +74,15 @@ class IndexLayout:
     """How the indexes of one family are laid out.
 
     Args:
-        keyspace: spells keys.
-        family: what is indexed.
+        keyspace: builds keys.
+        family: the record family of the index.
     """
 
     def __init__(self, keyspace: KeySpace, family: RecordFamily) -> None:
         self._keyspace = keyspace
         self._family = family
         self.alias = f"{keyspace.shared_index(family.name)}{_ALIAS}"
-        """Under which the shared index is searched."""
+        """The alias of the shared index."""
 
     def shared(self, build: int = FIRST_BUILD) -> IndexSpec:
         """Return the index that small namespaces share."""
@@ -98,7 +98,7 @@ class IndexLayout:
         return IndexSpec(f"{head}{self._tail(build)}", self._keyspace.records(family, namespace), False)
 
     def creation(self, spec: IndexSpec, algorithm: Algorithm) -> Command:
-        """Return the command that makes an index."""
+        """Return the command that creates an index."""
         only = ("FILTER", self._filter(spec)) if spec.shares else ()
         head = ("FT.CREATE", spec.name, "ON", "HASH", "PREFIX", 1, spec.prefix, *only, "NOOFFSETS", "NOHL")
         tags = [word for tag in self._family.tags for word in (tag, "TAG", "SEPARATOR", SEPARATOR, "CASESENSITIVE")]
@@ -107,7 +107,7 @@ class IndexLayout:
         return (*head, "STOPWORDS", 0, "SCHEMA", *words)
 
     def read_name(self, name: str) -> IndexName | None:
-        """Parse the name of one of the family's indexes; None if it is not ours."""
+        """Parse the name of one of the family's indexes; None for any other name."""
         tail = f":{':'.join(name.rsplit(':', 4)[1:])}"
         found = _NAME.fullmatch(tail)
         if found is None:
@@ -115,33 +115,33 @@ class IndexLayout:
         return IndexName(found["model"], int(found["dimension"]), int(found["schema"]), int(found["build"]))
 
     def is_ours(self, name: str) -> bool:
-        """Return whether an index of that name would be one that this family makes."""
+        """Return whether this family would create an index of that name."""
         parsed = self.read_name(name)
         wanted = (self._slug(), self._family.dimension, self._family.schema_version)
         return parsed is not None and parsed[:3] == wanted
 
     def check(self, facts: IndexInfo, spec: IndexSpec) -> None:
-        """Refuse an index that is not what this family wants.
+        """Reject an index whose definition does not fit this family.
 
         Raises:
-            ConfigError: what it has, and what is wanted.
+            ConfigError: the message names the existing and the expected value.
         """
         parsed = self.read_name(facts.name)
         for what, there, wanted, setting in self._compared(facts, parsed, spec):
             if there != wanted:
-                advice = f"`{self._rebuilding(spec)}` builds it anew, and drops nothing that is remembered"
+                advice = f"`{self._rebuilding(spec)}` rebuilds it, and deletes no records"
                 raise ConfigError(
-                    setting, f"index {facts.name}", f"it has {what} {there}, this hub wants {wanted}; {advice}"
+                    setting, f"index {facts.name}", f"it has {what} {there}, this hub expects {wanted}; {advice}"
                 )
 
     def _rebuilding(self, spec: IndexSpec) -> str:
-        """Return the command line that builds an index anew."""
+        """Return the command line that rebuilds an index."""
         namespace = spec.prefix.partition("{")[2].rpartition("}")[0]
         family = "" if self._family.name == "memory" else f" --family {self._family.name}"
         return f"sharedmem index rebuild {'--shared' if spec.shares else f'-n {namespace}'}{family}"
 
     def model_of(self, name: str) -> str:
-        """Return the name of the embedder whose vectors an index holds, from the name of the index."""
+        """Return the embedder of an index's vectors, from the name of the index."""
         parsed = self.read_name(name)
         if parsed is None:
             return ""
@@ -152,7 +152,7 @@ class IndexLayout:
     ) -> list[tuple[str, object, object, str]]:
         family = self._family
         rows: list[tuple[str, object, object, str]] = []
-        # Who searches by words alone can use any index.
+        # A hub that searches by words alone can use any index.
         if family.dimension:
             model = parsed.model if parsed else ""
             rows += (

@@ -1,18 +1,18 @@
 """The query language of RediSearch: queries as text, their replies, and scores that overflow.
 
-This is the only module that spells the query language. Values of users travel beside the text, as PARAMS. The text
-itself contains only names of fields and numbers of parameters, so that no value can change what a query means.
+This is the only module that contains the query language. Values of users are sent beside the text, as PARAMS. The text
+itself contains only names of fields and numbers of parameters, so that no value can change the meaning of a query.
 
 Hits by words must be ranked as BM25 ranks them, with or without filters. RediSearch 2.10 makes that hard: an OR
 below an AND adds up only some of its branches, a tag adds its own score, and an OR of more than twenty ANDs counts
-records twice. So each word has the filter in its own branch, where it weighs nothing, and branches are in groups of
-sixteen. A weight counts for what consists of several parts, and is ignored for a single tag: to that is added a value
-that no record has.
+records twice. So each word has the filter in its own branch, with weight 0, and branches are in groups of sixteen. A
+weight counts for an expression of several parts, and is ignored for a single tag: a value that no record has is added
+to a single tag.
 
-RediSearch 2.10 also counts a changed record twice until its garbage collector has run. When a word then seems to be in
+RediSearch 2.10 also counts a changed record twice until its garbage collector has run. If a word then seems to be in
 more records than there are, the count of records without it falls below zero and wraps round, and the most common word
-scores as if it were unheard of. Newer servers use zero. So does this module: such a word still finds its records, and
-adds nothing to their score. `OverflowGuard` notices it by a score that no query should have; then the index asks for
+gets the score of a very rare one. Newer servers use zero. So does this module: such a word still finds its records, and
+adds nothing to their score. `OverflowGuard` detects it by a score that no query should have; then the index queries
 each word by itself.
 """
 
@@ -46,27 +46,27 @@ DISTANCE = "d"
 _AT_ANY_DISTANCE = "@vector:[VECTOR_RANGE 2.1 $v]"
 _GROUP = 16
 _FEW = 10_000
-"""Records up to which looking at each is as quick as walking the graph, and misses none (batches miss 6 in 100)."""
+"""Records up to which a scan is as fast as a search of the graph, and misses none (batches miss 6 in 100)."""
 _COMMON_NAMES = 256
 _NAMES = tuple(f"t{number}" for number in range(_COMMON_NAMES))
 
 
 class RenderedFilter(NamedTuple):
-    """What filters mean, in the query language."""
+    """Filters in the query language."""
 
     text: str
-    """Empty when everything is let through."""
+    """Empty if everything matches."""
     params: tuple[Argument, ...]
-    """Names and values in turn."""
+    """Names and values, alternating."""
     weightless: str
-    """The same as part of a search by words, to which it adds no score."""
+    """The same as part of a search by words, in which it adds nothing to the score."""
 
 
 NO_FILTER = RenderedFilter("", (), "")
 
 
 class _FilterWriter:
-    """Writes filters down, and collects the values that travel beside the text."""
+    """Writes filters as text, and collects the values that are sent beside the text."""
 
     def __init__(self, family: RecordFamily) -> None:
         self._family = family
@@ -88,7 +88,7 @@ class _FilterWriter:
         field, known = condition.field, self._family.tags
         if field not in known:
             raise InvalidError("filter", field, f"the tags of {self._family.name} are {', '.join(known)}")
-        # Without values there is nothing that could hold.
+        # Without values nothing can match.
         names = [self._add(encode_tag(value)) for value in condition.values] or [self._no_value()]
         self.parts.append(f"@{field}:{{{'|'.join(names)}}}")
         several = names if len(names) > 1 else [*names, self._no_value()]
@@ -115,14 +115,14 @@ class _FilterWriter:
 
 
 def render_filter(filters: Every, family: RecordFamily) -> RenderedFilter:
-    """Return what must hold of a record.
+    """Return filters in the query language.
 
     Args:
-        filters: what the caller wants.
-        family: whose fields the filters may name.
+        filters: the caller's conditions.
+        family: the family whose fields the filters may name.
 
     Raises:
-        InvalidError: a filter names no field of the family, or a number is none.
+        InvalidError: a filter names no field of the family, or a number is invalid.
     """
     if not filters.conditions:
         return NO_FILTER
@@ -132,7 +132,7 @@ def render_filter(filters: Every, family: RecordFamily) -> RenderedFilter:
 
 
 def within_namespace(filters: RenderedFilter, namespace: str) -> RenderedFilter:
-    """Return the same within one namespace, for an index that holds others too."""
+    """Return the filters limited to one namespace, for an index of several namespaces."""
     text = f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip()
     weightless = f"((@{NAMESPACE_TAG}:{{$n|$o}})=>{{$weight:0}}) {filters.weightless}".rstrip()
     return RenderedFilter(text, ("n", namespace, "o", NO_VALUE, *filters.params), weightless)
@@ -150,15 +150,15 @@ def _format_number(field: str, value: float) -> str:
 def search_by_words(
     scoring: Sequence[str], silent: Sequence[str], filters: RenderedFilter, *, scorer: str, limit: int
 ) -> tuple[Argument, ...]:
-    """Return what follows `FT.SEARCH <index>` to find records by words, with scores and facts.
+    """Return the arguments after `FT.SEARCH <index>` to find records by words, with scores and facts.
 
     Args:
-        scoring: the words, ASCII letters and digits each, with the prefix of their namespace. That alone is no
-            protection: who writes records can write any word.
-        silent: more of them, which add nothing to the score.
-        filters: what must hold besides.
-        scorer: how the server ranks.
-        limit: how many are answered at most.
+        scoring: the words, ASCII letters and digits each, with the prefix of their namespace. The prefix alone does not
+            protect: a client that writes records can write any word.
+        silent: further words, which add nothing to the score.
+        filters: conditions besides the words.
+        scorer: the scorer of the server.
+        limit: most hits.
     """
     text = _any_term(len(scoring), len(silent), filters.weightless)
     words = _term_params((*scoring, *silent))
@@ -168,14 +168,14 @@ def search_by_words(
 
 
 def top_score_query(term: str, filters: RenderedFilter, *, scorer: str) -> tuple[Argument, ...]:
-    """Return what follows `FT.SEARCH <index>` for the best score that a word gives, and how many records hold it."""
+    """Return the arguments after `FT.SEARCH <index>` for a word's best score, and how many records contain it."""
     text = _any_term(1, 0, filters.weightless)
     head = (text, "VERBATIM", "SCORER", scorer, "WITHSCORES", "NOCONTENT", "LIMIT", 0, 1)
     return (*head, *_params_clause((*_term_params((term,)), *filters.params)))
 
 
 def count_documents_with(term: str, filters: RenderedFilter) -> tuple[Argument, ...]:
-    """Return what follows `FT.SEARCH <index>` to count the records that hold a word."""
+    """Return the arguments after `FT.SEARCH <index>` to count the records that contain a word."""
     head = (_any_term(1, 0, filters.weightless), "VERBATIM", "SCORER", "DOCSCORE", "NOCONTENT", "LIMIT", 0, 0)
     return (*head, *_params_clause((*_term_params((term,)), *filters.params)))
 
@@ -183,39 +183,39 @@ def count_documents_with(term: str, filters: RenderedFilter) -> tuple[Argument, 
 def search_by_vector(
     vector: bytes, filters: RenderedFilter, *, k: int, policy: str = "", directed: bool = False
 ) -> tuple[Argument, ...]:
-    """Return what follows `FT.SEARCH <index>` to find the nearest records, with distances and facts.
+    """Return the arguments after `FT.SEARCH <index>` to find the nearest records, with distances and facts.
 
     Args:
         vector: half-precision bytes.
-        filters: what must hold of them.
+        filters: conditions besides nearness.
         k: how many.
-        policy: how an approximate index goes about it.
-        directed: leave out vectors of zeros, which are at no distance from anything.
+        policy: search policy of an approximate index.
+        directed: leave out vectors of zeros, whose distance to anything is 0.
     """
     text = _knn_clause(f"{filters.text} {_AT_ANY_DISTANCE}".lstrip() if directed else filters.text, policy)
-    # Without LIMIT ten would be answered, without SORTBY in any order.
+    # Without LIMIT the server returns ten hits, without SORTBY in any order.
     head = (text, "SORTBY", DISTANCE, "RETURN", 2, "facts", DISTANCE, "LIMIT", 0, k)
     return (*head, *_params_clause(("k", k, "v", vector, *filters.params)))
 
 
 def search_by_filter(filters: RenderedFilter, *, newest: str | None, offset: int, limit: int) -> tuple[Argument, ...]:
-    """Return what follows `FT.SEARCH <index>` to name the records that filters let through."""
+    """Return the arguments after `FT.SEARCH <index>` to list the records that match filters."""
     order = () if newest is None else ("SORTBY", newest, "DESC")
     head = (filters.text or "*", "NOCONTENT", "SCORER", "DOCSCORE", *order, "LIMIT", offset, limit)
     return (*head, *_params_clause(filters.params))
 
 
 def count_by_value(filters: RenderedFilter, tag: str) -> tuple[Argument, ...]:
-    """Return what follows `FT.AGGREGATE <index>` to count records by the values of a tag."""
+    """Return the arguments after `FT.AGGREGATE <index>` to count records by the values of a tag."""
     head = (filters.text or "*", "LOAD", 1, f"@{tag}", "GROUPBY", 1, f"@{tag}", "REDUCE", "COUNT", 0, "AS", "n")
     return (*head, *_params_clause(filters.params))
 
 
 def hybrid_policy(matching: int | None) -> str:
-    """Return how an approximate index should go about it.
+    """Return the search policy of an approximate index.
 
     Args:
-        matching: how many records the filter leaves; None without a filter.
+        matching: how many records match the filter; None without a filter.
     """
     if matching is None:
         return "EF_RUNTIME 100"
@@ -231,7 +231,7 @@ def _any_term(scoring: int, silent: int, condition: str) -> str:
         return "|".join(words)
     branches = [*words[:scoring], *(f"(-(-{word}))" for word in words[scoring:])]
     if condition:
-        # The condition first: an AND that begins with a negation, as a silent word does, loses nearly all of its hits.
+        # The condition first: an AND that begins with a negation, as for a silent word, loses nearly all of its hits.
         branches = [f"({condition} {branch})" for branch in branches]
     return _alternatives(branches)
 
@@ -263,7 +263,7 @@ def _params_clause(words: tuple[Argument, ...]) -> tuple[Argument, ...]:
 
 _DISTANCE = DISTANCE.encode()
 _candidate = partial(tuple.__new__, IndexHit)
-"""A candidate of its parts, in a third of the time: there are hundreds a search."""
+"""Builds a named tuple in a third of the time: there are hundreds in a search."""
 
 
 def scored_hits(reply: Reply, home: bytes) -> list[IndexHit]:
@@ -271,10 +271,10 @@ def scored_hits(reply: Reply, home: bytes) -> list[IndexHit]:
 
     Args:
         reply: `[total, key, score, [facts, ...], ...]`.
-        home: what the keys of the namespace's records begin with; others' are left out.
+        home: prefix of the keys of the namespace's records; others are left out.
     """
     words = _as_items(reply)
-    # A record that has just expired has no fields any more.
+    # A record that has just expired has no fields.
     rows = zip(_record_ids(words[1::3], home), map(float, words[2::3]), words[3::3], strict=True)
     found = [(id_, score, fields[1] if fields else b"") for id_, score, fields in rows if id_ and fields is not None]
     return _sort_ties(list(map(_candidate, found)))
@@ -295,11 +295,11 @@ def near_hits(reply: Reply, home: bytes) -> list[IndexHit]:
 
 
 def has_zero_distance(reply: Reply, taken: int) -> bool:
-    """Return whether there is a hit at no distance, which the server cannot sort by: it may have left out nearer ones.
+    """Return whether a hit has distance 0, which the server cannot sort by: it may have left out nearer ones.
 
     Args:
-        reply: of a search by meaning.
-        taken: how many of its hits `near_hits` has taken; when it took all there is none.
+        reply: reply to a search by meaning.
+        taken: how many of its hits `near_hits` returned; if all, there is no such hit.
     """
     fields = _as_items(reply)[2::2]
     return taken < len(fields) and any(row and math.isnan(_distance_and_facts(row)[0]) for row in fields)
@@ -320,7 +320,7 @@ def top_score(reply: Reply) -> tuple[int, float]:
 def parse_counts(reply: Reply) -> dict[str, int]:
     """Return how many records there are by value, of `[groups, [tag, values, "n", count], ...]`.
 
-    A group is what the field holds, so its values must still be split.
+    A group is the whole value of the field, so it must still be split.
     """
     found: Counter[str] = Counter()
     for row in _as_items(reply)[1:]:
@@ -331,14 +331,14 @@ def parse_counts(reply: Reply) -> dict[str, int]:
 
 
 def newest_version(reply: Reply, log: bytes) -> int:
-    """Return the score of `[member, score]`, 0 when there is none.
+    """Return the score of `[member, score]`, 0 if there is none.
 
     Args:
         reply: the newest member of a family's log.
         log: the key of that log.
 
     Raises:
-        CorruptionError: another client has written there.
+        CorruptionError: another client has overwritten the log.
     """
     words = _as_items(reply)
     version = float(words[1]) if words else 0.0
@@ -348,13 +348,13 @@ def newest_version(reply: Reply, log: bytes) -> int:
 
 
 def parse_pairs(reply: Reply) -> dict[str, Any]:
-    """Return a list of names and values in turn."""
+    """Return a list of alternating names and values as a mapping."""
     words = _as_items(reply)
     return {words[at].decode(): words[at + 1] for at in range(0, len(words) - 1, 2)}
 
 
 def _record_ids(keys: list[bytes], home: bytes) -> list[str]:
-    """Return what the keys of the namespace's records are named; nothing for those of others."""
+    """Return the ids of the namespace's records among these keys; keys of others are left out."""
     start = len(home)
     return [key[start:].decode(errors="replace") if key.startswith(home) else "" for key in keys]
 
@@ -366,7 +366,7 @@ def _distance_and_facts(fields: list[bytes]) -> tuple[float, bytes]:
 
 
 def _sort_ties(found: list[IndexHit]) -> list[IndexHit]:
-    """Return the hits, which come in the order of their scores, with equal ones in the order of their ids."""
+    """Return hits, which are in the order of their scores, with equal scores in the order of their ids."""
     if len({hit[1] for hit in found}) < len(found):
         found.sort(key=_sort_key)
     return found
@@ -384,9 +384,9 @@ def _as_items(reply: Reply) -> list[Any]:
 # -- scores that overflow ---------------------------------------------------------------------------
 
 IMPLAUSIBLE = 30.0
-"""A score from which one looks closer: a wrapped word gives some forty, five rare words together about as much."""
+"""A score from which the words are checked: a wrapped word gives some forty, five rare words together about as much."""
 _LARGE_INDEX = 2000
-"""Records from which rare words may well give such a score."""
+"""Number of records from which rare words may really have such a score."""
 _REMEMBERED_S = 5.0
 _MOST_REMEMBERED = 1000
 _HIGHEST_GAIN = 2.2
@@ -398,27 +398,27 @@ class ScoredTerms(NamedTuple):
 
     scoring: list[str]
     silent: list[str]
-    """They find, and do not score."""
+    """Words that find records but add nothing to the score."""
 
 
 class OverflowGuard:
-    """The words whose score has overflowed in the last moments."""
+    """The words whose score has overflowed recently."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
         self._calm: dict[str, float] = {}
 
     def is_suspicious(self, namespace: str, score: float, now: float) -> bool:
-        """Return whether the words that gave a score may have overflowed."""
+        """Return whether the words of a hit with this score may have overflowed."""
         return score >= IMPLAUSIBLE and self._calm.get(namespace, 0.0) <= now
 
     def note_plausible(self, namespace: str, documents: int, now: float) -> None:
-        """Note that the words of a score had not overflowed; with many records, trust others for a moment."""
+        """Record that the words of a score had not overflowed; with many records, trust others for a moment."""
         if documents >= _LARGE_INDEX:
             self._calm[namespace] = now + _REMEMBERED_S
 
     def split_overflowed(self, terms: list[str], now: float) -> ScoredTerms:
-        """Return the words of a query, those that have overflowed apart."""
+        """Return the words of a query, with those separated that have overflowed."""
         if not self._until:
             return ScoredTerms(terms, [])
         silent = [term for term in terms if self._until.get(term, 0.0) > now]
@@ -429,19 +429,19 @@ class OverflowGuard:
         )
 
     def remember(self, terms: Iterable[str], now: float) -> None:
-        """Note words that overflow now; the garbage collector runs sooner or later."""
+        """Record words that overflow now; the garbage collector will run sooner or later."""
         if len(self._until) > _MOST_REMEMBERED:
             self._until.clear()
         self._until |= dict.fromkeys(terms, now + _REMEMBERED_S)
 
 
 def overflowed_terms(terms: Sequence[str], replies: Sequence[Reply], documents: int) -> list[str]:
-    """Return the words whose own best score is higher than it can be.
+    """Return the words whose own best score is higher than possible.
 
     Args:
-        terms: asked for one by one.
-        replies: to each, its best hit with its score.
-        documents: how many the index has.
+        terms: the words of the queries, one by one.
+        replies: for each word, its best hit with its score.
+        documents: number of documents in the index.
     """
     found = []
     for term, reply in zip(terms, replies, strict=True):

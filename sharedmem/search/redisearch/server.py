@@ -21,7 +21,7 @@ _OLDER_SCORER = "BM25"
 
 
 def is_missing(error: ServerError) -> bool:
-    """Return whether the server replied that there is no such index; each command has its own message."""
+    """Return whether the server replied that the index does not exist; each command has its own message."""
     text = error.text.lower()
     return "no such index" in text or "unknown index" in text or "index does not exist" in text
 
@@ -30,10 +30,10 @@ class IndexServer:
     """The server's indexes.
 
     Args:
-        client: of the server.
-        layout: how indexes are made.
+        client: client of the server.
+        layout: names and definitions of the indexes.
         patience_s: how long a caller waits for an index that is being built.
-        on_cluster: whether there are several servers, whose settings are left alone.
+        on_cluster: whether there are several servers, whose settings are not changed.
     """
 
     def __init__(self, client: RedisClient, layout: IndexLayout, *, patience_s: float, on_cluster: bool) -> None:
@@ -42,15 +42,15 @@ class IndexServer:
         self._patience_s = patience_s
         self._on_cluster = on_cluster
         self.scorer = _BEST_SCORER
-        """How this server ranks words best."""
+        """The best scorer of this server."""
         self.fails_on_timeout = False
-        """Whether it answers an error, not part of the hits, when a search takes too long."""
+        """Whether a search that takes too long is an error, not a part of the hits."""
 
     async def learn(self, name: str) -> None:
-        """Find out how this server ranks, and have it fail rather than answer a part. Two or three round trips.
+        """Detect the scorer, and set the server to fail instead of returning a part. Two or three round trips.
 
         Args:
-            name: of an index that is there.
+            name: name of an existing index.
         """
         try:
             probe = ("@terms:(x)", "SCORER", _BEST_SCORER, "LIMIT", 0, 0, "DIALECT", 2)
@@ -63,7 +63,7 @@ class IndexServer:
         self.fails_on_timeout = not self._on_cluster and await self._fail_on_timeout()
 
     async def facts(self, name: str) -> IndexInfo | None:
-        """Return what there is to know of an index, or None if there is none. One round trip.
+        """Return the state of an index, or None if it does not exist. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError, ConfigError: as `RedisClient.call`.
@@ -76,7 +76,7 @@ class IndexServer:
             raise public_error(error, self._client.address) from error
 
     async def make(self, spec: IndexSpec, algorithm: Algorithm) -> None:
-        """Make an index, if it is not there. One round trip.
+        """Create an index, if it does not exist. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError, ConfigError: as `RedisClient.call`.
@@ -84,11 +84,11 @@ class IndexServer:
         await self._do(self._layout.creation(spec, algorithm), but="already exists")
 
     async def name_alias(self, alias: str, name: str, *, anew: bool = False) -> None:
-        """Let an index be searched under another name too; `anew`: also if another index has that name. One trip."""
+        """Give an index an alias; `anew`: also if the alias belongs to another index. One round trip."""
         await self._do(("FT.ALIASUPDATE" if anew else "FT.ALIASADD", alias, name), but="already exists")
 
     async def drop(self, name: str) -> None:
-        """Drop an index, and none of its documents. One round trip."""
+        """Drop an index, but none of its documents. One round trip."""
         await self._do(("FT.DROPINDEX", name), but="ndex name")
 
     async def names(self) -> list[str]:
@@ -97,10 +97,10 @@ class IndexServer:
         return [name.decode() for name in reply if isinstance(name, bytes)] if isinstance(reply, list) else []
 
     async def built(self, name: str) -> IndexInfo:
-        """Wait, for a while, until the server has looked at all documents.
+        """Wait, for a while, until the server has indexed all documents.
 
         Raises:
-            UnavailableError: it takes longer, or the index is gone.
+            UnavailableError: it takes longer, or the index was dropped.
         """
         deadline = asyncio.get_running_loop().time() + self._patience_s
 
@@ -110,17 +110,17 @@ class IndexServer:
         return await self._wait(name, is_over, lambda _: None)
 
     async def built_at_last(self, name: str, *, total: int, progress: IndexProgress | None) -> IndexInfo:
-        """Wait until the server has looked at all documents, as long as it goes on.
+        """Wait until the server has indexed all documents, as long as it makes progress.
 
         Raises:
-            UnavailableError: it does not go on, or the index is gone.
+            UnavailableError: it makes no progress, or the index was dropped.
         """
         clock = asyncio.get_running_loop()
         seen, since = (-1.0, -1, -1), clock.time()
 
-        def stands_still(facts: IndexInfo) -> bool:
+        def makes_no_progress(facts: IndexInfo) -> bool:
             nonlocal seen, since
-            # Of a graph with a hundred thousand vectors the percentage alone does not change for minutes.
+            # For a graph with a hundred thousand vectors the percentage alone does not change for minutes.
             now = (facts.percent, facts.documents, facts.bytes)
             if now != seen:
                 seen, since = now, clock.time()
@@ -130,10 +130,10 @@ class IndexServer:
             if progress:
                 progress(min(facts.documents, total), total)
 
-        return await self._wait(name, stands_still, report)
+        return await self._wait(name, makes_no_progress, report)
 
     async def ask(self, *args: Argument) -> Reply:
-        """Send one command, whose refusal comes as a `ServerError`."""
+        """Send one command; raise `ServerError` if the server refuses it."""
         return await self._client.call(*args)
 
     async def _wait(
@@ -143,7 +143,9 @@ class IndexServer:
         while True:
             facts = await self.facts(name)
             if facts is None:
-                raise UnavailableError(f"search index {name}", "somebody has dropped it; try again, it is made anew")
+                raise UnavailableError(
+                    f"search index {name}", "another client has dropped it; try again, it is rebuilt"
+                )
             report(facts)
             if not facts.indexing:
                 return facts
@@ -152,7 +154,7 @@ class IndexServer:
                     f"search index {name}", f"it is half built ({facts.percent:.0%} of its documents); try again"
                 )
             await asyncio.sleep(pause_s)
-            # Of a large graph of vectors one look takes the server tens of milliseconds while it is built.
+            # For a large graph of vectors one status read takes the server tens of milliseconds during a build.
             pause_s = min(1.2 * pause_s, _LAST_LOOK_S)
 
     async def _do(self, command: tuple[Argument, ...], *, but: str) -> None:
@@ -164,7 +166,7 @@ class IndexServer:
                 raise public_error(error, self._client.address) from error
 
     async def _fail_on_timeout(self) -> bool:
-        # Redis 8 has it among its own settings; whoever may not set it sees by the time a search took.
+        # Redis 8 has it among its own settings; a user that may not set it detects a timeout by the time a search took.
         for command in (("FT.CONFIG", "SET", "ON_TIMEOUT", "fail"), ("CONFIG", "SET", "search-on-timeout", "fail")):
             try:
                 await self._client.call(*command)
@@ -175,14 +177,14 @@ class IndexServer:
 
 
 class IndexOverview:
-    """Looks at all indexes of a family.
+    """Reads the status of all indexes of a family.
 
     Args:
-        client: of the server.
-        keyspace: spells keys.
-        family: of the records.
-        server: its indexes.
-        layout: how they are laid out.
+        client: client of the server.
+        keyspace: builds keys.
+        family: the record family of the indexes.
+        server: the indexes of the server.
+        layout: names and definitions of the indexes.
         on_cluster: whether indexes are spread over several servers.
     """
 
@@ -204,7 +206,7 @@ class IndexOverview:
         self._on_cluster = on_cluster
 
     async def statuses(self) -> list[IndexStatus]:
-        """Return one for each index. A round trip each, and on a cluster a scan of its keys."""
+        """Return the status of each index. A round trip each, and on a cluster a scan of its keys."""
         names = await (self._placed() if self._on_cluster else self._listed())
         return [status for name in sorted(names) if (status := await self._status(name)) is not None]
 
@@ -218,7 +220,7 @@ class IndexOverview:
 
     async def _placed(self) -> list[str]:
         found: set[str] = set()
-        # A star is a name that no namespace has, and here a glob for all of them.
+        # A star is not part of any namespace's name, and here a glob for all of them.
         async for keys in self._client.scan(self._keyspace.record_place(self._family.name, "*"), near=None):
             for key in keys:
                 named = await self._client.call("GET", key)
@@ -251,12 +253,12 @@ class IndexOverview:
         if facts.failures:
             found.append(
                 f"the server could not index {facts.failures} records, such as {facts.failed_key!r}"
-                f" ({facts.failed_why}); they are not found until they are written anew"
+                f" ({facts.failed_why}); they are not found until they are written again"
             )
         if facts.indexing:
-            found.append(f"it is half built: {facts.percent:.0%} of its documents")
+            found.append(f"it is only partly built: {facts.percent:.0%} of its documents")
         if not await self._is_searched(facts.name, namespace):
-            found.append("nobody searches it: a build that has not ended; `sharedmem index rebuild` goes on with it")
+            found.append("it is not in use: an unfinished build; `sharedmem index rebuild` continues it")
         layout = self._layout
         spec = layout.shared() if namespace is None else layout.own(namespace)
         try:
@@ -274,7 +276,7 @@ class IndexOverview:
         )
 
     def _namespace_of(self, name: str) -> str | None:
-        """Whose own index of this family it is; None if it is none."""
+        """Return the namespace whose own index this is; None if it is not one of this family."""
         namespace = name.partition("}:$")[0].partition(":{")[2]
         head = self._keyspace.own_index(self._family.name, namespace)
         return namespace if namespace and name.startswith(head) else None

@@ -56,7 +56,7 @@ def test_an_answer_is_found_by_meaning(shell: Shell) -> None:
         (("check", " "), 2, "prompt"),
         (("check", "hi", "--threshold", "1.5"), 2, "threshold"),
         (("put", "hi", "there", "--ttl", "0"), 2, "ttl"),
-        (("invalidate",), 2, "say which"),
+        (("invalidate",), 2, "give a tag"),
         (("clear",), 2, "--yes"),
         (("report", "no id!"), 2, "id"),
         (("calibrate", "missing.jsonl"), 3, "missing.jsonl"),

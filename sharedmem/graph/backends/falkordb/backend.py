@@ -358,7 +358,7 @@ class FalkorBackend:
     the graph; `GRAPH.CONFIG SET CMD_INFO no` ends that, and the embedded server does not begin it.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         namespace: whose graphs.
 
     Raises:

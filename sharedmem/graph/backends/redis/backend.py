@@ -81,7 +81,7 @@ class RedisBackend:
     was, and reads again.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         namespace: whose groups.
         actor: who signs the changes.
     """

@@ -69,7 +69,7 @@ class IndexCheck:
     """Compares the index entries of groups with their records.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         keys: of the namespace.
         actor: who signs the changes.
     """

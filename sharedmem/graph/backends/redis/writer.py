@@ -59,7 +59,7 @@ class GroupDeletion:
     """Deletes groups page by page.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         keys: of the namespace.
         actor: who signs the changes.
     """
@@ -147,7 +147,7 @@ class CommitWriter:
     """Commits changes, each in one atomic step.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         keys: of the namespace.
         actor: who signs the changes.
         look: reads records, for a commit whose facts were stored otherwise than it expects.
