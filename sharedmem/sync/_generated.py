@@ -1397,7 +1397,7 @@ class Memories(Face["AsyncMemories"]):
 
     Args:
         context: dependencies that the hub shares with its stores.
-        scope: hands out keys within the actor's rights.
+        scope: builds keys within the actor's rights.
         within: the values of `user_id`, `agent_id`, `thread_id` and `run_id` to which every call is limited.
     """
 
@@ -1899,15 +1899,15 @@ class Memories(Face["AsyncMemories"]):
 
 
 class SemanticCache(Face["AsyncSemanticCache"]):
-    """Answers that somebody has paid for already, shared by all actors of a namespace.
+    """Stored answers to prompts, shared by all actors of a namespace.
 
-    An answer fits a prompt when `key`, `model` and `prompt_version` are the same, its tags are among the wanted ones,
-    and the prompts are the same but for blanks, case and width of letters (one read); or else when their meaning is
-    near enough and no guard distinguishes them.
+    An answer fits a prompt if `key`, `model` and `prompt_version` are equal, it has all requested tags, and the prompts
+    are the same but for blanks, case and width of letters (one read); or else if their meaning is near enough and no
+    guard distinguishes them.
 
     Args:
-        context: what the hub shares with its stores.
-        scope: hands out keys within the actor's rights.
+        context: dependencies that the hub shares with its stores.
+        scope: builds keys within the actor's rights.
     """
 
     def check(
@@ -1922,20 +1922,20 @@ class SemanticCache(Face["AsyncSemanticCache"]):
     ) -> CachedResult | None:
         """Return the answer that fits a prompt, if there is one.
 
-        One round trip when the same prompt was answered; else two for a miss and three for a hit by meaning.
+        One round trip if the same prompt has an answer; else two for a miss and three for a hit by meaning.
         Without an embedder, or when it fails, only the same prompt is found (counter `cache_blind`).
 
         Args:
-            prompt: what would be asked.
+            prompt: the prompt for the model.
             threshold: cosine similarity from which meaning is near enough, above 0 to 1; None for the setting
                 `cache_similarity`; its default gives way to what was calibrated for the embedder if that is higher.
-            key: what else the answer depends on: a user, a document, a temperature.
-            model: the model that would answer.
-            prompt_version: of the template around the prompt.
-            tags: all of them must be on the answer.
+            key: further values that the answer depends on: a user, a document, a temperature.
+            model: name of the model that would answer.
+            prompt_version: version of the template around the prompt.
+            tags: tags that the answer must have, all of them.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError: this actor may not read the cache.
             UnavailableError: the server cannot be reached.
         """
@@ -1958,21 +1958,21 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         cost: float = 0.0,
         tokens: int = 0,
     ) -> str:
-        """Keep the answer to a prompt, in place of an earlier one. One round trip, and the embedding.
+        """Store the answer to a prompt; it replaces an earlier one. One round trip, and the embedding.
 
         Args:
-            prompt: what was asked.
+            prompt: the prompt.
             response: the answer: any value that `write` takes.
-            ttl: seconds for which it is kept; None for the setting `cache_ttl_s`.
+            ttl: seconds until the answer expires; None for the setting `cache_ttl_s`.
             key, model, prompt_version: as `check`.
-            tags: by which answers can be invalidated together.
-            cost, tokens: what the answer cost, which each hit saves.
+            tags: tags, to invalidate answers together.
+            cost, tokens: the cost of the answer, which each hit saves.
 
         Returns:
             The id of the answer.
 
         Raises:
-            InvalidError: an argument is refused, or the response cannot be coded.
+            InvalidError: an argument is invalid, or the response cannot be encoded.
             AccessDeniedError: this actor may not write the cache.
             UnavailableError: the server cannot be reached.
         """
@@ -2005,26 +2005,26 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         lease: float = 30.0,
         wait: float = 60.0,
     ) -> CacheDecorator:
-        """Decorate a function so that what it answered before is not computed again.
+        """Decorate a function so that it returns stored answers instead of computing them again.
 
-        Of all that ask the same at the same time, in whatever process, one computes and the others wait for its
-        answer. When it fails, its caller gets the error, and the next one tries; when its process dies, the next one
-        begins as soon as the lease has ended. A failure of the cache never fails the call: it computes then.
+        Of concurrent calls with the same prompt, in any process, one computes and the others wait for its answer. If it
+        fails, its caller gets the error, and the next one tries; if its process dies, the next one begins as soon as
+        the lease has expired. A failure of the cache never fails the call: then the function runs.
 
         Args:
-            prompt: makes the prompt of the call's arguments; None takes the first argument that is a text.
-            key: as `check`, or makes it of the call's arguments; None names the function and its other arguments.
+            prompt: makes the prompt from the call's arguments; None takes the first argument that is a text.
+            key: as `check`, or makes it from the call's arguments; None for the function and its other arguments.
             ttl, tags, model, prompt_version: as `put`.
             threshold: as `check`.
-            cost, tokens: what the answer cost; a function is given the answer.
-            lease: seconds after which another process may begin when the process that computes sends no heartbeat.
-            wait: seconds to wait for somebody else's answer before computing one's own.
+            cost, tokens: the cost of the answer; a function computes it from the answer.
+            lease: seconds without a heartbeat of the computing process, after which another one may begin.
+            wait: seconds to wait for another caller's answer before the function runs here.
 
         Returns:
-            A decorator; the function becomes a coroutine function, and one that was none runs in a thread.
+            A decorator; the function becomes a coroutine function; a plain function runs in a thread.
 
         Raises:
-            InvalidError: an argument is refused; by the call: there is no prompt in its arguments, or other arguments
+            InvalidError: an argument is invalid; by the call: there is no prompt in its arguments, or other arguments
                 that cannot be distinguished by their value.
         """
         return CacheDecorator(
@@ -2045,23 +2045,23 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         )
 
     def invalidate(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
-        """Forget the answers to which all that is given applies; returns how many there were.
+        """Delete the answers that match all given arguments; return how many were deleted.
 
         Two round trips, one more for every further 500.
 
         Args:
-            tag: a tag of theirs.
-            prompt: what was asked, whatever key and model.
+            tag: a tag of the answers.
+            prompt: the prompt, with any key and model.
             key: as `check`.
 
         Raises:
-            InvalidError: nothing is given; `clear` forgets all.
+            InvalidError: no argument is given; `clear` deletes all answers.
             AccessDeniedError, UnavailableError: as `put`.
         """
         return self._portal.run(self._async.invalidate(tag=tag, prompt=prompt, key=key))
 
     def clear(self) -> int:
-        """Forget every answer of the namespace; returns how many there were. Two round trips for every 500.
+        """Delete every answer of the namespace; return how many were deleted. Two round trips for every 500.
 
         Raises:
             AccessDeniedError, UnavailableError: as `put`.
@@ -2069,19 +2069,19 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         return self._portal.run(self._async.clear())
 
     def report_false_hit(self, id_: str) -> None:
-        """Tell that an answer did not fit the prompt it was given for; it is counted.
+        """Report that an answer did not fit its prompt; this increments a counter.
 
         Args:
-            id_: of the `CachedResult`.
+            id_: id of the `CachedResult`.
 
         Raises:
-            InvalidError: it is no id.
+            InvalidError: the id is invalid.
             AccessDeniedError: this actor may not read the cache.
         """
         return self._portal.run(self._async.report_false_hit(id_))
 
     def stats(self) -> CacheStats:
-        """Return how the cache has done. Two round trips.
+        """Return the counts of hits, misses and savings. Two round trips.
 
         Raises:
             AccessDeniedError, UnavailableError: as `check`.
