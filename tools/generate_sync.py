@@ -104,6 +104,10 @@ from __future__ import annotations
 '''
 WORDS = (
     ("`async with Hub.open() as hub: ...`", "`with Hub.open() as hub: ...`"),
+    (
+        "`async with Hub.open() as hub`, or `hub = await Hub.open()` with `await hub.close()`",
+        "`with Hub.open() as hub`",
+    ),
     ("`async with`", "`with`"),
     ("the block is cancelled as by `asyncio.timeout`", "`check` of the lease says so in the block"),
     (

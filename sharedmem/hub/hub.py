@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
@@ -72,7 +72,7 @@ class Hub(ProcessBound):
         embedder: Embedder | None = None,
         model: LanguageModel | None = None,
     ) -> Self:
-        """A hub to be entered with `async with`.
+        """Return a hub to open: `async with Hub.open() as hub`, or `hub = await Hub.open()` with `await hub.close()`.
 
         Args:
             url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
@@ -81,7 +81,7 @@ class Hub(ProcessBound):
             embedder: who turns texts into vectors; None goes by the settings.
             model: who writes summaries; None goes by the settings.
 
-        Raises (when entered):
+        Raises (when it is opened):
             UnavailableError: the server cannot be reached, or the embedded one does not start, or the hub could not be
                 opened within `connect_timeout_s`; the error names what it still waited for.
             ConfigError: a setting is wrong, or the server refuses the log-in.
@@ -244,6 +244,9 @@ class Hub(ProcessBound):
             steps.push_async_callback(opened.context.listener.close)
             if knowledge is not None:
                 steps.push_async_callback(knowledge.end_work)
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:

@@ -4698,7 +4698,7 @@ class Hub(HubFace):
         embedder: Embedder | None = None,
         model: LanguageModel | None = None,
     ) -> Self:
-        """A hub to be entered with `with`.
+        """Return a hub to open: `with Hub.open() as hub`.
 
         Args:
             url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
@@ -4707,7 +4707,7 @@ class Hub(HubFace):
             embedder: who turns texts into vectors; None goes by the settings.
             model: who writes summaries; None goes by the settings.
 
-        Raises (when entered):
+        Raises (when it is opened):
             UnavailableError: the server cannot be reached, or the embedded one does not start, or the hub could not be
                 opened within `connect_timeout_s`; the error names what it still waited for.
             ConfigError: a setting is wrong, or the server refuses the log-in.

@@ -105,6 +105,7 @@ LIGHT = {
     "msgpack",
     "opentelemetry",  # likewise
     "orjson",
+    "psutil",  # opentelemetry looks whether it is there
     "pydantic",
     "pydantic_core",
     "redis",
