@@ -67,9 +67,14 @@ check: $(TESTS)
 bench: $(TESTS)
 	@$(BIN)/python benchmarks/$(BENCH).py $(ARGS)
 
-eval: $(TESTS)
-	@test -n "$(DATA)" || { echo "make: name the folder of the data: make eval DATA=../shared/data"; exit 2; }
+eval: data $(TESTS)
 	@$(BIN)/python benchmarks/retrieval.py --data "$(DATA)" $(ARGS)
+
+.PHONY: data
+# Checked before anything is installed.
+data:
+	@test -d "$(DATA)" || { echo "make: eval needs conversations with questions, which are not part of this repository;" >&2; \
+		echo "  docs/retrieval.md says which and where they come from. Then: make eval DATA=folder" >&2; exit 2; }
 
 clean:
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -321,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.only in {None, PAIRS} and file.is_file():
             findings.pairs = asyncio.run(rates_by_threshold(read_pairs(file, every=every)))
     if not findings.rows and not findings.pairs:
-        print(f"nothing to measure in {asked.data}; recall_data.py says how such a folder looks", file=sys.stderr)
+        print(f"nothing to measure in {asked.data}; benchmarks/retrieval_data.py says how such a folder looks", file=sys.stderr)
         return 2
     goals = verdicts(findings)
     show(findings, goals)
