@@ -5,7 +5,7 @@ python benchmarks/retrieval.py --data FOLDER --quick          every fifth questi
 python benchmarks/retrieval.py --data FOLDER --only locomo    one set of conversations, or `pairs`
 python benchmarks/retrieval.py --data FOLDER --page docs/retrieval.md
 
-The folder looks as recall_data.py says; a set or file that is not there is left out.
+The folder is described in retrieval_data.py; a set or file that is not there is left out.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.only in {None, PAIRS} and file.is_file():
             findings.pairs = asyncio.run(rates_by_threshold(read_pairs(file, every=every)))
     if not findings.rows and not findings.pairs:
-        print(f"nothing to measure in {asked.data}; benchmarks/retrieval_data.py says how such a folder looks", file=sys.stderr)
+        print(f"nothing to measure in {asked.data}; retrieval_data.py beside this describes it", file=sys.stderr)
         return 2
     goals = verdicts(findings)
     show(findings, goals)
