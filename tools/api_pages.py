@@ -19,6 +19,8 @@ import sharedmem.config
 import sharedmem.models
 from sharedmem.actor import AgentMemory, DecisionLog
 from sharedmem.cache import SemanticCache
+from sharedmem.client import operations
+from sharedmem.client.pages import ListPage
 from sharedmem.data.access import Access
 from sharedmem.graph.graph import Graph
 from sharedmem.indexes import Indexes
@@ -27,6 +29,7 @@ from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.runtime import Counters
 from sharedmem.synthesis.synthesis import Synthesis
 
+_BASES = {"ServiceOperations"}
 _NAME = re.compile(r"\b[A-Z]\w+\b")
 
 
@@ -86,7 +89,14 @@ PAGES = (
         "actors",
         (sharedmem.ActorContext, sharedmem.RemembersMixin, sharedmem.Context, AgentMemory, DecisionLog),
     ),
-    Page("client", "HTTP client", "`sharedmem.client`", "rest", (sharedmem.client.SharedMemoryClient,)),
+    Page("client", "HTTP client", "`sharedmem.client`", "clients", (sharedmem.client.SharedMemoryClient, ListPage)),
+    Page(
+        "client_operations",
+        "HTTP client: operations",
+        "the groups of operations of `SharedMemoryClient`",
+        "clients",
+        tuple(thing for name, thing in vars(operations).items() if name.endswith("Operations") and name not in _BASES),
+    ),
     Page("providers", "Providers", "protocols of embedders and models", "providers", (Embedder, LanguageModel)),
 )
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import subprocess
 import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import NamedTuple, get_overloads
 
-from generated import ROOT, settle
+from generated import ROOT, formatted, settle
 from introspect import is_ours, way_to_call
 
 from sharedmem.archive.archives import Archives
@@ -143,7 +141,7 @@ def render() -> str:
     twins = [face for face in FACES if face is not Hub]
     bodies = [f"from {face.__module__} import {face.__name__} as Async{face.__name__}" for face in twins]
     checked = textwrap.indent("\n".join([*for_checkers, *bodies]), "    ")
-    return _formatted(HEAD + "\n".join([*imports, "", "if TYPE_CHECKING:", checked]) + "\n\n\n" + classes)
+    return formatted(HEAD + "\n".join([*imports, "", "if TYPE_CHECKING:", checked]) + "\n\n\n" + classes, TARGET)
 
 
 def _is_needed_at_run_time(module: str) -> bool:
@@ -383,15 +381,6 @@ def _origin(name: str, home: ModuleType) -> str:
 
 def _import(module: str, names: set[str]) -> str:
     return f"from {module} import {', '.join(sorted(names))}"
-
-
-def _formatted(text: str) -> str:
-    """As `ruff check --select I` and `ruff format` leave it."""
-    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
-        place = Path(TARGET.relative_to(ROOT)).as_posix()
-        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", place, "-"]
-        text = subprocess.run(ruff, input=text, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return text
 
 
 if __name__ == "__main__":

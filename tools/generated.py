@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -28,6 +30,24 @@ def settle(path: Path, render: Callable[[], str], *, remedy: str) -> int:
         path.write_text(render(), encoding="utf-8")
         return 0
     return _compared(path, render(), remedy)
+
+
+def settle_files(render: Callable[[], Mapping[Path, str]], *, remedy: str) -> int:
+    """Read the command line, then write or compare several files.
+
+    Args:
+        render: makes the text of each file.
+        remedy: what to do when a file is stale.
+
+    Returns:
+        The exit code: 0 when all files are as they should be, 1 when one is stale.
+    """
+    texts = render()
+    if _writes(*texts):
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+        return 0
+    return max(_compared(path, text, remedy) for path, text in texts.items())
 
 
 def settle_pages(first: Path, folder: Path, render: Callable[[], Mapping[Path, str]], *, remedy: str) -> int:
@@ -54,9 +74,22 @@ def settle_pages(first: Path, folder: Path, render: Callable[[], Mapping[Path, s
     return max(_compared(path, texts.get(path, ""), remedy) for path in [*texts, *stale])
 
 
-def _writes(path: Path) -> bool:
+def formatted(text: str, path: Path) -> str:
+    """Return a Python module as `ruff check --select I` and `ruff format` leave it.
+
+    Args:
+        text: the source.
+        path: where it will be, which decides the rules.
+    """
+    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", _shown(path), "-"]
+        text = subprocess.run(ruff, input=text, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return text
+
+
+def _writes(*paths: Path) -> bool:
     """Return whether the command line says to write, not to compare."""
-    parser = argparse.ArgumentParser(description=f"Generate {_shown(path)}.")
+    parser = argparse.ArgumentParser(description=f"Generate {', '.join(map(_shown, paths))}.")
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--write", action="store_true", help="write the file")
     choice.add_argument("--check", action="store_true", help="compare it, and fail when it is stale")

@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from sharedmem.api.operation import Facet
 from sharedmem.decisions.decisions import Decisions
-from sharedmem.models import ExecutionRecord, PlanRecord, Record
-
-
-class Duplicate(Record):
-    """Whether a plan is a duplicate, and of which."""
-
-    is_duplicate: bool
-    plan: PlanRecord | None
-
-
-class Executed(Record):
-    """Whether a plan was or is being executed, and how that went."""
-
-    executed: bool
-    execution: ExecutionRecord | None
-
+from sharedmem.models import Duplicate, Executed
 
 _PLAN = "/decisions/{session}/plans/{plan_hash}/execution"
 _decisions = Facet("decisions", lambda store, _: store.decisions)

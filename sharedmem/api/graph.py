@@ -9,7 +9,7 @@ from pydantic import AwareDatetime
 
 from sharedmem.api.operation import Facet
 from sharedmem.graph.graph import Graph
-from sharedmem.models import Entity, Episode, EpisodeResult, Fact, Record, Step
+from sharedmem.models import Entity, EntityFacts, Episode, EpisodeResult, Fact, Record, Step
 from sharedmem.models.graph import Direction
 from sharedmem.store import SharedMemoryStore
 
@@ -40,13 +40,6 @@ class EntityAtRequest(Record):
     """Only facts of this relation."""
     direction: Direction = "both"
     limit: int = 1000
-
-
-class EntityFacts(Record):
-    """An entity, and the facts that hold of it."""
-
-    entity: Entity
-    facts: list[Fact]
 
 
 class FactPage(Record):

@@ -11,15 +11,13 @@ from sharedmem.memory.memories import Memories
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.models import (
     AddResult,
-    Hit,
     Importance,
     MemoryFilter,
     MemoryItem,
     MemoryMessage,
+    MemorySearchReply,
     MemoryType,
     Record,
-    SearchCost,
-    SearchMode,
 )
 from sharedmem.store import SharedMemoryStore
 
@@ -76,16 +74,6 @@ class MemoryUpdate(Record):
 
 
 # -- answers --------------------------------------------------------------------------------------
-
-
-class MemorySearchReply(Record):
-    """The memories that were found, and how."""
-
-    hits: list[Hit]
-    mode: SearchMode
-    degraded: str | None
-    """Why it was searched by words alone."""
-    cost: SearchCost
 
 
 class MemoryPage(Record):

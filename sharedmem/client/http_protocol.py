@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter, ValidationError
-
-from sharedmem.client.errors import raise_problem, unexpected_reply_error
+from sharedmem.client.errors import raise_problem
 from sharedmem.client.routes import HttpRequest
 from sharedmem.clock import new_id
 from sharedmem.errors import InvalidError, SharedMemoryError, UnsupportedError
-from sharedmem.models import ConversationSummary, EvolutionGraph, Note, NoteHit, PoolStats, SynthesisTask
 from sharedmem.runtime.backoff import backoff_pause
 
-T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:8420"
 _UNIX_SCHEME = "unix:"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
-
-TASK: TypeAdapter[SynthesisTask] = TypeAdapter(SynthesisTask)
-NOTE: TypeAdapter[Note] = TypeAdapter(Note)
-NOTE_OR_NONE: TypeAdapter[Note | None] = TypeAdapter(Note | None)
-NOTES: TypeAdapter[list[Note]] = TypeAdapter(list[Note])
-HITS: TypeAdapter[list[NoteHit]] = TypeAdapter(list[NoteHit])
-BOOLEAN: TypeAdapter[bool] = TypeAdapter(bool)
-GRAPH: TypeAdapter[EvolutionGraph] = TypeAdapter(EvolutionGraph)
-SUMMARY: TypeAdapter[ConversationSummary | SynthesisTask] = TypeAdapter(ConversationSummary | SynthesisTask)
-POOL: TypeAdapter[PoolStats] = TypeAdapter(PoolStats)
-ANYTHING: TypeAdapter[object] = TypeAdapter(object)
-FINAL_STATES = frozenset({"done", "failed"})
-"""States of tasks that stay."""
 
 
 class ServiceUrl(NamedTuple):
@@ -104,18 +86,6 @@ def check_reply(status: int, content: bytes, *, server: str) -> bytes:
     return content or b"null"
 
 
-def parse_reply(content: bytes, gives: TypeAdapter[T], *, server: str, operation: str) -> T:
-    """Parse a reply as what the operation returns.
-
-    Raises:
-        InternalError: it has another form.
-    """
-    try:
-        return gives.validate_json(content)
-    except ValidationError as error:
-        raise unexpected_reply_error(server, operation, error) from error
-
-
 class RetryState:
     """When to send a request again.
 
@@ -144,8 +114,3 @@ class RetryState:
             raise error
         self._attempts += 1
         return pause
-
-
-def next_poll_s(pause_s: float) -> float:
-    """Return the seconds until the next poll of a task, given those before the last poll (0 before the first)."""
-    return min(max(pause_s * 1.5, _FIRST_LOOK_S), _LONGEST_LOOK_S)

@@ -1,34 +1,58 @@
-"""Routes of operations: method and path of each, and how a request is built from its fields."""
+"""Operations as the service offers them: method and path of each, and how a request is built from its fields."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from sharedmem.errors import InvalidError, UnsupportedError
 
-PREFIX = "/api/v1"
+T = TypeVar("T")
 OPENAPI_PATH = "/openapi.json"
 _METHODS = ("get", "post", "put", "patch", "delete")
 _BODILESS = frozenset({"GET", "DELETE"})
 
 
-class ServiceRoute(NamedTuple):
-    """Method and path of an operation."""
+@dataclass(frozen=True)
+class ServiceOperation(Generic[T]):
+    """An operation as a client calls it: its route, and the form of its answer."""
 
+    name: str
     method: str
     path: str
     """`{field}` is a field of the request."""
+    gives: Any = Any
+    """Type of the answer."""
     as_json: frozenset[str] = frozenset()
     """Fields that the query holds as JSON."""
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    """Values that the service assumes for fields that are not sent."""
+    none_if_absent: bool = False
+    """Whether a thing that does not exist is answered by None, as the library does."""
+
+    @cached_property
+    def answer(self) -> TypeAdapter[T]:
+        """Parses the answer; made when it is first needed."""
+        return TypeAdapter(self.gives)
+
+    def needed(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """Return the fields that a request needs: not those that the service assumes."""
+        return {name: value for name, value in fields.items() if not self._is_default(name, value)}
+
+    def _is_default(self, name: str, value: object) -> bool:
+        if name not in self.defaults:
+            return False
+        default = self.defaults[name]
+        return value is default or (type(value) is type(default) and value == default)
 
 
 class HttpRequest(NamedTuple):
@@ -43,25 +67,8 @@ class HttpRequest(NamedTuple):
     """JSON."""
 
 
-# All others come from the OpenAPI description of the service.
-KNOWN_ROUTES: Mapping[str, ServiceRoute] = {
-    "synthesis.add_memory": ServiceRoute("POST", f"{PREFIX}/memories"),
-    "synthesis.query_memory": ServiceRoute("GET", f"{PREFIX}/memories/query"),
-    "synthesis.get_memory": ServiceRoute("GET", f"{PREFIX}/memories/{{memory_id}}"),
-    "synthesis.delete_memory": ServiceRoute("DELETE", f"{PREFIX}/memories/{{memory_id}}"),
-    "synthesis.update_memory_status": ServiceRoute("PUT", f"{PREFIX}/memories/{{memory_id}}/status"),
-    "synthesis.restore_memory": ServiceRoute("POST", f"{PREFIX}/memories/{{memory_id}}/restore"),
-    "synthesis.traverse_memory_evolution_chain": ServiceRoute("GET", f"{PREFIX}/memories/{{memory_id}}/evolution"),
-    "synthesis.generate_evolution_graph": ServiceRoute("GET", f"{PREFIX}/memories/{{memory_id}}/evolution/graph"),
-    "synthesis.add_agent_memory": ServiceRoute("POST", f"{PREFIX}/agent/memories"),
-    "synthesis.summarize_conversation": ServiceRoute("POST", f"{PREFIX}/agent/summaries"),
-    "synthesis.get_task_status": ServiceRoute("GET", f"{PREFIX}/tasks/{{task_id}}"),
-    "synthesis.get_connection_pool_stats": ServiceRoute("GET", f"{PREFIX}/system/pool-stats"),
-}
-
-
-def parse_routes(description: bytes) -> dict[str, ServiceRoute]:
-    """Return the routes that a service describes, by operation.
+def parse_routes(description: bytes) -> dict[str, ServiceOperation[Any]]:
+    """Return the operations that a service describes, by name.
 
     Args:
         description: OpenAPI as JSON.
@@ -71,15 +78,17 @@ def parse_routes(description: bytes) -> dict[str, ServiceRoute]:
     """
     document = from_json(description)
     return {
-        told["operationId"]: ServiceRoute(method.upper(), path, _json_query_fields(told))
+        told["operationId"]: ServiceOperation(
+            told["operationId"], method.upper(), path, as_json=_json_query_fields(told)
+        )
         for path, item in document["paths"].items()
         for method, told in item.items()
         if method in _METHODS
     }
 
 
-def find_route(operation: str, routes: Mapping[str, ServiceRoute], server: str) -> ServiceRoute:
-    """Return the route of an operation.
+def find_route(operation: str, routes: Mapping[str, ServiceOperation[Any]], server: str) -> ServiceOperation[Any]:
+    """Return an operation that a service describes.
 
     Raises:
         UnsupportedError: this service does not offer it.
@@ -92,23 +101,27 @@ def find_route(operation: str, routes: Mapping[str, ServiceRoute], server: str) 
     return route
 
 
-def build_request(operation: str, route: ServiceRoute, fields: Mapping[str, object]) -> HttpRequest:
+def build_request(operation: ServiceOperation[Any], fields: Mapping[str, object]) -> HttpRequest:
     """Build the request for an operation.
 
     Args:
-        operation: its name.
-        route: its method and path.
-        fields: of its request; those that are None are left out.
+        operation: what is called.
+        fields: of its request.
 
     Raises:
         InvalidError: a field is missing in the path, or JSON cannot hold one.
     """
-    rest = {name: value for name, value in fields.items() if value is not None}
-    path = "/".join(_path_segment(part, rest) for part in route.path.split("/"))
-    if route.method in _BODILESS:
-        query = tuple(pair for name, value in rest.items() for pair in _query_pairs(name, value, route))
-        return HttpRequest(operation, route.method, path, query, None)
-    return HttpRequest(operation, route.method, path, (), _to_json(rest))
+    rest = dict(fields)
+    path = "/".join(_path_segment(part, rest) for part in operation.path.split("/"))
+    if operation.method in _BODILESS:
+        query = tuple(pair for name, value in rest.items() for pair in _query_pairs(name, value, operation))
+        return HttpRequest(operation.name, operation.method, path, query, None)
+    return HttpRequest(operation.name, operation.method, path, (), _to_json(rest))
+
+
+def memory_fields(item: BaseModel | Mapping[str, Any] | str) -> BaseModel | Mapping[str, Any]:
+    """Return the fields of a memory, given as a record, as a mapping, or as its text alone."""
+    return {"memory": item} if isinstance(item, str) else item
 
 
 def _path_segment(part: str, fields: dict[str, object]) -> str:
@@ -122,8 +135,8 @@ def _path_segment(part: str, fields: dict[str, object]) -> str:
     return text.replace(".", "%2E") if text in {".", ".."} else text
 
 
-def _query_pairs(name: str, value: object, route: ServiceRoute) -> list[tuple[str, str]]:
-    if name in route.as_json or isinstance(value, Mapping | BaseModel):
+def _query_pairs(name: str, value: object, operation: ServiceOperation[Any]) -> list[tuple[str, str]]:
+    if name in operation.as_json or isinstance(value, Mapping | BaseModel):
         return [(name, _to_json(value).decode())]
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
     return [(name, _query_text(one)) for one in values]

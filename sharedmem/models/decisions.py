@@ -95,3 +95,17 @@ class ExecutionStats(Record):
     """Plans that `save_if_new` and executions that `begin_execution` refused."""
     recent_executions: list[ExecutionRecord]
     """Newest first, at most 20."""
+
+
+class Duplicate(Record):
+    """Whether a plan is a duplicate, and of which."""
+
+    is_duplicate: bool
+    plan: PlanRecord | None
+
+
+class Executed(Record):
+    """Whether a plan was or is being executed, and how that went."""
+
+    executed: bool
+    execution: ExecutionRecord | None

@@ -398,3 +398,10 @@ class GraphDrawing(Record):
     episodes: tuple[DrawnEpisode, ...] = ()
     truncated: bool = False
     """Whether there is more than was asked for."""
+
+
+class EntityFacts(Record):
+    """An entity, and the facts that hold of it."""
+
+    entity: Entity
+    facts: list[Fact]

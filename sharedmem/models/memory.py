@@ -350,3 +350,13 @@ class EpisodeEvent(Record):
     event: Any
     cursor: str
     """Pass it as `since` to go on after this event."""
+
+
+class MemorySearchReply(Record):
+    """The memories that were found, and how."""
+
+    hits: list[Hit]
+    mode: SearchMode
+    degraded: str | None
+    """Why it was searched by words alone."""
+    cost: SearchCost

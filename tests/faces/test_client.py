@@ -21,7 +21,7 @@ import pytest
 
 from sharedmem import errors
 from sharedmem.client import SharedMemoryClient
-from sharedmem.client.routes import ServiceRoute, build_request
+from sharedmem.client.routes import ServiceOperation, build_request
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
 from sharedmem.clock import SystemClock
 from sharedmem.errors import (
@@ -37,7 +37,7 @@ from sharedmem.errors import (
 from sharedmem.models import ConversationSummary, Note, SynthesisMessage, SynthesisTask
 
 TOKEN = "smt_0123456789"
-WRITE = ServiceRoute("POST", "/write")
+WRITE: ServiceOperation[object] = ServiceOperation("value.write", "POST", "/write")
 TASK = {"task_id": "0000000000000001", "status": "done", "attempts": 1, "result": {"memory_id": "note-1"}}
 NOTE = Note(
     id="note-1",
@@ -128,7 +128,7 @@ def asked(request: httpx2.Request) -> tuple[str, str, Any]:
             lambda memory: memory.query_memory(app_id="shop", query="where & when?", n_results=3, user_id="mara"),
             [],
             "GET",
-            "/api/v1/memories/query?app_id=shop&query=where+%26+when%3F&n_results=3&user_id=mara&recall=current",
+            "/api/v1/memories/query?app_id=shop&query=where+%26+when%3F&n_results=3&user_id=mara",
             None,
         ),
         (
@@ -188,7 +188,7 @@ class Point:
     ],
 )
 def test_values_of_python_are_sent_as_json(value: object, sent: bytes) -> None:
-    request = build_request("value.write", WRITE, {"value": value})
+    request = build_request(WRITE, {"value": value})
 
     assert request.content == b'{"value":' + sent + b"}"
 
@@ -196,7 +196,7 @@ def test_values_of_python_are_sent_as_json(value: object, sent: bytes) -> None:
 @pytest.mark.parametrize("value", [b"bytes", {1: "a key that would come back as a text"}, 2**64, "\ud800", {object}])
 def test_what_would_come_back_as_something_else_is_refused(value: object) -> None:
     with pytest.raises(InvalidError, match="JSON cannot hold"):
-        build_request("value.write", WRITE, {"value": value})
+        build_request(WRITE, {"value": value})
 
 
 def test_a_value_that_holds_itself_is_refused() -> None:
@@ -204,7 +204,7 @@ def test_a_value_that_holds_itself_is_refused() -> None:
     ring.append(ring)
 
     with pytest.raises(InvalidError, match="JSON cannot hold"):
-        build_request("value.write", WRITE, {"value": ring})
+        build_request(WRITE, {"value": ring})
 
 
 async def test_a_note_that_is_not_there_is_none() -> None:

@@ -12,12 +12,13 @@ from typing import Any
 import httpx2
 import pytest
 from support import backends
-from support.rest_server import open_service
+from support.rest_server import client_of_app, open_service
 
 from sharedmem import Hub, Settings
 from sharedmem.client import SharedMemoryClient
-from sharedmem.client.routes import KNOWN_ROUTES
+from sharedmem.client.routes import ServiceOperation, parse_routes
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
+from sharedmem.client.table import BY_NAME
 from sharedmem.errors import AccessDeniedError, InvalidError, NotFoundError, UnsupportedError
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.listen_address import ListenAddress
@@ -95,16 +96,21 @@ def test_calls_are_those_of_the_library() -> None:
     from sharedmem.synthesis.synthesis import Synthesis
 
     own = public(SharedMemoryClient).keys() - {"call", "close"}
+    assert len(own) == 15
     assert own <= public(Synthesis).keys()
     for name in own:
         assert parameters(getattr(SharedMemoryClient, name)) == parameters(getattr(Synthesis, name)), name
 
 
-async def test_the_ways_that_are_known_are_those_of_the_service(memory: SharedMemoryClient) -> None:
-    assert await memory.call("key.list", pattern="*") is not None
+async def test_routes_that_the_client_knows_are_those_of_the_service(hub: Hub) -> None:
+    app = create_app(hub, admission="open_to_all")
+    async with client_of_app(app) as http:
+        described = parse_routes((await http.get("/openapi.json")).content)
 
-    described = memory._described_routes or {}
-    assert {name: described.get(name) for name in KNOWN_ROUTES} == KNOWN_ROUTES
+    def shape(known: Mapping[str, ServiceOperation[Any]]) -> dict[str, tuple[object, ...]]:
+        return {name: (known[name].method, known[name].path, known[name].as_json) for name in BY_NAME}
+
+    assert shape(BY_NAME) == shape(described)
 
 
 @pytest.fixture

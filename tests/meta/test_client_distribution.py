@@ -40,8 +40,8 @@ sys.meta_path.insert(0, NothingElse())
 
 from sharedmem_client import SharedMemoryClient, verify_webhook
 from sharedmem_client.client.sync import SharedMemoryClient as BlockingClient
-from sharedmem_client.errors import NotFoundError, UsageError
-from sharedmem_client.models import Note, SynthesisTask
+from sharedmem_client.errors import LockHeldError, NotFoundError, UsageError
+from sharedmem_client.models import MemoryItem, Note, SynthesisTask
 
 MESSAGES = [{"role": "user", "content": "I moved to York."}]
 
@@ -67,6 +67,25 @@ async def two_loops():
     await memory.close()
     return told
 
+async def work():
+    async with SharedMemoryClient(url) as client:
+        one = await client.memory.add("The lift in house four is broken")
+        found = await client.memory.search("what is broken?", limit=1)
+        assert isinstance(found.hits[0].item, MemoryItem), found
+        grant = await client.lease.acquire("index", lease=60)
+        try:
+            await client.lease.acquire("index")
+        except LockHeldError:
+            is_locked = True
+        await client.lease.release("index", grant.id)
+        await client.queue.put("jobs", {"doc": 17})
+        task = await client.queue.claim("jobs")
+        await client.queue.ack("jobs", task.id, task.token, result="done")
+        plan = await client.plan.save_if_new("desk", "BTC", "BUY", 0.8, "the trend is strong")
+        again = await client.plan.save_if_new("desk", "BTC", "BUY", 0.8, "the trend is strong")
+        return {"memory": found.hits[0].item.id == one.id, "lock": is_locked, "payload": task.payload,
+                "result": (await client.queue.result("jobs", task.id)).value, "plan": [plan.saved, again.saved]}
+
 task_id, missing = asyncio.run(ask())
 with BlockingClient(url) as memory:
     found = memory.call("value.read", key="findings")
@@ -76,7 +95,7 @@ with BlockingClient(url) as memory:
     page = memory.generate_evolution_graph([note], "html").text
 print(json.dumps({"found": found, "same": same, "missing": missing, "drawn": "lives in York" in page,
                   "forged": verify_webhook("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", {}, b""),
-                  "two_loops": asyncio.run(two_loops()),
+                  "two_loops": asyncio.run(two_loops()), "work": asyncio.run(work()),
                   "loaded": sorted({name.partition(".")[0] for name in sys.modules})}))
 """
 
@@ -146,6 +165,13 @@ async def test_it_works_with_what_it_requires_alone(wheel: Path) -> None:
     assert "sharedmem" not in told.pop("loaded")
     assert "0000000000000009" in told.pop("missing")
     assert "sharedmem_client.client.sync" in told.pop("two_loops")
+    assert told.pop("work") == {
+        "memory": True,
+        "lock": True,
+        "payload": {"doc": 17},
+        "result": "done",
+        "plan": [True, False],
+    }
     assert told == {"found": {"topic": "tides"}, "same": True, "drawn": True, "forged": False}
 
 

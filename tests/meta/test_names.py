@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "sharedmem"
-_GENERATED = {"_generated.py", "memory_pb2.py"}
+_GENERATED = {"_generated.py", "memory_pb2.py", "operations.py", "sync_operations.py", "table.py"}
 # Class name -> why two modules may define it.
 TWICE = {
     "CacheDecorator": "the sync face names its twin alike, as every class of that face",

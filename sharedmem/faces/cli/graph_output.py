@@ -11,6 +11,7 @@ from sharedmem.faces.cli.output import cell, empty_text, escape_control, fields_
 from sharedmem.models import (
     ContextItem,
     ContextSet,
+    EntityFacts,
     EntityMerge,
     Episode,
     EpisodeResult,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from sharedmem.api.graph import EntityFacts
 
 _LONGEST = 160
 

@@ -32,6 +32,7 @@ from sharedmem.models import (
     Hit,
     MemoryFilter,
     MemoryItem,
+    MemorySearchReply,
     MemoryStats,
     MemoryVersion,
     Signal,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from sharedmem.api.memory import MemoryPage, MemorySearchReply
+    from sharedmem.api.memory import MemoryPage
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of the memory.")]
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="Name of the thread.")]

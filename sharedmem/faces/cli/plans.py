@@ -20,12 +20,11 @@ from sharedmem.faces.cli.output import (
     table,
 )
 from sharedmem.faces.cli.session import options_of, perform
-from sharedmem.models import ExecutionRecord, ExecutionStats, PlanRecord
+from sharedmem.models import Duplicate, ExecutionRecord, ExecutionStats, PlanRecord
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sharedmem.api.decisions import Duplicate
 
 Session = Annotated[str, typer.Argument(help="Name of the session.")]
 OfSymbol = Annotated[str | None, typer.Option(help="Only what is about this symbol.")]
