@@ -123,19 +123,19 @@ class CacheOperations:
         prompt_version: str = "",
         tags: Sequence[str] = (),
     ) -> CachedResult | None:
-        """The answer that fits a prompt, if there is one.
+        """Return the answer that fits a prompt, if there is one.
 
         Args:
-            prompt: what would be asked.
+            prompt: the prompt for the model.
             threshold: cosine similarity from which meaning is near enough, above 0 to 1; None for the setting
                 `cache_similarity`; its default gives way to what was calibrated for the embedder if that is higher.
-            key: what else the answer depends on: a user, a document, a temperature.
-            model: the model that would answer.
-            prompt_version: of the template around the prompt.
-            tags: all of them must be on the answer.
+            key: further values that the answer depends on: a user, a document, a temperature.
+            model: name of the model that would answer.
+            prompt_version: version of the template around the prompt.
+            tags: tags that the answer must have, all of them.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError: this actor may not read the cache.
             UnavailableError: the server cannot be reached.
         """
@@ -152,7 +152,7 @@ class CacheOperations:
         )
 
     async def clear(self) -> int:
-        """Forget every answer of the namespace; returns how many there were.
+        """Delete every answer of the namespace; return how many were deleted.
 
         Raises:
             AccessDeniedError, UnavailableError: as `put`.
@@ -160,15 +160,15 @@ class CacheOperations:
         return await self._service.run(table.CACHE_CLEAR, {})
 
     async def invalidate(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
-        """Forget the answers to which all that is given applies; returns how many there were.
+        """Delete the answers that match all given arguments; return how many were deleted.
 
         Args:
-            tag: A tag of theirs.
-            prompt: what was asked, whatever key and model.
+            tag: A tag of the answers.
+            prompt: the prompt, with any key and model.
             key: as `check`.
 
         Raises:
-            InvalidError: nothing is given; `clear` forgets all.
+            InvalidError: no argument is given; `clear` deletes all answers.
             AccessDeniedError, UnavailableError: as `put`.
         """
         return await self._service.run(table.CACHE_INVALIDATE, {"tag": tag, "prompt": prompt, "key": key})
@@ -186,24 +186,24 @@ class CacheOperations:
         cost: float = 0.0,
         tokens: int = 0,
     ) -> str:
-        """Keep the answer to a prompt, in place of an earlier one.
+        """Store the answer to a prompt; it replaces an earlier one.
 
         Args:
-            prompt: what was asked.
+            prompt: the prompt.
             response: the answer: any value that `write` takes.
-            ttl: seconds for which it is kept; None for the setting `cache_ttl_s`.
+            ttl: seconds until the answer expires; None for the setting `cache_ttl_s`.
             key: as `check`.
             model: as `check`.
             prompt_version: as `check`.
-            tags: by which answers can be invalidated together.
-            cost: what the answer cost, which each hit saves.
-            tokens: what the answer cost, which each hit saves.
+            tags: tags, to invalidate answers together.
+            cost: the cost of the answer, which each hit saves.
+            tokens: the cost of the answer, which each hit saves.
 
         Returns:
             The id of the answer.
 
         Raises:
-            InvalidError: an argument is refused, or the response cannot be coded.
+            InvalidError: an argument is invalid, or the response cannot be encoded.
             AccessDeniedError: this actor may not write the cache.
             UnavailableError: the server cannot be reached.
         """
@@ -223,19 +223,19 @@ class CacheOperations:
         )
 
     async def report(self, id: str) -> None:
-        """Tell that an answer did not fit the prompt it was given for; it is counted.
+        """Report that an answer did not fit its prompt; this increments a counter.
 
         Args:
-            id: of the `CachedResult`.
+            id: id of the `CachedResult`.
 
         Raises:
-            InvalidError: it is no id.
+            InvalidError: the id is invalid.
             AccessDeniedError: this actor may not read the cache.
         """
         await self._service.run(table.CACHE_REPORT, {"id": id})
 
     async def stats(self) -> CacheStats:
-        """How the cache has done.
+        """Return the counts of hits, misses and savings.
 
         Raises:
             AccessDeniedError, UnavailableError: as `check`.
@@ -660,7 +660,7 @@ class GraphOperations:
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """An entity: found by its name, an alias or a very similar name, or made.
+        """Return an entity: found by its name, an alias or a very similar name, or made.
 
         Args:
             name: as people write it.
@@ -758,7 +758,7 @@ class GraphOperations:
     async def aliases(
         self, entity: str, *, group_id: str, limit: int = 1000, cursor: str | None = None
     ) -> ListPage[str]:
-        """A page of all names that lead to an entity, those of entities that were merged into it too.
+        """Return a page of all names that lead to an entity, those of entities that were merged into it too.
 
         Args:
             entity: its name or id.
@@ -785,7 +785,7 @@ class GraphOperations:
         limit: int = 1000,
         cursor: str | None = None,
     ) -> ListPage[Fact]:
-        """All that was true at a moment in a group, page by page.
+        """Return all that was true at a moment in a group, page by page.
 
         Args:
             when: the moment.
@@ -817,7 +817,7 @@ class GraphOperations:
         explain: bool = False,
         weights: Mapping[str, Any] | None = None,
     ) -> ContextSet:
-        """The context for a question: facts, episodes and summaries that help to answer it, best first.
+        """Return the context for a question: facts, episodes and summaries that help to answer it, best first.
 
         Args:
             query: the question, in everyday language.
@@ -887,7 +887,7 @@ class GraphOperations:
         return await self._service.run(table.GRAPH_DELETE, {"group_id": group_id})
 
     async def draw(self, *, group_id: str, entity: str | None = None, depth: int = 2, limit: int = 500) -> GraphDrawing:
-        """A part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
+        """Return a part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
 
         Args:
             group_id: whose graph.
@@ -1001,7 +1001,7 @@ class GraphOperations:
         direction: Literal["out", "in", "both"] = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """What holds of an entity at a time, as known at a time: now and now, when none is given.
+        """Return what holds of an entity at a time, as known at a time: now and now, when none is given.
 
         Args:
             entity: its name or id; of one that was merged, what it became is meant.
@@ -1031,7 +1031,7 @@ class GraphOperations:
         )
 
     async def get(self, id: str, *, group_id: str) -> Episode | Entity | Fact:
-        """A record by its id: a fact as it is known now, an entity with its attributes of now.
+        """Return a record by its id: a fact as it is known now, an entity with its attributes of now.
 
         Args:
             id: of an episode, an entity or a fact.
@@ -1046,7 +1046,7 @@ class GraphOperations:
         return await self._service.run(table.GRAPH_GET, {"id": id, "group_id": group_id})
 
     async def groups(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The names of the namespace's groups, and nothing of what they hold.
+        """Return the names of the namespace's groups, and nothing of what they hold.
 
         Args:
             limit: how many at most.
@@ -1058,7 +1058,7 @@ class GraphOperations:
         return await self._service.run(table.GRAPH_GROUPS, {"limit": limit, "cursor": cursor})
 
     async def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
 
         Args:
             entity: its name or id.
@@ -1127,7 +1127,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[Step]:
-        """A shortest way from one entity to another, along facts that hold at a time.
+        """Return a shortest way from one entity to another, along facts that hold at a time.
 
         Args:
             a: names or ids.
@@ -1155,7 +1155,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """What is near in meaning, nearest first; a score is the cosine similarity.
+        """Return what is near in meaning, nearest first; a score is the cosine similarity.
 
         Args:
             query: A text, or a vector as long as the embedder's.
@@ -1219,7 +1219,7 @@ class GraphOperations:
         )
 
     async def stats(self, *, group_id: str) -> GraphStats:
-        """What a group holds.
+        """Return what a group holds.
 
         Raises:
             InvalidError: the group is none.
@@ -1255,7 +1255,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> Traversal:
-        """What is around some entities, nearest first, along facts that hold at a time.
+        """Return what is around some entities, nearest first, along facts that hold at a time.
 
         Args:
             entities: names or ids, 1 to 100.
@@ -1674,7 +1674,7 @@ class MemoryOperations:
         """Add a memory.
 
         Returns:
-            Its id, or that of the memory it was merged into. If an id is given that exists with the same text,
+            Its id, or the id of the memory that it was merged into. If an id is given that exists with the same text,
             nothing changes.
 
         Raises:
@@ -1702,7 +1702,7 @@ class MemoryOperations:
             dedup_keys: as `add`.
 
         Returns:
-            A result for each. If the call fails on the way, what was written stays: the same call again goes on.
+            A result for each. If the call fails, what was written stays; repeat the same call to continue.
 
         Raises:
             InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
@@ -1713,13 +1713,13 @@ class MemoryOperations:
         )
 
     async def delete(self, id: str) -> bool:
-        """Delete a memory; `history` and `undo` know it for `memory_history_s` (30 days).
+        """Delete a memory; `history` and `undo` keep it for `memory_history_s` (30 days).
 
         Args:
-            id: of the memory.
+            id: id of the memory.
 
         Returns:
-            Whether it was there.
+            Whether it existed.
 
         Raises:
             InvalidError: the id is invalid.
@@ -1728,13 +1728,13 @@ class MemoryOperations:
         return await self._service.run(table.MEMORY_DELETE, {"id": id})
 
     async def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
-        """Delete all memories that a filter lets through, each as `delete` does.
+        """Delete all memories that match a filter, each as `delete` does.
 
         Args:
-            filters: which; an empty filter means all of the namespace, or of what this is narrowed to.
+            filters: which memories; an empty filter means all of the namespace, or of what this is narrowed to.
 
         Returns:
-            How many there were.
+            How many were deleted.
 
         Raises:
             InvalidError: the filter is invalid.
@@ -1753,7 +1753,7 @@ class MemoryOperations:
         """Return the memories nearest to a vector.
 
         Args:
-            embedding: with the dimension of the embedder; its length in space does not matter.
+            embedding: A vector with the dimension of the embedder; its length in space does not matter.
             threshold: least cosine similarity, -1 to 1.
             limit: as `search` takes them.
             filters: as `search` takes them.
@@ -1768,11 +1768,11 @@ class MemoryOperations:
         )
 
     async def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:
-        """Return the memory with an id; None if there is none in this scope.
+        """Return the memory with an id; None if there is no such memory in this scope.
 
         Args:
             id: as `add` returned it.
-            embedding: whether its `embedding` is wanted too.
+            embedding: whether to return its `embedding` too.
 
         Raises:
             InvalidError: the id is invalid.
@@ -1785,7 +1785,7 @@ class MemoryOperations:
         """Return every stored version of a memory, newest first; of a deleted one too, for `memory_history_s`.
 
         Args:
-            id: of the memory; the list is empty if it is unknown, or outside of what this is narrowed to.
+            id: id of the memory; the list is empty if it is unknown, or outside of what this is narrowed to.
 
         Raises:
             InvalidError: the id is invalid.
@@ -1800,8 +1800,8 @@ class MemoryOperations:
 
         Args:
             thread_id: `main` when not given, or the thread that this scope is narrowed to.
-            limit: at most so many, 1 to 100.
-            order_by: when it was said, or its place in the thread.
+            limit: most memories, 1 to 100.
+            order_by: the time of the turn, or its place in the thread.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -1828,13 +1828,13 @@ class MemoryOperations:
         Args:
             query: what to look for, in everyday language; the first 10,000 characters and 32 significant words
                 count.
-            limit: at most so many, 1 to 100.
+            limit: most hits, 1 to 100.
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
                 similarity; `keywords` by words alone, any of them.
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
             threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
-            explain: whether each hit has every signal's score, rank and weight, and the cost.
-            recipe: other weights of the ranking than the measured ones.
+            explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
+            recipe: weights of the ranking in place of the measured ones.
             diversity: 0 to 1, how much variety among the hits counts against how well they match.
 
         Raises:
@@ -1867,8 +1867,8 @@ class MemoryOperations:
         """Return the memories that mean about the same as a query or contain some words, which may differ from it.
 
         Args:
-            query: what is meant.
-            keywords: the words to look for; those of the query when not given.
+            query: the text whose meaning is compared.
+            keywords: the words to look for; by default those of the query.
             limit: as `search` takes them.
             filters: as `search` takes them.
 
@@ -1910,8 +1910,8 @@ class MemoryOperations:
             filters: which memories; None for all in this scope.
 
         Returns:
-            Counts are exact, but for memories that have expired in this moment. `bytes` (of text, words and vectors)
-            and `duplicates_merged` are exact up to 2,000 memories; beyond, the newest 2,000 stand for all.
+            Counts are exact, except for memories that have just expired. `bytes` (of text, words and vectors)
+            and `duplicates_merged` are exact up to 2,000 memories; beyond that, estimates from the newest 2,000.
 
         Raises:
             InvalidError: a filter is invalid.
@@ -1923,16 +1923,16 @@ class MemoryOperations:
         """Undo a change of a memory; later changes stay.
 
         Args:
-            id: of the memory.
-            version: of the change to undo, as in `history`; None for the last that can be undone.
+            id: id of the memory.
+            version: version of the change to undo, as in `history`; None for the last one that can be undone.
 
         Returns:
-            The memory as it is now.
+            The memory after the undo.
 
         Raises:
             NotFoundError: there is no such memory or version.
             InvalidError: that version cannot be undone, such as the addition itself.
-            ConflictError: what it has changed was changed again; undo that first.
+            ConflictError: the same fields were changed again later; undo that change first.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.MEMORY_UNDO, {"id": id, "version": version})
@@ -1941,11 +1941,11 @@ class MemoryOperations:
         """Change fields of a memory; another text gets another embedding and hash.
 
         Returns:
-            The memory as it is now.
+            The memory after the change.
 
         Raises:
             NotFoundError: there is no such memory.
-            InvalidError: a field cannot be changed, or not to that.
+            InvalidError: a field cannot be changed, or its new value is invalid.
             VersionConflictError: it has another version than `if_version`.
             AccessDeniedError, UnavailableError, ConfigError: as `add`.
         """
@@ -1955,8 +1955,8 @@ class MemoryOperations:
         """Return how often memories were returned by searches and `get`, and when last.
 
         Args:
-            ids: of which memories, in this order; None for those of this scope that were used most.
-            limit: at most so many of the latter, 1 to 1,000.
+            ids: the memories, in this order; None for those of this scope that were used most.
+            limit: with `ids=None`, the most memories, 1 to 1,000.
 
         Returns:
             Most used first, or those of the given ids that are in this scope; `times` is 0 for a memory that was
@@ -1976,7 +1976,7 @@ class MemoryOperations:
 
         Args:
             filters: which memories; None for all in this scope.
-            limit: at most so many on the page, 1 to 1,000. There may be fewer, if some have just expired.
+            limit: most memories on the page, 1 to 1,000. There may be fewer, if some have just expired.
             cursor: the `next_cursor` of the page before.
 
         Raises:
@@ -2699,7 +2699,7 @@ class SynthesisOperations:
     async def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """The notes that were put away, without their texts, newest first: queries do not find them any more.
+        """Return the notes that were put away, without their texts, newest first: queries do not find them any more.
 
         Args:
             app_id: whose.
@@ -2756,7 +2756,7 @@ class SynthesisOperations:
     async def generate_evolution_graph(
         self, memory_id: str, *, app_id: str, format: Literal["mermaid", "dot", "html"] = "mermaid"
     ) -> EvolutionGraph:
-        """Where a note comes from and what became of it, as a picture.
+        """Return where a note comes from and what became of it, as a picture.
 
         Raises:
             NotFoundError: there is no such note.
@@ -2767,11 +2767,11 @@ class SynthesisOperations:
         )
 
     async def get_connection_pool_stats(self) -> PoolStats:
-        """How this hub is connected to Redis."""
+        """Return how this hub is connected to Redis."""
         return await self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {})
 
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """One note, whatever its status; None when there is none.
+        """Return one note, whatever its status; None when there is none.
 
         Raises:
             InvalidError: an id is refused.
@@ -2780,7 +2780,7 @@ class SynthesisOperations:
         return await self._service.run(table.SYNTHESIS_GET_MEMORY, {"memory_id": memory_id, "app_id": app_id})
 
     async def get_task_status(self, task_id: str, *, wait: float = 0.0) -> SynthesisTask:
-        """How far a task is: pending, running, done with its result, or failed with its reason.
+        """Return how far a task is: pending, running, done with its result, or failed with its reason.
 
         Raises:
             NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
@@ -2789,7 +2789,7 @@ class SynthesisOperations:
         return await self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id, "wait": wait})
 
     async def list_tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
-        """The tasks under way, those that wait, and those that have failed.
+        """Return the tasks under way, those that wait, and those that have failed.
 
         Args:
             limit: of each state, up to 1000.
@@ -2810,7 +2810,7 @@ class SynthesisOperations:
         similarity_threshold: float | None = None,
         recall: Literal["current", "flagged", "all"] = "current",
     ) -> list[NoteHit]:
-        """The notes that answer a question, best first, by composite score.
+        """Return the notes that answer a question, best first, by composite score.
 
         Args:
             app_id: whose notes.
@@ -2840,7 +2840,7 @@ class SynthesisOperations:
         )
 
     async def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """A note with its text and messages, also when it was archived; it stays archived.
+        """Return a note with its text and messages, also when it was archived; it stays archived.
 
         Raises:
             NotFoundError: there is no such note, or its archive is gone.
@@ -2897,7 +2897,7 @@ class SynthesisOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """What a conversation was about; nothing is stored.
+        """Return what a conversation was about; nothing is stored.
 
         Args:
             app_id: as `add_memory` takes them.
@@ -2926,7 +2926,7 @@ class SynthesisOperations:
     async def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: Literal["forward", "backward", "both"] = "forward"
     ) -> list[Note]:
-        """What became of a note, in that order; or what it came from.
+        """Return what became of a note, in that order; or what it came from.
 
         Args:
             memory_id: where to begin.
@@ -3012,7 +3012,7 @@ class ThreadOperations:
 
         Raises:
             InvalidError: an argument is invalid.
-            AccessDeniedError: this actor may not write here, and the summary is stored.
+            AccessDeniedError: this actor may not write here, which storing the summary requires.
             UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
         """
         return await self._service.run(table.THREAD_SUMMARY, {"thread_id": thread_id, "max_turns": max_turns})
@@ -3198,7 +3198,7 @@ class ServiceOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """What a conversation was about; nothing is stored.
+        """Return what a conversation was about; nothing is stored.
 
         Args:
             app_id: as `add_memory` takes them.
@@ -3235,7 +3235,7 @@ class ServiceOperations:
         similarity_threshold: float | None = None,
         recall: Literal["current", "flagged", "all"] = "current",
     ) -> list[NoteHit]:
-        """The notes that answer a question, best first, by composite score.
+        """Return the notes that answer a question, best first, by composite score.
 
         Args:
             app_id: whose notes.
@@ -3265,7 +3265,7 @@ class ServiceOperations:
         )
 
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """One note, whatever its status; None when there is none.
+        """Return one note, whatever its status; None when there is none.
 
         Raises:
             InvalidError: an id is refused.
@@ -3329,7 +3329,7 @@ class ServiceOperations:
     async def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: Literal["forward", "backward", "both"] = "forward"
     ) -> list[Note]:
-        """What became of a note, in that order; or what it came from.
+        """Return what became of a note, in that order; or what it came from.
 
         Args:
             memory_id: where to begin.
@@ -3348,7 +3348,7 @@ class ServiceOperations:
     async def draw_evolution(
         self, memory_id: str, *, app_id: str, format: Literal["mermaid", "dot", "html"] = "mermaid"
     ) -> EvolutionGraph:
-        """Where a note comes from and what became of it, as a picture.
+        """Return where a note comes from and what became of it, as a picture.
 
         Raises:
             NotFoundError: there is no such note.
@@ -3359,7 +3359,7 @@ class ServiceOperations:
         )
 
     async def get_task_status(self, task_id: str) -> SynthesisTask:
-        """How far a task is: pending, running, done with its result, or failed with its reason.
+        """Return how far a task is: pending, running, done with its result, or failed with its reason.
 
         Raises:
             NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
@@ -3368,7 +3368,7 @@ class ServiceOperations:
         return await self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id})
 
     async def get_connection_pool_stats(self) -> PoolStats:
-        """How this hub is connected to Redis."""
+        """Return how this hub is connected to Redis."""
         return await self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {})
 
     @cached_property

@@ -107,7 +107,7 @@ class CacheOperations:
         prompt_version: str = "",
         tags: Sequence[str] = (),
     ) -> CachedResult | None:
-        """The answer that fits a prompt, if there is one."""
+        """Return the answer that fits a prompt, if there is one."""
         return run_blocking(
             self._service.run(
                 table.CACHE_CHECK,
@@ -123,11 +123,11 @@ class CacheOperations:
         )
 
     def clear(self) -> int:
-        """Forget every answer of the namespace; returns how many there were."""
+        """Delete every answer of the namespace; return how many were deleted."""
         return run_blocking(self._service.run(table.CACHE_CLEAR, {}))
 
     def invalidate(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
-        """Forget the answers to which all that is given applies; returns how many there were."""
+        """Delete the answers that match all given arguments; return how many were deleted."""
         return run_blocking(self._service.run(table.CACHE_INVALIDATE, {"tag": tag, "prompt": prompt, "key": key}))
 
     def put(
@@ -143,7 +143,7 @@ class CacheOperations:
         cost: float = 0.0,
         tokens: int = 0,
     ) -> str:
-        """Keep the answer to a prompt, in place of an earlier one."""
+        """Store the answer to a prompt; it replaces an earlier one."""
         return run_blocking(
             self._service.run(
                 table.CACHE_PUT,
@@ -162,11 +162,11 @@ class CacheOperations:
         )
 
     def report(self, id: str) -> None:
-        """Tell that an answer did not fit the prompt it was given for; it is counted."""
+        """Report that an answer did not fit its prompt; this increments a counter."""
         run_blocking(self._service.run(table.CACHE_REPORT, {"id": id}))
 
     def stats(self) -> CacheStats:
-        """How the cache has done."""
+        """Return the counts of hits, misses and savings."""
         return run_blocking(self._service.run(table.CACHE_STATS, {}))
 
 
@@ -387,7 +387,7 @@ class GraphOperations:
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """An entity: found by its name, an alias or a very similar name, or made."""
+        """Return an entity: found by its name, an alias or a very similar name, or made."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ADD_ENTITY,
@@ -439,7 +439,7 @@ class GraphOperations:
         )
 
     def aliases(self, entity: str, *, group_id: str, limit: int = 1000, cursor: str | None = None) -> ListPage[str]:
-        """A page of all names that lead to an entity, those of entities that were merged into it too."""
+        """Return a page of all names that lead to an entity, those of entities that were merged into it too."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ALIASES, {"entity": entity, "group_id": group_id, "limit": limit, "cursor": cursor}
@@ -455,7 +455,7 @@ class GraphOperations:
         limit: int = 1000,
         cursor: str | None = None,
     ) -> ListPage[Fact]:
-        """All that was true at a moment in a group, page by page."""
+        """Return all that was true at a moment in a group, page by page."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_AS_OF,
@@ -477,7 +477,7 @@ class GraphOperations:
         explain: bool = False,
         weights: Mapping[str, Any] | None = None,
     ) -> ContextSet:
-        """The context for a question: facts, episodes and summaries that help to answer it, best first."""
+        """Return the context for a question: facts, episodes and summaries that help to answer it, best first."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ASK,
@@ -505,7 +505,7 @@ class GraphOperations:
         return run_blocking(self._service.run(table.GRAPH_DELETE, {"group_id": group_id}))
 
     def draw(self, *, group_id: str, entity: str | None = None, depth: int = 2, limit: int = 500) -> GraphDrawing:
-        """A part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`."""
+        """Return a part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_DRAW, {"group_id": group_id, "entity": entity, "depth": depth, "limit": limit}
@@ -579,7 +579,7 @@ class GraphOperations:
         direction: Literal["out", "in", "both"] = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """What holds of an entity at a time, as known at a time: now and now, when none is given."""
+        """Return what holds of an entity at a time, as known at a time: now and now, when none is given."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_FACTS,
@@ -596,15 +596,15 @@ class GraphOperations:
         )
 
     def get(self, id: str, *, group_id: str) -> Episode | Entity | Fact:
-        """A record by its id: a fact as it is known now, an entity with its attributes of now."""
+        """Return a record by its id: a fact as it is known now, an entity with its attributes of now."""
         return run_blocking(self._service.run(table.GRAPH_GET, {"id": id, "group_id": group_id}))
 
     def groups(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The names of the namespace's groups, and nothing of what they hold."""
+        """Return the names of the namespace's groups, and nothing of what they hold."""
         return run_blocking(self._service.run(table.GRAPH_GROUPS, {"limit": limit, "cursor": cursor}))
 
     def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first."""
+        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first."""
         return run_blocking(
             self._service.run(table.GRAPH_HISTORY, {"entity": entity, "group_id": group_id, "limit": limit})
         )
@@ -637,7 +637,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[Step]:
-        """A shortest way from one entity to another, along facts that hold at a time."""
+        """Return a shortest way from one entity to another, along facts that hold at a time."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_PATH,
@@ -655,7 +655,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """What is near in meaning, nearest first; a score is the cosine similarity."""
+        """Return what is near in meaning, nearest first; a score is the cosine similarity."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_SEARCH_MEANING,
@@ -696,7 +696,7 @@ class GraphOperations:
         )
 
     def stats(self, *, group_id: str) -> GraphStats:
-        """What a group holds."""
+        """Return what a group holds."""
         return run_blocking(self._service.run(table.GRAPH_STATS, {"group_id": group_id}))
 
     def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
@@ -714,7 +714,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> Traversal:
-        """What is around some entities, nearest first, along facts that hold at a time."""
+        """Return what is around some entities, nearest first, along facts that hold at a time."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_TRAVERSE,
@@ -972,11 +972,11 @@ class MemoryOperations:
         )
 
     def delete(self, id: str) -> bool:
-        """Delete a memory; `history` and `undo` know it for `memory_history_s` (30 days)."""
+        """Delete a memory; `history` and `undo` keep it for `memory_history_s` (30 days)."""
         return run_blocking(self._service.run(table.MEMORY_DELETE, {"id": id}))
 
     def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
-        """Delete all memories that a filter lets through, each as `delete` does."""
+        """Delete all memories that match a filter, each as `delete` does."""
         return run_blocking(self._service.run(table.MEMORY_DELETE_ALL, {"filters": filters}))
 
     def find_similar(
@@ -996,7 +996,7 @@ class MemoryOperations:
         )
 
     def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:
-        """Return the memory with an id; None if there is none in this scope."""
+        """Return the memory with an id; None if there is no such memory in this scope."""
         return run_blocking(self._service.run(table.MEMORY_GET, {"id": id, "embedding": embedding}))
 
     def history(self, id: str) -> list[MemoryVersion]:
@@ -1494,7 +1494,7 @@ class SynthesisOperations:
     def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """The notes that were put away, without their texts, newest first: queries do not find them any more."""
+        """Return the notes that were put away, without their texts, newest first: queries do not find them any more."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_ARCHIVED_MEMORIES,
@@ -1521,7 +1521,7 @@ class SynthesisOperations:
     def generate_evolution_graph(
         self, memory_id: str, *, app_id: str, format: Literal["mermaid", "dot", "html"] = "mermaid"
     ) -> EvolutionGraph:
-        """Where a note comes from and what became of it, as a picture."""
+        """Return where a note comes from and what became of it, as a picture."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_GENERATE_EVOLUTION_GRAPH, {"memory_id": memory_id, "app_id": app_id, "format": format}
@@ -1529,19 +1529,19 @@ class SynthesisOperations:
         )
 
     def get_connection_pool_stats(self) -> PoolStats:
-        """How this hub is connected to Redis."""
+        """Return how this hub is connected to Redis."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {}))
 
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """One note, whatever its status; None when there is none."""
+        """Return one note, whatever its status; None when there is none."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_MEMORY, {"memory_id": memory_id, "app_id": app_id}))
 
     def get_task_status(self, task_id: str, *, wait: float = 0.0) -> SynthesisTask:
-        """How far a task is: pending, running, done with its result, or failed with its reason."""
+        """Return how far a task is: pending, running, done with its result, or failed with its reason."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id, "wait": wait}))
 
     def list_tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
-        """The tasks under way, those that wait, and those that have failed."""
+        """Return the tasks under way, those that wait, and those that have failed."""
         return run_blocking(self._service.run(table.SYNTHESIS_LIST_TASKS, {"limit": limit}))
 
     def query_memory(
@@ -1555,7 +1555,7 @@ class SynthesisOperations:
         similarity_threshold: float | None = None,
         recall: Literal["current", "flagged", "all"] = "current",
     ) -> list[NoteHit]:
-        """The notes that answer a question, best first, by composite score."""
+        """Return the notes that answer a question, best first, by composite score."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_QUERY_MEMORY,
@@ -1572,7 +1572,7 @@ class SynthesisOperations:
         )
 
     def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """A note with its text and messages, also when it was archived; it stays archived."""
+        """Return a note with its text and messages, also when it was archived; it stays archived."""
         return run_blocking(
             self._service.run(table.SYNTHESIS_RECALL_ARCHIVED, {"memory_id": memory_id, "app_id": app_id})
         )
@@ -1603,7 +1603,7 @@ class SynthesisOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """What a conversation was about; nothing is stored."""
+        """Return what a conversation was about; nothing is stored."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_SUMMARIZE_CONVERSATION,
@@ -1621,7 +1621,7 @@ class SynthesisOperations:
     def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: Literal["forward", "backward", "both"] = "forward"
     ) -> list[Note]:
-        """What became of a note, in that order; or what it came from."""
+        """Return what became of a note, in that order; or what it came from."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN,
@@ -1778,7 +1778,7 @@ class ServiceOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """What a conversation was about; nothing is stored."""
+        """Return what a conversation was about; nothing is stored."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_SUMMARIZE_CONVERSATION,
@@ -1804,7 +1804,7 @@ class ServiceOperations:
         similarity_threshold: float | None = None,
         recall: Literal["current", "flagged", "all"] = "current",
     ) -> list[NoteHit]:
-        """The notes that answer a question, best first, by composite score."""
+        """Return the notes that answer a question, best first, by composite score."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_QUERY_MEMORY,
@@ -1821,7 +1821,7 @@ class ServiceOperations:
         )
 
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """One note, whatever its status; None when there is none."""
+        """Return one note, whatever its status; None when there is none."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_MEMORY, {"memory_id": memory_id, "app_id": app_id}))
 
     def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
@@ -1857,7 +1857,7 @@ class ServiceOperations:
     def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: Literal["forward", "backward", "both"] = "forward"
     ) -> list[Note]:
-        """What became of a note, in that order; or what it came from."""
+        """Return what became of a note, in that order; or what it came from."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN,
@@ -1868,7 +1868,7 @@ class ServiceOperations:
     def draw_evolution(
         self, memory_id: str, *, app_id: str, format: Literal["mermaid", "dot", "html"] = "mermaid"
     ) -> EvolutionGraph:
-        """Where a note comes from and what became of it, as a picture."""
+        """Return where a note comes from and what became of it, as a picture."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_GENERATE_EVOLUTION_GRAPH, {"memory_id": memory_id, "app_id": app_id, "format": format}
@@ -1876,11 +1876,11 @@ class ServiceOperations:
         )
 
     def get_task_status(self, task_id: str) -> SynthesisTask:
-        """How far a task is: pending, running, done with its result, or failed with its reason."""
+        """Return how far a task is: pending, running, done with its result, or failed with its reason."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id}))
 
     def get_connection_pool_stats(self) -> PoolStats:
-        """How this hub is connected to Redis."""
+        """Return how this hub is connected to Redis."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {}))
 
     @cached_property
