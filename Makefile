@@ -13,6 +13,9 @@ $(TARGETS):
 
 else
 
+# Images for containers forbid byte code; without it each worker, and each process of a test, compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 CREATED := .venv/created
 RUNS := .venv/installed-embedded

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from support.chaos_proxy import ChaosProxy
 from support.crash_rounds import CrashRound, RoundEnvironment
 from support.invariants import RecordedCall
-from support.process_groups import AgentForkServer, AgentPool, RewindableRedis
+from support.process_groups import AgentPool, RewindableRedis
 
 from chaos.faults import restart
 from chaos.scenario import Trial
@@ -107,16 +107,16 @@ async def run_loss_rounds(
         steps: calls of each agent and round.
     """
     first = trial.dice.randrange(10**6)
-    with RewindableRedis("always") as server, AgentForkServer() as mother:
-        async with AgentPool(mother) as crew, ChaosProxy(server.url) as proxy:
-            ground = RoundEnvironment(crew, {"always": server, "everysec": server}, tier)
+    with RewindableRedis("always") as server:
+        async with AgentPool() as agents, ChaosProxy(server.url) as proxy:
+            environment = RoundEnvironment(agents, {"always": server, "everysec": server}, tier)
             made = partial(
                 LossRound, trial=trial, proxy=proxy, harm_tier=harm_tier, steps=steps, patience_s=_PATIENCE_S
             )
             for number in itertools.count():
                 manner, durability = plays[number % len(plays)]
                 broken = _BROKEN[number % len(_BROKEN)] if trial.is_control else ""
-                round_ = made(ground, first + number, broken=broken, manner=manner, durability=durability)
+                round_ = made(environment, first + number, broken=broken, manner=manner, durability=durability)
                 trial.judge([f"{round_}: {sentence}" for sentence in await _judged(round_)])
                 trial.did(sum(len(attempts) for attempts in round_.history))
                 if trial.is_over:

@@ -14,7 +14,7 @@ from support.chaos_proxy import ChaosProxy
 from support.crash_rounds import read_all_keys
 from support.durable_agents import PlannedCall
 from support.invariants import Seen
-from support.process_groups import AgentForkServer, AgentHandle, AgentPool, RewindableRedis
+from support.process_groups import AgentHandle, AgentPool, RewindableRedis
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
@@ -65,17 +65,11 @@ def server(only_server: RewindableRedis) -> RewindableRedis:
     return only_server
 
 
-@pytest.fixture(scope="module")
-def mother() -> Iterator[AgentForkServer]:
-    with AgentForkServer() as mother:
-        yield mother
-
-
 @pytest.fixture
-async def agent(mother: AgentForkServer) -> AsyncIterator[AgentHandle]:
-    """One who may be killed."""
-    async with AgentPool(mother) as crew:
-        yield (await crew.hands(1))[0]
+async def agent() -> AsyncIterator[AgentHandle]:
+    """One that may be killed."""
+    async with AgentPool() as agents:
+        yield (await agents.take(1))[0]
 
 
 @pytest.fixture

@@ -11,21 +11,15 @@ from typing import Any
 
 import pytest
 from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment, both_servers
-from support.process_groups import AgentForkServer, AgentPool, RewindableRedis
+from support.process_groups import AgentPool, RewindableRedis
 
 CONTROLS = 20
 Servers = dict[str, RewindableRedis]
 
 
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[AgentForkServer]:
-    with AgentForkServer() as server:
-        yield server
-
-
 @pytest.fixture
-async def agents(fork_server: AgentForkServer) -> AsyncIterator[AgentPool]:
-    async with AgentPool(fork_server) as pool:
+async def agents() -> AsyncIterator[AgentPool]:
+    async with AgentPool() as pool:
         yield pool
 
 

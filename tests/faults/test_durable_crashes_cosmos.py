@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.cosmos_emulator import emulator
 from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment, both_servers
-from support.process_groups import AgentForkServer, AgentPool, RewindableRedis
+from support.process_groups import AgentPool, RewindableRedis
 
 Servers = dict[str, RewindableRedis]
 
@@ -28,8 +28,7 @@ def tier(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.parametrize("seed", range(0, ROUNDS, 5))
 async def test_what_was_acknowledged_lasts_in_cosmos(servers: Servers, tier: dict[str, Any], seed: int) -> None:
-    with AgentForkServer() as fork_server:
-        async with AgentPool(fork_server) as agents:
-            round_ = CrashRound(RoundEnvironment(agents, servers, tier), seed)
+    async with AgentPool() as agents:
+        round_ = CrashRound(RoundEnvironment(agents, servers, tier), seed)
 
-            assert await round_.run() == [], round_
+        assert await round_.run() == [], round_

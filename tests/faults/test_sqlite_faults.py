@@ -1,7 +1,4 @@
-"""Real faults of the SQLite file: each is told in words, costs nothing acknowledged, and leaves nothing half-written.
-
-Run as a program (`python test_sqlite_faults.py writer|locker FILE`) it is one of the processes that are hurt or hurt.
-"""
+"""Faults of the SQLite file: each is told in words, costs nothing acknowledged, and leaves nothing half-written."""
 
 from __future__ import annotations
 
@@ -10,15 +7,14 @@ import os
 import resource
 import sqlite3
 import subprocess
-import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from itertools import count
 from pathlib import Path
 
 import pytest
+from support.forked_processes import ForkedProcess
+from support.sqlite_processes import PARTS
 
 from sharedmem import ConfigError, UnavailableError
 from sharedmem.durable.sqlite import store as sqlite
@@ -26,10 +22,8 @@ from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.models import DurableRecord
 from sharedmem.testing.durable_suite.base import T, all_records_of, element, head
 
-TESTS = Path(__file__).resolve().parents[1]
 NOBODY = 65_534
 SHORT_S = 0.2
-PARTS = 3
 ROUNDS = 3
 
 
@@ -61,21 +55,17 @@ def big(key: str, stamp: int, size: int = 20_000) -> DurableRecord:
 
 
 @asynccontextmanager
-async def process(what: str, file: Path) -> AsyncIterator[Process]:
-    """A process of this very file; it is killed at the end."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, what, str(file), stdin=PIPE, stdout=PIPE, env=os.environ | {"PYTHONPATH": str(TESTS)}
-    )
+async def process(what: str, file: Path) -> AsyncIterator[ForkedProcess]:
+    """A process that uses the file; it is killed at the end."""
+    child = await ForkedProcess.start("support.sqlite_processes", what, file)
     try:
         yield child
     finally:
-        if child.returncode is None:
-            child.kill()
+        child.kill()
         await child.communicate()
 
 
-async def line(child: Process) -> str:
-    assert child.stdout is not None
+async def line(child: ForkedProcess) -> str:
     return (await asyncio.wait_for(child.stdout.readline(), 30)).decode().strip()
 
 
@@ -342,25 +332,9 @@ async def test_a_file_in_the_place_of_ours_is_not_written_until_it_is_opened(
 # -- killed ---------------------------------------------------------------------------------------
 
 
-async def write_for_ever(file: Path) -> None:
-    """Put keys of several documents each, many at a time; print each key that is acknowledged."""
-    durable = SqliteDurable(file)
-    await durable.open()
-    numbers = count()
-
-    async def write() -> None:
-        for number in numbers:
-            key = f"ns:{os.getpid()}-{number:06}"
-            await durable.put([head(key, number), *(element(key, str(part), number) for part in range(PARTS))])
-            os.write(1, f"{key} {number}\n".encode())
-
-    await asyncio.gather(*(write() for _ in range(8)))
-
-
 async def killed_writer(file: Path, after: int) -> dict[str, int]:
     """What a writer was told before SIGKILL."""
     async with process("writer", file) as writer:
-        assert writer.stdout is not None
         lines = [await line(writer) for _ in range(after)]
         writer.kill()
         lines += (await writer.stdout.read()).decode().splitlines()
@@ -389,18 +363,3 @@ async def test_an_acknowledged_put_waits_for_the_disk(durable: SqliteDurable) ->
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
-
-
-def lock_until_told(file: Path) -> None:
-    """Hold the write lock until the input ends."""
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        os.write(1, b"locked\n")
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "locker":
-        lock_until_told(Path(sys.argv[2]))
-    else:
-        asyncio.run(write_for_ever(Path(sys.argv[2])))

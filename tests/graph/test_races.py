@@ -1,8 +1,12 @@
-"""Many processes tell one group at the same time, die over it and undo each other: nothing is lost or half there."""
+"""Many processes write into one group at the same time, die and undo each other: nothing is lost or half there.
+
+`SHAREDMEM_RACES=200` plays each race with 200 seeds instead of one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -17,6 +21,7 @@ from support.episode_processes import (
     read_all_facts,
     running_writers,
 )
+from support.example_budget import example_count
 from support.faulty_hubs import persistent_settings
 from support.redis_process import RedisProcess
 
@@ -28,6 +33,8 @@ from sharedmem.models import EntityMerge, Episode
 from sharedmem.redis.scripts.loader import scripts
 from sharedmem.testing import fake_hub
 
+RACES = int(os.environ.get("SHAREDMEM_RACES", example_count(1, thorough=10)))
+Facts = dict[str, set[tuple[object, ...]]]
 COMMIT = scripts()["graph_commit"].digest.encode()
 
 
@@ -36,6 +43,18 @@ def module_server() -> Iterator[RedisProcess]:
     modules = find_server().modules
     with RedisProcess(loadmodule=modules["search"]) if "search" in modules else RedisProcess() as server:
         yield server
+
+
+@pytest.fixture(params=range(RACES), ids=lambda seed: f"seed {seed}")
+def seed(request: pytest.FixtureRequest) -> int:
+    """Decides the episodes, and the order in which each process adds them."""
+    number: int = request.param
+    return number
+
+
+@pytest.fixture
+def episodes(seed: int) -> list[Episode]:
+    return random_episodes(seed=seed)
 
 
 @pytest.fixture
@@ -57,62 +76,62 @@ def graph(hub: Hub) -> Graph:
 
 
 @pytest.fixture
-async def sequential() -> dict[str, set[tuple[object, ...]]]:
-    """What is there when one agent tells everything, one after the other."""
+async def sequential(episodes: list[Episode]) -> Facts:
+    """What is there when one agent adds all of them, one after the other."""
     async with fake_hub(settings=SETTINGS) as hub:
         graph = open_scripted_graph(hub)
-        for story in random_episodes():
-            await graph.add_episodes([story])
+        for episode in episodes:
+            await graph.add_episodes([episode])
         return await read_all_facts(graph)
 
 
-async def is_whole(graph: Graph) -> list[str]:
-    """The facts follow from the claims, and each episode says all that it has to say; which these are."""
+async def whole_episodes(graph: Graph, episodes: list[Episode]) -> list[str]:
+    """The facts follow from the claims, and each episode has all of its claims; return which episodes are there."""
     assert (await graph.check(group_id=GROUP)).problems == ()
-    told = await graph.episodes(group_id=GROUP, limit=1000)
-    lines = {story.id: str(story.content).count("\n") + 1 for story in random_episodes()}
-    seen = await graph.backend.look(GROUP, LookupRequest(episodes=tuple(one.id for one in told)))
-    assert {row.id: len(row.claims) for row in seen.episodes.values()} == {one.id: lines[one.id] for one in told}
-    return [one.id for one in told]
+    found = [one.id for one in await graph.episodes(group_id=GROUP, limit=1000)]
+    lines = {one.id: str(one.content).count("\n") + 1 for one in episodes}
+    seen = await graph.backend.look(GROUP, LookupRequest(episodes=tuple(found)))
+    assert {row.id: len(row.claims) for row in seen.episodes.values()} == {id_: lines[id_] for id_ in found}
+    return found
 
 
-async def test_eight_processes_that_share_the_stories_leave_what_one_after_the_other_leaves(
-    server: RedisProcess, graph: Graph, sequential: dict[str, set[tuple[object, ...]]]
+async def test_eight_processes_that_share_the_episodes_leave_what_one_after_the_other_leaves(
+    server: RedisProcess, graph: Graph, episodes: list[Episode], sequential: Facts, seed: int
 ) -> None:
-    async with running_writers(8, "share", server.url) as tellers:
-        told = await asyncio.gather(*(teller.rest() for teller in tellers))
+    async with running_writers(8, "share", server.url, seed=seed) as writers:
+        printed = await asyncio.gather(*(writer.rest() for writer in writers))
 
-    assert told == [[["done"]]] * 8
+    assert printed == [[["done"]]] * 8
     assert await read_all_facts(graph) == sequential
-    assert len(await is_whole(graph)) == len(random_episodes())
+    assert len(await whole_episodes(graph, episodes)) == len(episodes)
 
 
-async def test_processes_that_tell_the_same_at_once_tell_it_once(
-    server: RedisProcess, graph: Graph, sequential: dict[str, set[tuple[object, ...]]]
+async def test_processes_that_add_the_same_at_once_add_it_once(
+    server: RedisProcess, graph: Graph, episodes: list[Episode], sequential: Facts, seed: int
 ) -> None:
-    async with running_writers(3, "tell", server.url) as tellers:
-        told = await asyncio.gather(*(teller.rest() for teller in tellers))
+    async with running_writers(3, "all", server.url, seed=seed) as writers:
+        printed = await asyncio.gather(*(writer.rest() for writer in writers))
 
-    assert all(lines[-1] == ["done"] for lines in told)
+    assert all(lines[-1] == ["done"] for lines in printed)
     assert await read_all_facts(graph) == sequential
-    assert (await graph.stats(group_id=GROUP)).episodes == len(random_episodes())
+    assert (await graph.stats(group_id=GROUP)).episodes == len(episodes)
 
 
-async def test_eight_processes_that_tell_undo_merge_and_part_leave_what_follows_from_the_claims(
-    server: RedisProcess, graph: Graph
+async def test_eight_processes_that_add_undo_merge_and_part_leave_what_follows_from_the_claims(
+    server: RedisProcess, graph: Graph, episodes: list[Episode], seed: int
 ) -> None:
-    async with running_writers(8, "meddle", server.url) as meddlers:
-        told = await asyncio.gather(*(meddler.rest() for meddler in meddlers))
+    async with running_writers(8, "change", server.url, seed=seed) as writers:
+        printed = await asyncio.gather(*(writer.rest() for writer in writers))
 
-    assert all(lines[-1] == ["done"] for lines in told)
-    await gone_on_with(graph)
-    assert len(await is_whole(graph)) == len(random_episodes())
+    assert all(lines[-1] == ["done"] for lines in printed)
+    await repeat_merges(graph)
+    assert len(await whole_episodes(graph, episodes)) == len(episodes)
 
 
-async def gone_on_with(graph: Graph) -> None:
-    """Call every merge and parting again: those that others came between tell their callers to do that."""
-    for told in await graph.backend.merges(GROUP):
-        merge = EntityMerge.model_validate_json(told)
+async def repeat_merges(graph: Graph) -> None:
+    """Call every merge and parting again: the caller of one that others came between is asked to do that."""
+    for stored in await graph.backend.merges(GROUP):
+        merge = EntityMerge.model_validate_json(stored)
         if merge.undone_at is None:
             await graph.merge(merge.source_id, merge.into_id, group_id=GROUP)
         else:
@@ -120,42 +139,44 @@ async def gone_on_with(graph: Graph) -> None:
 
 
 async def test_of_a_process_that_is_killed_each_episode_is_there_wholly_or_not_at_all(
-    server: RedisProcess, graph: Graph, sequential: dict[str, set[tuple[object, ...]]]
+    server: RedisProcess, graph: Graph, episodes: list[Episode], sequential: Facts, seed: int
 ) -> None:
-    async with running_writers(2, "tell", server.url) as (first, second):
-        said = [await first.line() for _ in range(20)]
+    async with running_writers(2, "all", server.url, seed=seed) as (first, second):
+        printed = [await first.line() for _ in range(len(episodes) // 6)]
         first.kill()
         await second.line()
         second.kill()
         await asyncio.gather(first.end(), second.end())
 
-    there = await is_whole(graph)
-    assert {line[0] for line in said} <= set(there)
-    assert len(there) < len(random_episodes())
-    await graph.add_episodes(random_episodes())
+    there = await whole_episodes(graph, episodes)
+    assert {line[0] for line in printed} <= set(there)
+    assert len(there) < len(episodes)
+    await graph.add_episodes(episodes)
     assert await read_all_facts(graph) == sequential
 
 
-async def test_deleting_the_group_while_others_tell_leaves_only_whole_episodes_of_later(
-    server: RedisProcess, graph: Graph, sequential: dict[str, set[tuple[object, ...]]]
+async def test_deleting_the_group_while_others_write_leaves_only_whole_episodes_of_later(
+    server: RedisProcess, graph: Graph, episodes: list[Episode], sequential: Facts, seed: int
 ) -> None:
-    async with running_writers(3, "tell", server.url) as tellers:
+    async with running_writers(3, "all", server.url, seed=seed) as writers:
         for _ in range(3):
-            await tellers[0].line()
+            await writers[0].line()
             await graph.delete_by_group(GROUP)
-        told = await asyncio.gather(*(teller.rest() for teller in tellers))
+        printed = await asyncio.gather(*(writer.rest() for writer in writers))
 
-    assert all(lines[-1] == ["done"] for lines in told)
-    await is_whole(graph)
+    assert all(lines[-1] == ["done"] for lines in printed)
+    await whole_episodes(graph, episodes)
     await graph.delete_by_group(GROUP)
     assert await graph.groups() == []
     assert [key for key in server.client().scan_iter("*$graph*") if GROUP.encode() in key] == []
-    await graph.add_episodes(random_episodes())
+    await graph.add_episodes(episodes)
     assert await read_all_facts(graph) == sequential
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_an_episode_told_under_lost_replies_is_there_once(server: RedisProcess, graph: Graph, times: int) -> None:
+async def test_an_episode_added_under_lost_replies_is_there_once(
+    server: RedisProcess, graph: Graph, times: int
+) -> None:
     story = Episode(content="Anna Berg | lives_in | Rome | 3", group_id=GROUP, id="story", session="s")
     settings = persistent_settings(server.url, embedder="hashing", durable_url="none", graph_summary_every=2)
     async with ChaosProxy(server.url) as proxy, Hub.open(proxy.url, settings=settings) as stormy:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.doc_pages import Block, blocks, namespaces
+from support.forked_processes import run_forked
 
 from sharedmem.faces.cli import run as sharedmem
 
@@ -37,15 +38,11 @@ def room() -> Iterator[Path]:
 
 
 def run_page(page: Path, room: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "support.doc_pages", str(page)],
+    return run_forked(
+        *("-m", "support.doc_pages", str(page)),
         cwd=room,
-        stdin=subprocess.DEVNULL,
-        env=clean_environment(room),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST_PAGE_S,
+        environment=clean_environment(room),
+        timeout_s=LONGEST_PAGE_S,
     )
 
 

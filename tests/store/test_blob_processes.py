@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from support.blob_processes import NAMESPACE
+from support.forked_processes import ForkedProcess
 
 from sharedmem.blobs.blobs import BlobReference, Blobs
 from sharedmem.blobs.folder import FolderBlobStore
 
-TESTS = Path(__file__).resolve().parents[1]
 AGENTS, ROUNDS = 4, 80
 FOR_EVER = 1_000_000
-SAID_BEFORE_DEATH = 40
+LINES_BEFORE_DEATH = 40
 
 
-async def agent(folder: Path, name: str, rounds: int) -> Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "support.blob_processes", str(folder), name, str(rounds)),
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
-        stdout=PIPE,
-        stderr=PIPE,
-    )
+async def agent(folder: Path, name: str, rounds: int) -> ForkedProcess:
+    return await ForkedProcess.start("support.blob_processes", folder, name, rounds)
 
 
-def still_held(said: bytes) -> dict[str, BlobReference]:
+def still_held(printed: bytes) -> dict[str, BlobReference]:
     """By path: what the agent held and had not begun to remove; its last line may be cut."""
     held: dict[str, BlobReference] = {}
-    for line in said.decode().splitlines(keepends=True):
+    for line in printed.decode().splitlines(keepends=True):
         word, _, what = line.strip().partition(" ")
         if word == "holds" and line.endswith("\n"):
             reference = BlobReference.model_validate_json(what)
@@ -59,12 +51,12 @@ async def check(folder: Path, held: dict[str, BlobReference]) -> None:
 async def test_processes_that_write_and_delete_the_same_contents_lose_none(tmp_path: Path) -> None:
     agents = [await agent(tmp_path, f"a{number}", ROUNDS) for number in range(AGENTS)]
 
-    told = await asyncio.gather(*(one.communicate() for one in agents))
+    output = await asyncio.gather(*(one.communicate() for one in agents))
 
-    assert [one.returncode for one in agents] == [0] * AGENTS, b"\n".join(error for _, error in told).decode()
+    assert [one.returncode for one in agents] == [0] * AGENTS
     held: dict[str, BlobReference] = {}
-    for said, _ in told:
-        held |= still_held(said)
+    for printed in output:
+        held |= still_held(printed)
     await check(tmp_path, held)
 
 
@@ -72,11 +64,10 @@ async def test_processes_that_are_killed_leave_nothing_dangling_and_only_what_a_
     agents = [await agent(tmp_path, f"a{number}", FOR_EVER) for number in range(AGENTS)]
     held: dict[str, BlobReference] = {}
     for number, one in enumerate(agents):
-        assert one.stdout is not None
-        said = b"".join([await one.stdout.readline() for _ in range(SAID_BEFORE_DEATH + number)])
-        one.send_signal(signal.SIGKILL)
-        rest, error = await one.communicate()
-        assert not error, error.decode()
-        held |= still_held(said + rest)
+        printed = b"".join([await one.stdout.readline() for _ in range(LINES_BEFORE_DEATH + number)])
+        one.kill()
+        printed += await one.communicate()
+        assert one.returncode == -signal.SIGKILL
+        held |= still_held(printed)
 
     await check(tmp_path, held)

@@ -11,17 +11,16 @@ import itertools
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from typing import Self
 
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
 from support.faulty_hubs import persistent_settings
+from support.forked_processes import ForkedProcess
 from support.printed_lines import print_line
 
 NAMESPACE = "children"
-TESTS = Path(__file__).resolve().parents[1]
 
 
 # -- what a child does ----------------------------------------------------------------------------
@@ -76,11 +75,14 @@ async def _main(what: str, url: str, argument: str = "0") -> None:
 class AgentProcess:
     """A running agent."""
 
-    def __init__(self, process: Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def __init__(self, process: ForkedProcess) -> None:
         self._process = process
         self._orders, self._output = process.stdin, process.stdout
+
+    @classmethod
+    async def start(cls, module: str, *words: object) -> Self:
+        """Start a module of the tests that prints and reads lines."""
+        return cls(await ForkedProcess.start(module, *words))
 
     @property
     def pid(self) -> int:
@@ -126,14 +128,16 @@ async def running_agents(
     number: int, what: str, url: str, argument: int = 0, *, module: str = "support.agent_processes"
 ) -> AsyncIterator[list[AgentProcess]]:
     """So many agents with open hubs, which begin together; those that still run at the end are killed."""
-    words = (sys.executable, "-m", module, what, url, str(argument))
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
-    started = [
-        AgentProcess(
-            await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, env=environment, cwd=TESTS.parent)
-        )
-        for _ in range(number)
-    ]
+    async with agents_begun_together(module, [(what, url, argument)] * number) as agents:
+        yield agents
+
+
+@asynccontextmanager
+async def agents_begun_together(
+    module: str, arguments: Iterable[tuple[object, ...]]
+) -> AsyncIterator[list[AgentProcess]]:
+    """Likewise, an agent for each tuple of arguments of a module that prints `ready` and waits for a line."""
+    started = [await AgentProcess.start(module, *words) for words in arguments]
     try:
         for child in started:
             assert await child.line() == ["ready"]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
+import signal
+import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from sharedmem import Hub, Settings
@@ -18,8 +20,8 @@ from sharedmem.archive import backfill
 from sharedmem.archive import files as archive_files
 from sharedmem.archive import transfer as archives
 from sharedmem.archive.transfer import ProgressStep
+from support.forked_processes import start_child
 
-_TESTS = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 60
 MAPPING: dict[str, object] = {"key": "{space}:shared:{id}", "value": "value"}
 EMBEDDED = "embedded"
@@ -33,14 +35,19 @@ def durable_settings(folder: Path) -> Settings:
 
 def run_archive_process(what: str, url: str, namespace: str, file: Path, *, kill_after: int | None = None) -> int:
     """Run it, or kill it after so many steps; returns its exit code, or minus the signal's number."""
-    words = [sys.executable, "-m", "support.archive_processes", what, url, namespace, str(file)]
-    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, cwd=_TESTS.parent, text=True) as process:
-        assert process.stdout is not None
-        for number, _ in enumerate(process.stdout):
+    reading, writing = os.pipe()
+    ours, theirs = socket.socketpair()
+    with os.fdopen(reading) as lines, ours:
+        words = ("-m", "support.archive_processes", what, url, namespace, str(file))
+        child = start_child(*words, streams=(theirs.fileno(), writing, 2))
+        theirs.close()
+        os.close(writing)
+        for number, _ in enumerate(lines):
+            with suppress(OSError):  # it may be dead
+                ours.sendall(b"\n")
             if kill_after is not None and number >= kill_after:
-                process.kill()
-        return process.wait(timeout=_PATIENCE_S)
+                child.send_signal(signal.SIGKILL)
+        return child.wait(_PATIENCE_S)
 
 
 async def _main(what: str, url: str, namespace: str, file: Path) -> None:
@@ -62,6 +69,8 @@ async def _main(what: str, url: str, namespace: str, file: Path) -> None:
 def _print_step(step: ProgressStep) -> None:
     sys.stdout.write(f"{json.dumps(step)}\n")
     sys.stdout.flush()
+    # Go on when the line was read: a busy test may still kill this process in the step that follows.
+    sys.stdin.readline()
 
 
 if __name__ == "__main__":

@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import asynccontextmanager
 
 from sharedmem import Hub, Settings
 from sharedmem.providers.hashing_embedder import HashingEmbedder
+from support.forked_processes import ForkedProcess
 from support.printed_lines import print_line
 
 LEASE_S = 0.5
 PREFIX = "askers"
-_TESTS = Path(__file__).resolve().parents[1]
 
 
 async def _main(url: str, namespace: str, seconds: str) -> None:
@@ -41,23 +39,20 @@ async def _main(url: str, namespace: str, seconds: str) -> None:
 class CacheProcess:
     """The parent's side of one process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ForkedProcess) -> None:
         self.process = process
 
     async def line(self) -> str:
         """What it says next."""
-        assert self.process.stdout is not None
         return (await self.process.stdout.readline()).decode().strip()
 
     def go(self) -> None:
         """Let it ask."""
-        assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
 
     async def rest(self) -> list[str]:
         """All that it says until its end."""
-        out, _ = await self.process.communicate()
-        return out.decode().splitlines()
+        return (await self.process.communicate()).decode().splitlines()
 
 
 @asynccontextmanager
@@ -65,9 +60,8 @@ async def running_cache_processes(
     count: int, url: str, namespace: str, *, seconds: float
 ) -> AsyncIterator[list[CacheProcess]]:
     """Processes that are ready to ask; `seconds` is how long an answer takes."""
-    words = ("-m", "support.cache_processes", url, namespace, str(seconds))
     started = [
-        CacheProcess(await asyncio.create_subprocess_exec(sys.executable, *words, cwd=_TESTS, stdin=PIPE, stdout=PIPE))
+        CacheProcess(await ForkedProcess.start("support.cache_processes", url, namespace, seconds))
         for _ in range(count)
     ]
     try:
@@ -76,9 +70,8 @@ async def running_cache_processes(
         yield started
     finally:
         for asker in started:
-            with suppress(ProcessLookupError):
-                asker.process.kill()
-            await asker.process.wait()
+            asker.process.kill()
+            await asker.process.communicate()
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ if string.sub(redis.call('GET', KEYS[1]) or '', 1, 8) == 'loading ' then redis.c
 class RoundEnvironment(NamedTuple):
     """Where rounds take place."""
 
-    crew: AgentPool
+    agents: AgentPool
     servers: dict[str, RewindableRedis]
     """By how often they force their log to disk."""
     tier: dict[str, Any]
@@ -60,7 +60,7 @@ class CrashRound:
     """One round: what is done is decided by the seed; how far it gets before the fault comes is not.
 
     Args:
-        ground: where.
+        environment: where.
         seed: decides.
         fault: a name of `FAULTS`; None lets the seed decide.
         broken: what is broken on purpose (see `durable_agents.break_it`).
@@ -71,7 +71,7 @@ class CrashRound:
         patience_s: what agents have to end, faults and all.
     """
 
-    ground: RoundEnvironment
+    environment: RoundEnvironment
     seed: int
     fault: str | None = None
     broken: str = ""
@@ -94,7 +94,7 @@ class CrashRound:
         self.kind = "knowledge" if self.manner in {"arg", "once"} else None
         by_chance = self.dice.choice(("behind", "behind", "through"))
         self.durability = self.durability or by_chance
-        self.server = self.ground.servers[self.dice.choice(("always", "everysec"))]
+        self.server = self.environment.servers[self.dice.choice(("always", "everysec"))]
         self.history: list[list[RecordedCall]] = []
 
     @property
@@ -107,14 +107,14 @@ class CrashRound:
             "connect_timeout_s": 5.0,
             "response_timeout_s": 2.0,
             "retry_for_s": 30.0,
-        } | self.ground.tier
+        } | self.environment.tier
 
     def __repr__(self) -> str:
         return f"<round {self.seed}: {self.namespace} {self.durability}, {self.fault}>"
 
     async def run(self) -> list[str]:
         """Work, break something, look; returns what is not as it was promised."""
-        self.agents = await self.ground.crew.hands(3)
+        self.agents = await self.environment.agents.take(3)
         *writers, carrier = self.agents
         works = [asyncio.create_task(writer.obey(self._order(at), self._hear)) for at, writer in enumerate(writers)]
         carrying = asyncio.create_task(carrier.obey(self._order(2, steps=0), lambda _: None))
@@ -282,7 +282,7 @@ async def the_server(round_: CrashRound) -> bool:
     await round_.reach(round_.some())
     await asyncio.to_thread(round_.server.restart)
     # With `everysec` a reply may be ahead of the log.
-    return round_.server is round_.ground.servers["always"]
+    return round_.server is round_.environment.servers["always"]
 
 
 async def a_flush(round_: CrashRound) -> bool:

@@ -1,8 +1,7 @@
 """Agents as processes that live for many rounds, work at random on keys that last, and are killed without warning.
 
-`python -m support.durable_agents` is their mother, who has imported everything: for each line of her input, the path of
-a socket, she forks one in a few milliseconds. An agent connects to the socket, takes orders as lines of JSON, and tells
-each call before it is made and when it has returned.
+`python -m support.durable_agents <socket>` is one of them. It connects to the socket, takes orders as lines of JSON,
+and reports each call before it is made and when it has returned.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import asyncio
 import json
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -145,7 +143,7 @@ async def _open_hub(settings: dict[str, Any], stack: AsyncExitStack) -> Hub:
 
 
 class DurableAgent:
-    """Carries out orders until its mother's master is gone.
+    """Carries out orders until the test closes the socket.
 
     Args:
         orders: where they come from.
@@ -273,24 +271,10 @@ async def install_broken_tier(hub: Hub, what: str) -> None:
         tier.relay._delivery._durable = _BROKEN[what](tier.store)
 
 
-# -- their mother ---------------------------------------------------------------------------------
-
-
 async def _run_agent(path: str) -> None:
     orders, out = await asyncio.open_unix_connection(path)
     await DurableAgent(orders, out).serve()
 
 
-def _fork_agents() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while path := sys.stdin.readline():
-        if os.fork() == 0:
-            os.close(0)
-            try:
-                asyncio.run(_run_agent(path.strip()))
-            finally:
-                os._exit(0)
-
-
 if __name__ == "__main__":
-    _fork_agents()
+    asyncio.run(_run_agent(sys.argv[1]))

@@ -1,24 +1,22 @@
-"""Agents that tell a graph what they know, as processes: `python -m support.episode_processes <what> <url> <n>`.
+"""Agents that write episodes into a graph, as processes: `python -m support.episode_processes <what> <url> <n> <seed>`.
 
-Each prints `ready`, waits for a word, does its work, and prints `done`.
+Each prints `ready`, waits for a line, does its work, and prints `done`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from sharedmem import ConflictError, Hub, NotFoundError, Settings
 from sharedmem.errors import InvalidError
 from sharedmem.graph.graph import Graph
 from sharedmem.models import Episode, Fact
-from support.agent_processes import AgentProcess
+from support.agent_processes import AgentProcess, agents_begun_together
+from support.example_budget import example_count
 from support.graph_rows import day
 from support.printed_lines import print_line
 from support.scripted_extractor import ScriptedExtractor, ScriptLine
@@ -26,17 +24,19 @@ from support.scripted_extractor import ScriptedExtractor, ScriptLine
 NAMESPACE, GROUP = "storytellers", "team:talk"
 PEOPLE = ("Anna Berg", "Boris Ivanov", "Chloe Martin", "Dmitri Petrov", "Elif Demir")
 TOWNS = ("Rome", "Narvik", "Porto", "Zagreb")
-_TESTS = Path(__file__).resolve().parents[1]
+EPISODES = example_count(40, thorough=120)
+CHANGES = example_count(4, thorough=8)
+"""How often each process that changes at random undoes an episode; it merges and parts half as often."""
 SETTINGS = Settings(embedder="hashing", durable_url="none", graph_summary_every=0)
 
 
-def random_episodes(count: int = 120) -> list[Episode]:
+def random_episodes(count: int = EPISODES, *, seed: int = 0) -> list[Episode]:
     """Episodes that touch, contradict and close each other, each with its own time in both worlds."""
-    chance = random.Random(4711)
-    told = []
+    chance = random.Random(4711 + seed)
+    episodes = []
     for number in range(count):
         lines = [_line(chance) for _ in range(chance.randint(1, 3))]
-        told.append(
+        episodes.append(
             Episode(
                 content="\n".join(map(str, lines)),
                 group_id=GROUP,
@@ -45,7 +45,7 @@ def random_episodes(count: int = 120) -> list[Episode]:
                 recorded_at=day(chance.randrange(count) + number / (2 * count)),
             )
         )
-    return told
+    return episodes
 
 
 def _line(chance: random.Random) -> ScriptLine:
@@ -66,11 +66,11 @@ def open_scripted_graph(hub: Hub, actor: str = "agent") -> Graph:
 # -- what a child does ----------------------------------------------------------------------------
 
 
-async def add_all_episodes(graph: Graph, number: int) -> None:
-    """Tell all stories, one by one, in an order of one's own."""
-    told = random_episodes()
-    random.Random(number).shuffle(told)
-    for story in told:
+async def add_all_episodes(graph: Graph, number: int, seed: int) -> None:
+    """Add all episodes, one by one, in an order of one's own."""
+    mine = random_episodes(seed=seed)
+    random.Random(f"{seed} {number}").shuffle(mine)
+    for story in mine:
         try:
             await graph.add_episodes([story])
         except ConflictError as error:
@@ -80,23 +80,23 @@ async def add_all_episodes(graph: Graph, number: int) -> None:
             print_line(story.id)
 
 
-async def add_some_episodes(graph: Graph, number: int) -> None:
-    """Tell a part of the stories, some alone and some together."""
-    mine = random_episodes()[number::8]
-    random.Random(number).shuffle(mine)
+async def add_some_episodes(graph: Graph, number: int, seed: int) -> None:
+    """Add a part of the episodes, some alone and some together."""
+    mine = random_episodes(seed=seed)[number::8]
+    random.Random(f"{seed} {number}").shuffle(mine)
     half = len(mine) // 2
     await graph.add_episodes(mine[:half])
     await asyncio.gather(*(graph.add_episodes([story]) for story in mine[half:]))
 
 
-async def change_at_random(graph: Graph, number: int) -> None:
-    """Tell, undo, merge and part at random."""
-    chance = random.Random(number)
+async def change_at_random(graph: Graph, number: int, seed: int) -> None:
+    """Add, undo, merge and part at random."""
+    chance = random.Random(f"{seed} {number}")
     acts: list[Callable[[], Awaitable[object]]] = [
-        *(lambda story=story: graph.add_episodes([story]) for story in random_episodes()[number::4]),
-        *(lambda: graph.undo(f"story-{chance.randrange(120)}", group_id=GROUP) for _ in range(8)),
-        *(lambda: graph.merge(*chance.sample(PEOPLE, 2), group_id=GROUP) for _ in range(4)),
-        *(lambda: graph.unmerge(chance.choice(PEOPLE), group_id=GROUP) for _ in range(3)),
+        *(lambda story=story: graph.add_episodes([story]) for story in random_episodes(seed=seed)[number::4]),
+        *(lambda: graph.undo(f"story-{chance.randrange(EPISODES)}", group_id=GROUP) for _ in range(CHANGES)),
+        *(lambda: graph.merge(*chance.sample(PEOPLE, 2), group_id=GROUP) for _ in range(CHANGES // 2)),
+        *(lambda: graph.unmerge(chance.choice(PEOPLE), group_id=GROUP) for _ in range(CHANGES // 2)),
     ]
     chance.shuffle(acts)
     for act in acts:
@@ -106,15 +106,15 @@ async def change_at_random(graph: Graph, number: int) -> None:
             print_line("refused", type(error).__name__)
 
 
-_JOBS = {"tell": add_all_episodes, "share": add_some_episodes, "meddle": change_at_random}
+_JOBS = {"all": add_all_episodes, "share": add_some_episodes, "change": change_at_random}
 
 
-async def _main(what: str, url: str, number: str) -> None:
+async def _main(what: str, url: str, number: str, seed: str) -> None:
     async with Hub.open(url, settings=SETTINGS) as hub:
         graph = open_scripted_graph(hub, f"agent-{number}")
         print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
-        await _JOBS[what](graph, int(number))
+        await _JOBS[what](graph, int(number), int(seed))
         print_line("done")
 
 
@@ -122,30 +122,11 @@ async def _main(what: str, url: str, number: str) -> None:
 
 
 @asynccontextmanager
-async def running_writers(number: int, what: str, url: str) -> AsyncIterator[list[AgentProcess]]:
+async def running_writers(number: int, what: str, url: str, *, seed: int) -> AsyncIterator[list[AgentProcess]]:
     """So many agents with numbers of their own, which begin together; those that still run at the end are killed."""
-    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
-    started = [
-        AgentProcess(
-            await asyncio.create_subprocess_exec(
-                *(sys.executable, "-W", "error", "-m", "support.episode_processes", what, url, str(one)),
-                stdin=PIPE,
-                stdout=PIPE,
-                env=environment,
-                cwd=_TESTS.parent,
-            )
-        )
-        for one in range(number)
-    ]
-    try:
-        for child in started:
-            assert await child.line() == ["ready"]
-        for child in started:
-            child.go()
-        yield started
-    finally:
-        for child in started:
-            await child.end()
+    arguments = [(what, url, one, seed) for one in range(number)]
+    async with agents_begun_together("support.episode_processes", arguments) as writers:
+        yield writers
 
 
 # -- what is there afterwards -----------------------------------------------------------------------

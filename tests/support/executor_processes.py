@@ -10,14 +10,13 @@ import asyncio
 import os
 import random
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import Iterable
 from typing import NamedTuple, get_args
 
 from sharedmem import AlreadyExecutedError, ClaimLostError, Hub
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.decisions.executions import TakeoverPolicy
-from support.agent_processes import TESTS, AgentProcess
+from support.agent_processes import AgentProcess
 from support.faulty_hubs import persistent_settings
 
 NAMESPACE = "executors"
@@ -101,9 +100,7 @@ async def _main(url: str, seed: str) -> None:
 
 async def start_executor(url: str, seed: int) -> AgentProcess:
     """One that is ready, and waits for the word to begin."""
-    words = (sys.executable, "-m", "support.executor_processes", url, str(seed))
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
-    child = AgentProcess(await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, env=environment))
+    child = await AgentProcess.start("support.executor_processes", url, seed)
     assert await child.line() == ["ready"]
     return child
 

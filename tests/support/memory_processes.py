@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from asyncio.subprocess import PIPE
-from pathlib import Path
 
 from sharedmem import Hub, Settings
+from support.forked_processes import ForkedProcess
 
 FACTS = 500
-_TESTS = Path(__file__).resolve().parents[1]
 _THINGS = ("bridge", "harbour", "library", "market", "garden", "station", "theatre", "museum", "bakery", "school")
 _TOWNS = ("Aarhus", "Bergen", "Cadiz", "Dresden", "Essen", "Faro", "Ghent", "Hull", "Izmir", "Jena")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
@@ -45,22 +43,17 @@ async def add_all_facts(url: str, namespace: str, number: int, what: str) -> Non
 async def race_processes(url: str, namespace: str, *, processes: int, what: str = "facts") -> None:
     """Let that many processes add the same at the same time."""
     started = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", "-m", "support.memory_processes", url, namespace, str(number), what),
-            cwd=_TESTS,
-            stdout=PIPE,
-        )
+        await ForkedProcess.start("support.memory_processes", url, namespace, number, what)
         for number in range(processes)
     ]
     try:
         for process in started:
-            out, _ = await process.communicate()
+            out = await process.communicate()
             assert out == b"done\n", f"a process has failed: {out!r}"
     finally:
         for process in started:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            process.kill()
+            await process.communicate()
 
 
 if __name__ == "__main__":

@@ -8,25 +8,22 @@ its own, and prints a line for each thing that happens: `began <key> <value> <to
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import count
-from pathlib import Path
 from typing import NamedTuple
 
 from sharedmem import ClaimLostError, Hub, SharedMemoryStore
 from support.faulty_hubs import persistent_settings
+from support.forked_processes import ForkedProcess
 from support.printed_lines import print_line
 
 NAMESPACE = "history"
 LEASE_S = 0.4
-_TESTS = Path(__file__).resolve().parents[1]
 _values = count()
 
 
@@ -89,7 +86,7 @@ async def _main(how: str, url: str, name: str, keys: str, seed: str) -> None:
 class OnceAgent:
     """A running agent, and all that it has said."""
 
-    def __init__(self, name: str, process: Process) -> None:
+    def __init__(self, name: str, process: ForkedProcess) -> None:
         self.name = name
         self.process = process
         self.events: list[OnceEvent] = []
@@ -101,29 +98,24 @@ class OnceAgent:
         return bool(self.events) and self.events[-1].what == "began" and not self.is_gone
 
     async def is_ready(self) -> None:
-        assert self.process.stdout is not None
         assert await self.process.stdout.readline() == b"ready\n"
 
     def go(self) -> None:
         """Let it begin."""
-        assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
 
     def signal(self, number: signal.Signals) -> None:
         """Kill, stop or continue it, if it still runs: it may end before its event loop hears of it."""
         if self.process.returncode is None:
             self.is_gone = self.is_gone or number == signal.SIGKILL
-            with suppress(ProcessLookupError):
-                os.kill(self.process.pid, number)
+            self.process.send_signal(number)
 
     async def is_at_work(self) -> None:
         """Return when it has begun something."""
-        assert self.process.stdout is not None
         assert (await self.process.stdout.readline()).startswith(b"began ")
 
     async def listen(self) -> None:
         """Take down what it says until it ends."""
-        assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
             words = line.decode().split()
             if words == ["ended"]:
@@ -138,13 +130,9 @@ async def running_once_agents(
     number: int, how: str, url: str, *, keys: int, seed: int
 ) -> AsyncIterator[list[OnceAgent]]:
     """So many agents, which begin together; those that still run at the end are killed."""
-    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
     started = []
     for name in (f"agent{one}" for one in range(number)):
-        words = (sys.executable, "-m", "support.once_processes", how, url, name, str(keys), str(seed))
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=PIPE, stdout=PIPE, env=environment, cwd=_TESTS.parent
-        )
+        process = await ForkedProcess.start("support.once_processes", how, url, name, keys, seed)
         started.append(OnceAgent(name, process))
     try:
         for agent in started:

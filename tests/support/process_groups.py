@@ -7,20 +7,18 @@ import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from subprocess import PIPE, Popen
 from types import TracebackType
 from typing import Any, Self
 
 from support.durable_agents import PlannedCall
+from support.forked_processes import ForkedChild, start_child
 from support.invariants import RecordedCall
 from support.redis_process import RedisProcess
 
-_TESTS = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 40.0
 
 
@@ -63,7 +61,7 @@ class RewindableRedis(RedisProcess):
 
 
 class AgentHandle:
-    """An agent as its master sees it.
+    """An agent as the test sees it.
 
     Args:
         pid: its process.
@@ -112,43 +110,15 @@ class AgentHandle:
         self._orders.close()
 
 
-class AgentForkServer:
-    """Who bears agents; one will do for many crews."""
+class AgentPool:
+    """Agents that are replaced when they die."""
 
     def __init__(self) -> None:
-        words = (sys.executable, "-m", "support.durable_agents")
-        environment = os.environ | {"PYTHONPATH": str(_TESTS)}
-        self._process = Popen(words, stdin=PIPE, env=environment, cwd=_TESTS.parent)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def bear(self, path: str) -> None:
-        """Make an agent that connects to a socket."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{path}\n".encode())
-        self._process.stdin.flush()
-
-
-class AgentPool:
-    """Agents that are replaced when they die.
-
-    Args:
-        mother: bears them.
-    """
-
-    def __init__(self, mother: AgentForkServer) -> None:
-        self._mother = mother
         self._folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="smc"))
         self._path = str(self._folder / "s")
         self._born: asyncio.Queue[AgentHandle] = asyncio.Queue()
         self._agents: list[AgentHandle] = []
+        self._children: list[ForkedChild] = []
         self._listener: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -162,19 +132,21 @@ class AgentPool:
             if agent.is_alive:
                 agent.kill()
             agent.close()
+        for child in self._children:
+            await child.ended()
         assert self._listener is not None
         self._listener.close()
         await self._listener.wait_closed()
         shutil.rmtree(self._folder)
 
-    async def hands(self, number: int) -> list[AgentHandle]:
+    async def take(self, number: int) -> list[AgentHandle]:
         """So many living agents."""
         for agent in self._agents:
             if not agent.is_alive:
                 agent.close()
         self._agents = [agent for agent in self._agents if agent.is_alive]
         while len(self._agents) < number:
-            self._mother.bear(self._path)
+            self._children.append(start_child("-m", "support.durable_agents", self._path, streams=(0, 1, 2)))
             async with asyncio.timeout(_PATIENCE_S):
                 self._agents.append(await self._born.get())
         return self._agents[:number]

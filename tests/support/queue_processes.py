@@ -12,19 +12,17 @@ import os
 import random
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from sharedmem import ClaimLostError, Hub, Task, TaskQueue, UnavailableError
 from support.faulty_hubs import persistent_settings
+from support.forked_processes import ForkedProcess
 
 NAMESPACE = "desk"
 _PAUSE_S = 0.05
-_TESTS = Path(__file__).resolve().parents[1]
 
 
 class QueueEvent(NamedTuple):
@@ -80,8 +78,7 @@ async def _main(url: str, visibility: str, longest_work: str) -> None:
 class WorkerProcess:
     """A running worker, and what it has said so far."""
 
-    def __init__(self, process: Process) -> None:
-        assert process.stdout is not None
+    def __init__(self, process: ForkedProcess) -> None:
         self._process = process
         self._output = process.stdout
         self.events: list[QueueEvent] = []
@@ -93,9 +90,7 @@ class WorkerProcess:
         cls, url: str, visibility_s: float, *, longest_work_s: float = 0.03, module: str = "support.queue_processes"
     ) -> WorkerProcess:
         """Start one, or another module that prints the same; it claims as soon as it can."""
-        words = (sys.executable, "-m", module, url, str(visibility_s), str(longest_work_s))
-        environment = os.environ | {"PYTHONPATH": str(_TESTS)}
-        return cls(await asyncio.create_subprocess_exec(*words, stdout=PIPE, env=environment, cwd=_TESTS.parent))
+        return cls(await ForkedProcess.start(module, url, visibility_s, longest_work_s))
 
     @property
     def has_ended(self) -> bool:
@@ -104,20 +99,17 @@ class WorkerProcess:
 
     def pause(self) -> None:
         """Let it stand still as it is, unless it has ended."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGSTOP)
+        self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Let it go on, as if nothing had been, unless it has ended."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGCONT)
+        self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         """End it with SIGKILL, and hear what it had said by then."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
         await self._listening
-        await self._process.wait()
+        await self._process.communicate()
 
     async def _listen(self) -> None:
         while line := await self._output.readline():

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from support.contexts import context_of, scope_of
+from support.forked_processes import ForkedProcess
 from support.redis_process import RedisProcess
 from support.synthesis_harness import (
     APP,
@@ -148,10 +146,8 @@ def server() -> Iterator[RedisProcess]:
 
 
 async def test_sixteen_processes_on_one_topic_leave_one_head_that_knows_all_facts(server: RedisProcess) -> None:
-    words = (sys.executable, "-m", MODULE, "swarm", server.url, str(WRITERS))
-    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
-    swarm = await asyncio.create_subprocess_exec(*words, stdout=PIPE, env=environment, cwd=_TESTS.parent)
-    told, _ = await swarm.communicate()
+    swarm = await ForkedProcess.start(MODULE, "swarm", server.url, WRITERS)
+    told = await swarm.communicate()
 
     lines = [line.split() for line in told.decode().splitlines()]
     facts = [" ".join(words) for _, *words in lines]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import PIPE
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import fakeredis
 import pytest
+from support.forked_processes import ForkedProcess
 from support.outbox_harness import (
     CACHE_MS,
     FaultyDurable,
@@ -373,9 +372,8 @@ async def test_the_lag_tells_how_much_waits_and_for_how_long(team: OutboxHarness
 async def test_a_worker_that_is_killed_loses_nothing(
     moment: str, redis_url: str, namespace: str, tmp_path: Path, settings: Settings
 ) -> None:
-    words = (sys.executable, "-m", "support.crashing_relay", redis_url, namespace, str(tmp_path / "tier.db"), moment)
-    process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, cwd=_TESTS)
-    out, _ = await process.communicate()
+    process = await ForkedProcess.start("support.crashing_relay", redis_url, namespace, tmp_path / "tier.db", moment)
+    out = await process.communicate()
     assert process.returncode == -9
 
     durable = SqliteDurable(tmp_path / "tier.db")

@@ -6,13 +6,13 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.embedded_fixtures import need_module
+from support.forked_processes import run_forked
 
 from sharedmem import Hub, Settings
 
@@ -41,16 +41,9 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(data_dir: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """What the example prints, with a data folder of its own."""
-    environment = os.environ | {"SHAREDMEM_DATA_DIR": str(data_dir), "PYTHONWARNINGS": "error::RuntimeWarning"}
+    environment = os.environ | {"SHAREDMEM_DATA_DIR": str(data_dir)}
     environment |= {f"SHAREDMEM_{name.upper()}": value for name, value in settings.items()}
-    return subprocess.run(
-        [sys.executable, str(EXAMPLE / "timeline.py"), *words],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        env=environment,
-    )
+    return run_forked(str(EXAMPLE / "timeline.py"), *words, environment=environment)
 
 
 def wrong(told: dict[str, Any]) -> list[dict[str, Any]]:

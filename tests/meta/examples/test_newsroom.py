@@ -13,6 +13,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from support.forked_processes import run_forked
 
 from sharedmem import Hub, Settings
 
@@ -210,14 +211,10 @@ async def test_a_researcher_whose_lease_ran_out_does_not_count_beside_the_one_wh
 
 def run_demo(data_dir: Path, elsewhere: Path) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SHAREDMEM_")}
-    return subprocess.run(
-        [sys.executable, str(NEWSROOM / "demo.py"), "--think-s", "0.1", "--lease-s", "1"],
-        env={**environment, "SHAREDMEM_DATA_DIR": str(data_dir)},
+    return run_forked(
+        *(str(NEWSROOM / "demo.py"), "--think-s", "0.1", "--lease-s", "1"),
         cwd=elsewhere,
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
+        environment=environment | {"SHAREDMEM_DATA_DIR": str(data_dir)},
     )
 
 
@@ -243,18 +240,14 @@ def test_the_demo_works_twice_in_a_row_from_any_directory_and_loses_nothing(tmp_
 
 
 def test_the_demo_says_what_is_wrong_when_there_is_no_server(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, str(NEWSROOM / "demo.py")],
-        env={
+    ended = run_forked(
+        str(NEWSROOM / "demo.py"),
+        environment={
             **os.environ,
             "SHAREDMEM_REDIS_URL": f"unix://{tmp_path}/nobody.sock",
             "SHAREDMEM_DATA_DIR": str(tmp_path),
             "SHAREDMEM_RETRY_FOR_S": "0",
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
     assert ended.returncode == 1

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.forked_processes import run_forked
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "remembering"
 
@@ -20,15 +19,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(name: str, data_dir: Path, *words: str) -> str:
     """What an example prints."""
-    environment = os.environ | {"SHAREDMEM_DATA_DIR": str(data_dir), "PYTHONWARNINGS": "error::RuntimeWarning"}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment,
-    )
+    environment = os.environ | {"SHAREDMEM_DATA_DIR": str(data_dir)}
+    done = run_forked(str(EXAMPLES / name), *words, environment=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

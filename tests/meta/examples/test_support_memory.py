@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forked_processes import run_forked
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "support_memory"
 
@@ -22,15 +22,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """What the example prints, without settings of whoever runs the tests."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SHAREDMEM_")}
-    return subprocess.run(
-        [sys.executable, str(EXAMPLE / "support.py"), *words],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        env=environment,
-        cwd=folder,
-    )
+    return run_forked(str(EXAMPLE / "support.py"), *words, cwd=folder, environment=environment)
 
 
 # -- the example runs -------------------------------------------------------------------------------------

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
+
+from support.forked_processes import run_forked
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "survivor" / "redis_is_lost.py"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(EXAMPLE), *words], capture_output=True, text=True, timeout=60, check=False
-    )
+    return run_forked(str(EXAMPLE), *words)
 
 
 def test_with_a_durable_tier_the_work_goes_on() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from support import embedded_fixtures
+from support.forked_processes import run_forked
 
 from sharedmem import ExecutionRecord, ExecutionStats
 from sharedmem.models import ExecutionState
@@ -230,14 +230,10 @@ def test_orders_too_many_are_told_by_whose_doing_they_are() -> None:
 
 def run_desk(data_dir: Path, *options: str) -> tuple[int, dict[str, Any]]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SHAREDMEM_")}
-    ended = subprocess.run(
-        [sys.executable, str(DESK / "floor.py"), "--json", *options],
-        env={**environment, "SHAREDMEM_DATA_DIR": str(data_dir)},
+    ended = run_forked(
+        *(str(DESK / "floor.py"), "--json", *options),
         cwd=data_dir.parent,
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
+        environment=environment | {"SHAREDMEM_DATA_DIR": str(data_dir)},
     )
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)
@@ -272,18 +268,14 @@ def test_control_without_the_decision_log_orders_are_placed_twice(data_dir: Path
 
 
 def test_the_desk_says_what_is_wrong_when_there_is_no_server(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, str(DESK / "floor.py")],
-        env={
+    ended = run_forked(
+        str(DESK / "floor.py"),
+        environment={
             **os.environ,
             "SHAREDMEM_REDIS_URL": f"unix://{tmp_path}/nobody.sock",
             "SHAREDMEM_DATA_DIR": str(tmp_path),
             "SHAREDMEM_RETRY_FOR_S": "0",
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
     assert ended.returncode == 1
