@@ -258,6 +258,26 @@ class MemoryClient(ProcessBound):
         request = pb.PublishRequest(channel=_check_text("channel", channel), message_json=_to_json("message", message))
         return (await self._ask("Publish", request, pb.PublishResponse)).receivers
 
+    async def call(self, operation: str, **fields: object) -> Any:
+        """Call any operation of the server by its name, such as `value.write` or `memory.search`.
+
+        The operations and their fields are those of the REST service.
+
+        Args:
+            operation: the name.
+            fields: of the request, as JSON can hold them.
+
+        Returns:
+            What JSON says: records are mappings, times are texts.
+
+        Raises:
+            NotFoundError: there is no such operation, or what it asks for does not exist.
+            InvalidError: a field is invalid.
+            SharedMemoryError: as the operation.
+        """
+        request = pb.CallRequest(operation=_check_text("operation", operation), request_json=_to_json("fields", fields))
+        return orjson.loads((await self._ask("Call", request, pb.CallResponse)).answer_json)
+
     async def watch(self, pattern: str = "*", *, since: str | int | None = None) -> AsyncIterator[Change]:
         """Yield every change of the keys that match, in order, for ever, as `store.watch`.
 

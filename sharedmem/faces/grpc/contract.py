@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -45,16 +45,24 @@ METHODS = {
 
 
 def message_of(kind: type[MessageT], record: Record) -> MessageT:
-    """A record as the message that has its fields; what is None is absent."""
+    """Return a record as the message that has its fields; what is None is absent."""
     return kind(**record.model_dump(exclude_none=True))
+
+
+def plain_fields(answer: object) -> Any:
+    """Return an answer as a field of a message takes it: records as mappings."""
+    if isinstance(answer, list | tuple):
+        return [plain_fields(one) for one in answer]
+    return answer.model_dump(exclude_none=True) if isinstance(answer, Record) else answer
 
 
 def record_of(kind: type[RecordT], message: Message) -> RecordT:
     """A message as the record that has its fields; what is absent is None."""
-    return kind.model_validate(_message_fields(message))
+    return kind.model_validate(message_fields(message))
 
 
-def _message_fields(message: Message) -> dict[str, object]:
+def message_fields(message: Message) -> dict[str, object]:
+    """Return the fields of a message by name, without those that are absent."""
     return {
         field.name: _field_value(message, field.name)
         for field in message.DESCRIPTOR.fields
@@ -65,7 +73,7 @@ def _message_fields(message: Message) -> dict[str, object]:
 def _field_value(message: Message, name: str) -> object:
     value = getattr(message, name)
     if isinstance(value, Message):
-        return _message_fields(value)
+        return message_fields(value)
     if isinstance(value, str | int | float | bytes):
         return value
-    return [_message_fields(item) if isinstance(item, Message) else item for item in value]
+    return [message_fields(item) if isinstance(item, Message) else item for item in value]

@@ -5,208 +5,99 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 import grpc
 import orjson
 from google.protobuf.message import Message
 from grpc.aio import ServicerContext
 
-from sharedmem.decisions.executions import TakeoverPolicy
+from sharedmem.api import Operation
+from sharedmem.api.table import find_operation
 from sharedmem.errors import InternalError, InvalidError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, TokenRefusedError
-from sharedmem.faces.grpc.contract import METHODS, SERVICE, Method, message_of
+from sharedmem.faces.grpc.contract import METHODS, SERVICE, Method, message_fields, message_of, plain_fields
 from sharedmem.faces.grpc.errors import status_of, trailers_of
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
+from sharedmem.faces.json_values import json_bytes
+from sharedmem.faces.quotas import CpuQuotas
 from sharedmem.hub import Hub
 from sharedmem.models import Change, Gap
 from sharedmem.runtime import get_logger
 from sharedmem.store import SharedMemoryStore
 
-_WINDOW_S = 300.0
-_LEASE_S = 30.0
-_PLANS = 10
-_EVENTS = 5
-
-# -- plans ----------------------------------------------------------------------------------------
+FIELD_NAMES = {"session_id": "session", "lease_sec": "lease"}
+"""Fields of the contract that have another name in the table; `..._json` holds a field as JSON."""
 
 
-async def _save_plan(store: SharedMemoryStore, ask: pb.SavePlanRequest) -> pb.SavePlanResponse:
-    plan_hash = await store.decisions.save_plan(
-        ask.session_id, ask.symbol, ask.action, ask.confidence, ask.reasoning, ask.method
-    )
-    return pb.SavePlanResponse(plan_hash=plan_hash)
+class TableCall(NamedTuple):
+    """A method of the contract that is an operation of the table."""
+
+    operation: str
+    answers: str = ""
+    """The field of the reply that holds the answer; empty where the answer is a record with the fields of the reply."""
+
+    async def run(self, store: SharedMemoryStore, request: Message, gives: type[Message]) -> Message:
+        """Run the operation.
+
+        Raises:
+            InvalidError: a field of the request is invalid.
+            SharedMemoryError: as the operation.
+        """
+        row = find_operation(self.operation)
+        answer = await row.run(store, row.request(_fields_for(row, request)))
+        return gives(**{self.answers: plain_fields(answer)}) if self.answers else message_of(gives, answer)
 
 
-async def _save_if_new(store: SharedMemoryStore, ask: pb.SaveIfNewRequest) -> pb.SaveIfNewResponse:
-    plan, window_s = ask.plan, ask.time_window_sec if ask.HasField("time_window_sec") else _WINDOW_S
-    result = await store.decisions.save_if_new(
-        plan.session_id, plan.symbol, plan.action, plan.confidence, plan.reasoning, plan.method, window_s
-    )
-    return message_of(pb.SaveIfNewResponse, result)
+TABLE_CALLS: Mapping[str, TableCall] = {
+    "SavePlan": TableCall("plan.save", "plan_hash"),
+    "SaveIfNew": TableCall("plan.save_if_new"),
+    "GetRecentPlans": TableCall("plan.list", "plans"),
+    "CheckDuplicate": TableCall("plan.check"),
+    "BeginExecution": TableCall("execution.begin"),
+    "RenewExecution": TableCall("execution.renew"),
+    "FinishExecution": TableCall("execution.finish"),
+    "ResolveExecution": TableCall("execution.resolve"),
+    "MarkExecuted": TableCall("execution.mark"),
+    "CheckExecuted": TableCall("execution.check"),
+    "GetOpenExecutions": TableCall("execution.open", "executions"),
+    "GetExecutionStats": TableCall("execution.stats"),
+    "ListSessions": TableCall("plan.sessions", "session_ids"),
+    "ForgetSession": TableCall("plan.forget", "removed"),
+    "Store": TableCall("episode.append", "events"),
+    "Retrieve": TableCall("episode.retrieve", "events"),
+    "Summarize": TableCall("episode.summarize", "summary"),
+    "Publish": TableCall("message.publish", "receivers"),
+}
+"""By the name of the method."""
 
 
-async def _get_recent_plans(store: SharedMemoryStore, ask: pb.GetRecentPlansRequest) -> pb.GetRecentPlansResponse:
-    limit = ask.limit if ask.HasField("limit") else _PLANS
-    plans = await store.decisions.get_recent_plans(ask.session_id, ask.symbol or None, limit)
-    return pb.GetRecentPlansResponse(plans=[message_of(pb.PlanRecord, plan) for plan in plans])
-
-
-async def _check_duplicate(store: SharedMemoryStore, ask: pb.CheckDuplicateRequest) -> pb.CheckDuplicateResponse:
-    window_s = ask.time_window_sec if ask.HasField("time_window_sec") else _WINDOW_S
-    is_duplicate, plan = await store.decisions.check_duplicate(
-        ask.session_id, ask.symbol, ask.action, ask.reasoning, window_s
-    )
-    return pb.CheckDuplicateResponse(is_duplicate=is_duplicate, plan=message_of(pb.PlanRecord, plan) if plan else None)
-
-
-# -- executions -----------------------------------------------------------------------------------
-
-
-async def _begin_execution(store: SharedMemoryStore, ask: pb.BeginExecutionRequest) -> pb.ExecutionClaim:
-    policy = cast("TakeoverPolicy", ask.policy or "never")  # the store refuses what is none
-    claim = await store.decisions.begin_execution(ask.session_id, ask.plan_hash, lease=_lease_of(ask), policy=policy)
-    return message_of(pb.ExecutionClaim, claim)
-
-
-async def _renew_execution(store: SharedMemoryStore, ask: pb.RenewExecutionRequest) -> pb.ExecutionClaim:
-    claim = await store.decisions.renew(ask.session_id, ask.plan_hash, ask.fence, lease=_lease_of(ask))
-    return message_of(pb.ExecutionClaim, claim)
-
-
-async def _finish_execution(store: SharedMemoryStore, ask: pb.FinishExecutionRequest) -> pb.ExecutionRecord:
-    record = await store.decisions.finish(
-        ask.session_id,
-        ask.plan_hash,
-        ask.fence,
-        status=ask.status,
-        executed=ask.executed if ask.HasField("executed") else None,
-        order_id=ask.order_id,
-        order_size_usdt=ask.order_size_usdt,
-        error=ask.error,
-    )
-    return message_of(pb.ExecutionRecord, record)
-
-
-async def _resolve_execution(store: SharedMemoryStore, ask: pb.ResolveExecutionRequest) -> pb.ExecutionRecord:
-    record = await store.decisions.resolve(
-        ask.session_id,
-        ask.plan_hash,
-        status=ask.status,
-        executed=ask.executed if ask.HasField("executed") else None,
-        order_id=ask.order_id,
-        order_size_usdt=ask.order_size_usdt,
-        error=ask.error,
-    )
-    return message_of(pb.ExecutionRecord, record)
-
-
-async def _mark_executed(store: SharedMemoryStore, ask: pb.MarkExecutedRequest) -> pb.ExecutionRecord:
-    record = await store.decisions.mark_executed(
-        ask.session_id,
-        ask.plan_hash,
-        ask.symbol,
-        ask.action,
-        ask.confidence,
-        ask.status,
-        ask.executed,
-        ask.order_id,
-        ask.order_size_usdt,
-        ask.error,
-        fence=ask.fence if ask.HasField("fence") else None,
-    )
-    return message_of(pb.ExecutionRecord, record)
-
-
-async def _check_executed(store: SharedMemoryStore, ask: pb.CheckExecutedRequest) -> pb.CheckExecutedResponse:
-    executed, record = await store.decisions.check_executed(ask.session_id, ask.plan_hash)
-    return pb.CheckExecutedResponse(
-        executed=executed, execution=message_of(pb.ExecutionRecord, record) if record else None
-    )
-
-
-async def _get_open_executions(
-    store: SharedMemoryStore, ask: pb.GetOpenExecutionsRequest
-) -> pb.GetOpenExecutionsResponse:
-    records = await store.decisions.get_open_executions(ask.session_id)
-    return pb.GetOpenExecutionsResponse(executions=[message_of(pb.ExecutionRecord, record) for record in records])
-
-
-async def _get_execution_stats(store: SharedMemoryStore, ask: pb.GetExecutionStatsRequest) -> pb.ExecutionStats:
-    stats = await store.decisions.get_execution_stats(ask.session_id, ask.symbol or None)
-    return message_of(pb.ExecutionStats, stats)
-
-
-async def _list_sessions(store: SharedMemoryStore, _: pb.ListSessionsRequest) -> pb.ListSessionsResponse:
-    return pb.ListSessionsResponse(session_ids=await store.decisions.sessions())
-
-
-async def _forget_session(store: SharedMemoryStore, ask: pb.ForgetSessionRequest) -> pb.ForgetSessionResponse:
-    return pb.ForgetSessionResponse(removed=await store.decisions.forget(ask.session_id))
-
-
-# -- episodes and messages ------------------------------------------------------------------------
-
-
-async def _append_event(store: SharedMemoryStore, ask: pb.StoreRequest) -> pb.StoreResponse:
-    event = _parse_json("event_json", ask.event_json)
-    return pb.StoreResponse(events=await store.episodes.append_event(ask.session_id, event))
-
-
-async def _retrieve(store: SharedMemoryStore, ask: pb.RetrieveRequest) -> pb.RetrieveResponse:
-    filters = _parse_json("filters_json", ask.filters_json or "{}")
-    if not isinstance(filters, dict):
-        raise InvalidError("filters_json", ask.filters_json, 'give a JSON object, such as {"session": "btc"}')
-    k = ask.k if ask.HasField("k") else _EVENTS
-    return pb.RetrieveResponse(events=await store.episodes.retrieve(ask.query, k, filters))
-
-
-async def _summarize(store: SharedMemoryStore, ask: pb.SummarizeRequest) -> pb.SummarizeResponse:
-    return pb.SummarizeResponse(summary=await store.episodes.summarize_episode(ask.session_id))
-
-
-async def _publish(store: SharedMemoryStore, ask: pb.PublishRequest) -> pb.PublishResponse:
-    message = _parse_json("message_json", ask.message_json)
-    return pb.PublishResponse(receivers=await store.publish(ask.channel, message))
-
-
-def _lease_of(ask: pb.BeginExecutionRequest | pb.RenewExecutionRequest) -> float:
-    return ask.lease_sec if ask.HasField("lease_sec") else _LEASE_S
+def _fields_for(row: Operation[Any], request: Message) -> dict[str, object]:
+    """Return the fields of an operation's request. An empty text stands for the default, where there is one."""
+    told = message_fields(request)
+    if isinstance(plan := told.pop("plan", None), dict):
+        told |= plan
+    fields: dict[str, object] = {}
+    for name, value in told.items():
+        if name.endswith("_json"):
+            fields[name.removesuffix("_json")] = value and _parse_json(name, str(value))
+        else:
+            fields[FIELD_NAMES.get(name, name)] = value
+    takes = row.takes.model_fields
+    return {name: value for name, value in fields.items() if value != "" or takes[name].is_required()}
 
 
 def _parse_json(field: str, text: str) -> object:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Raises:
-        InvalidError: it is none.
+        InvalidError: it is not JSON.
     """
     try:
         return cast("object", orjson.loads(text))
     except orjson.JSONDecodeError as error:
         raise InvalidError(field, text, f"give JSON; a text stands in quotes ({error})") from error
-
-
-CALLS: Mapping[str, Callable[[SharedMemoryStore, Any], Awaitable[Any]]] = {
-    "SavePlan": _save_plan,
-    "SaveIfNew": _save_if_new,
-    "GetRecentPlans": _get_recent_plans,
-    "CheckDuplicate": _check_duplicate,
-    "BeginExecution": _begin_execution,
-    "RenewExecution": _renew_execution,
-    "FinishExecution": _finish_execution,
-    "ResolveExecution": _resolve_execution,
-    "MarkExecuted": _mark_executed,
-    "CheckExecuted": _check_executed,
-    "GetOpenExecutions": _get_open_executions,
-    "GetExecutionStats": _get_execution_stats,
-    "ListSessions": _list_sessions,
-    "ForgetSession": _forget_session,
-    "Store": _append_event,
-    "Retrieve": _retrieve,
-    "Summarize": _summarize,
-    "Publish": _publish,
-}
-"""By the name of the method."""
 
 
 T = TypeVar("T")
@@ -226,6 +117,7 @@ class MemoryService:
     def __init__(self, hub: Hub, admission: Admission) -> None:
         self._hub = hub
         self._admission = admission
+        self._quotas = CpuQuotas(hub)
         self._stores: dict[Bearer, SharedMemoryStore] = {}
         self._closing = asyncio.Event()
 
@@ -242,22 +134,22 @@ class MemoryService:
         spelled: Any = {"request_deserializer": method.takes.FromString, "response_serializer": _serialized}
         if method.streams:
             return grpc.unary_stream_rpc_method_handler(self._watching, **spelled)
-        return grpc.unary_unary_rpc_method_handler(self._answering(method.name), **spelled)
+        run = self._call if method.name == "Call" else partial(self._run, method)
+        return grpc.unary_unary_rpc_method_handler(_answering(method.name, run), **spelled)
 
-    def _answering(self, name: str) -> Any:
-        call = CALLS[name]
+    async def _run(self, method: Method, request: Message, context: Context) -> Message:
+        return await TABLE_CALLS[method.name].run(self._store_of(await self._admit(context)), request, method.gives)
 
-        async def answer(request: Message, context: Context) -> Message:
-            if (left_s := context.time_remaining()) is not None and left_s <= 0:
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline was over before the call began")
-            return await _call_or_abort(context, name, lambda: self._run(call, request, context))
-
-        return answer
-
-    async def _run(
-        self, call: Callable[[SharedMemoryStore, Any], Awaitable[Message]], request: Message, context: Context
-    ) -> Message:
-        return await call(await self._store_of(context), request)
+    async def _call(self, request: pb.CallRequest, context: Context) -> pb.CallResponse:
+        """Run any operation of the table; bulk work counts for the CPU quota of the caller's token."""
+        bearer = await self._admit(context)
+        row = find_operation(request.operation)
+        fields = _parse_json("request_json", request.request_json or "{}")
+        if not isinstance(fields, dict):
+            raise InvalidError("request_json", request.request_json, 'give a JSON object, such as {"key": "plan"}')
+        work = row.run(self._store_of(bearer), row.request(fields))
+        answer = await (self._quotas.run(bearer, _awaited(work)) if row.http.bulk else work)
+        return pb.CallResponse(answer_json=json_bytes(answer).decode())
 
     async def _watching(self, request: pb.WatchRequest, context: Context) -> AsyncGenerator[pb.WatchResponse, None]:
         steps = self._steps(request, context)
@@ -266,7 +158,7 @@ class MemoryService:
                 yield step
 
     async def _steps(self, request: pb.WatchRequest, context: Context) -> AsyncGenerator[pb.WatchResponse, None]:
-        store, pattern = await self._store_of(context), request.pattern or "*"
+        store, pattern = self._store_of(await self._admit(context)), request.pattern or "*"
         newest = await store.cursor(pattern)
         cursor = request.cursor or newest
         # Now the caller knows that it is connected, and from where on nothing is missed.
@@ -276,7 +168,7 @@ class MemoryService:
             while True:
                 change = await self._unless_closing(anext(changes))
                 # The token may have been taken back meanwhile.
-                await self._store_of(context)
+                await self._admit(context)
                 yield _watch_response(change)
 
     async def _unless_closing(self, coming: Awaitable[T]) -> T:
@@ -298,23 +190,38 @@ class MemoryService:
             closing.cancel()
             await asyncio.wait((news, closing))
 
-    async def _store_of(self, context: Context) -> SharedMemoryStore:
-        """The store with the rights of the caller.
+    async def _admit(self, context: Context) -> Bearer:
+        """Return the caller.
 
         Raises:
-            TokenRefusedError: nobody knows the caller.
+            TokenRefusedError: the caller shows no known token.
         """
         metadata = dict(context.invocation_metadata() or ())
         authorization = metadata.get("authorization")
         try:
-            bearer = await self._admission.admit(authorization if isinstance(authorization, str) else None)
+            return await self._admission.admit(authorization if isinstance(authorization, str) else None)
         except TokenRefusedError:
             _logger.warning("a caller at %s showed no known token", context.peer())
             raise
+
+    def _store_of(self, bearer: Bearer) -> SharedMemoryStore:
         store = self._stores.get(bearer)
         if store is None:
             store = self._stores[bearer] = bearer.store(self._hub)
         return store
+
+
+def _answering(name: str, run: Callable[[Any, Context], Awaitable[Message]]) -> Any:
+    async def answer(request: Message, context: Context) -> Message:
+        if (left_s := context.time_remaining()) is not None and left_s <= 0:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline was over before the call began")
+        return await _call_or_abort(context, name, lambda: run(request, context))
+
+    return answer
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
 
 
 async def _call_or_abort(context: Context, name: str, call: Callable[[], Awaitable[T]]) -> T:

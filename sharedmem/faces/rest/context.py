@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sharedmem.faces.auth import Bearer
+from sharedmem.faces.quotas import CpuQuotas
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import BodyTooLargeError, SlowBodyError
-from sharedmem.faces.rest.quotas import CpuQuotas
 from sharedmem.hub import Hub
 from sharedmem.store import SharedMemoryStore
 

@@ -22,9 +22,10 @@ from sharedmem.api.table import feeds
 from sharedmem.data.change_feed import parse_cursor
 from sharedmem.errors import InternalError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
+from sharedmem.faces.json_values import json_bytes
 from sharedmem.faces.rest.context import Call, Endpoint
 from sharedmem.faces.rest.problems import FieldsError, problem_response
-from sharedmem.faces.rest.responses import StreamSender, cancel_on_exit, json_bytes, wait_for_disconnect
+from sharedmem.faces.rest.responses import StreamSender, cancel_on_exit, wait_for_disconnect
 from sharedmem.models import Change, Gap, Message, Missed
 from sharedmem.runtime import get_logger
 

@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import orjson
-from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Message as Sent
 from starlette.types import Receive, Send
 
-from sharedmem.errors import InvalidError
+from sharedmem.faces.json_values import json_bytes
 
 _JSON = "application/json"
-
-
-def json_bytes(value: object) -> bytes:
-    """A value as JSON.
-
-    Times as ISO 8601 text, bytes as `{"$base64": "..."}`, sets as lists, arrays as lists of numbers, NaN and
-    infinities as null, identifiers and decimals as their text.
-
-    Raises:
-        InvalidError: its parts lie too deep inside of each other.
-    """
-    try:
-        return orjson.dumps(value, default=_to_plain, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:
-        # Whole numbers of more than 64 bits.
-        try:
-            return json.dumps(value, default=_to_plain, ensure_ascii=False).encode()
-        except RecursionError:
-            # Our own writers refuse such values; another client, or an archive, may hold one.
-            raise InvalidError("value", "...", "its parts lie too deep inside of each other for JSON") from None
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A response that holds a value."""
     return Response(json_bytes(value), status, headers, _JSON)
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump()
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return {"$base64": base64.b64encode(bytes(value)).decode()}
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 T = TypeVar("T")

@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenRefusedError
+from sharedmem.faces.quotas import CpuQuotas
 from sharedmem.faces.rest.backpressure import CallQueues, UnreadResponses
 from sharedmem.faces.rest.context import Call, Endpoint, Gate
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem_response
-from sharedmem.faces.rest.quotas import CpuQuotas
 from sharedmem.faces.rest.router import PREFIX, Router, raw_path_of
 from sharedmem.hub import Hub
 from sharedmem.runtime import Counters, get_logger

@@ -15,12 +15,13 @@ from grpc.aio import AioRpcError, Metadata
 
 import sharedmem.errors
 from sharedmem import errors, models
+from sharedmem.api.table import find_operation
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import TokenRefusedError
 from sharedmem.faces.grpc.client import READS
 from sharedmem.faces.grpc.contract import METHODS, SERVICE, message_of, record_of
 from sharedmem.faces.grpc.errors import CODE, raise_sharedmem_error, status_of, trailers_of
-from sharedmem.faces.grpc.service import CALLS
+from sharedmem.faces.grpc.service import FIELD_NAMES, TABLE_CALLS
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 
 PROTO = Path(sharedmem.errors.__file__).parent / "faces" / "grpc" / "v1" / "memory.proto"
@@ -38,8 +39,19 @@ def test_the_service_has_the_nine_calls_of_agents_and_what_executors_need() -> N
 
 
 def test_every_method_is_answered() -> None:
-    assert CALLS.keys() | {"Watch"} == METHODS.keys()
+    assert TABLE_CALLS.keys() | {"Call", "Watch"} == METHODS.keys()
     assert [method.name for method in METHODS.values() if method.streams] == ["Watch"]
+
+
+def test_every_method_of_the_table_has_the_fields_of_its_operation() -> None:
+    def fields(name: str) -> set[str]:
+        given = {field.name for field in METHODS[name].takes.DESCRIPTOR.fields}
+        plan = {field.name for field in pb.SavePlanRequest.DESCRIPTOR.fields} if "plan" in given else set()
+        return {FIELD_NAMES.get(field, field.removesuffix("_json")) for field in (given - {"plan"}) | plan}
+
+    assert {name: fields(name) for name in TABLE_CALLS} == {
+        name: set(find_operation(call.operation).takes.model_fields) for name, call in TABLE_CALLS.items()
+    }
 
 
 def test_what_is_repeated_is_a_method() -> None:

@@ -1172,6 +1172,54 @@ class PublishResponse(_message.Message):
 Global___PublishResponse: _TypeAlias = PublishResponse  # noqa: Y015
 
 @_typing.final
+class CallRequest(_message.Message):
+    """An operation and its fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    REQUEST_JSON_FIELD_NUMBER: _builtins.int
+    operation: _builtins.str
+    """Its name, such as "value.write"."""
+    request_json: _builtins.str
+    """Its fields as a JSON object; empty for none."""
+    def __init__(
+        self,
+        *,
+        operation: _builtins.str = ...,
+        request_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation", "request_json", b"request_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallRequest: _TypeAlias = CallRequest  # noqa: Y015
+
+@_typing.final
+class CallResponse(_message.Message):
+    """What an operation returns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_JSON_FIELD_NUMBER: _builtins.int
+    answer_json: _builtins.str
+    """The answer as JSON. Times are ISO 8601 texts, bytes are {"$base64": "..."}."""
+    def __init__(
+        self,
+        *,
+        answer_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_json", b"answer_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallResponse: _TypeAlias = CallResponse  # noqa: Y015
+
+@_typing.final
 class WatchRequest(_message.Message):
     """Which changes to follow."""
 
