@@ -1,4 +1,4 @@
-"""With what every call on a graph begins: rights, the group, the point in time, and the entities that it names."""
+"""Common start of every call on a graph: rights, the group, the point in time, and the named entities."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sharedmem.redis.scope import EVERYONE, Need, Scope
 
 T = TypeVar("T")
 MOST_ATTRIBUTES = 1000
-"""Of one entity that are answered."""
+"""Most facts of one entity in a result."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class GraphAccess:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        scope: whose rights.
+        scope: scope of the actor.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
         self.namespace = scope.identity.namespace
         self.actor_name = scope.identity.name
-        """As logs and statements name the actor."""
+        """The actor, as logs and statements name it."""
         self.signature = scope.signature
-        """With which the actor signs changes."""
+        """The bytes with which the actor signs changes."""
         self._scope = scope
         self._tier = context.memory_tier
         self._clock = context.clock
@@ -66,7 +66,7 @@ class GraphAccess:
     async def enter(self, group_id: str, need: Need) -> str:
         """Check that this actor may read or write the group, and that Redis has all records of the namespace.
 
-        Where Redis was emptied, they are restored from the durable tier first.
+        If Redis was emptied, they are restored from the durable tier first.
 
         Raises:
             InvalidError: the group is invalid.
@@ -80,7 +80,7 @@ class GraphAccess:
         return group
 
     async def enter_namespace(self) -> None:
-        """As `enter`, to read what all groups share.
+        """Run the checks of `enter` for a read that covers all groups.
 
         Raises:
             AccessDeniedError, UnavailableError: as `enter`.
@@ -90,12 +90,12 @@ class GraphAccess:
             await self._tier.gather(self.namespace)
 
     def sign(self, episode: Episode) -> Episode:
-        """Return an episode with its author; only the namespace itself may name another one."""
+        """Return an episode with its author; only the namespace's own actor may name another one."""
         actor = self._scope.identity.actor
         return episode.model_copy(update={"created_by": actor or episode.created_by or SHARED_SCOPE})
 
     def check_author(self, episode: Episode) -> None:
-        """Raise unless this actor may change or undo what an episode says.
+        """Reject an actor that may not change or undo an episode.
 
         Raises:
             AccessDeniedError: another actor is its author, and `memory_rights` is `owner`.
@@ -103,10 +103,10 @@ class GraphAccess:
         self._scope.check_author(episode.created_by, GRAPH, episode.id)
 
     def check_everyone(self, name: str) -> None:
-        """Raise unless this actor may change what any actor has written.
+        """Reject an actor that may not change what any actor has written.
 
         Raises:
-            AccessDeniedError: `memory_rights` is `owner`, and this actor owns its own episodes alone.
+            AccessDeniedError: `memory_rights` is `owner`, so this actor may change only its own episodes.
         """
         self._scope.check_author(EVERYONE, GRAPH, name)
 
@@ -115,7 +115,7 @@ class GraphAccess:
         return self._scope.identity.may_change(EVERYONE, GRAPH)
 
     def point_in_time(self, as_of: datetime | None, known_at: datetime | None) -> BitemporalPoint:
-        """Return the point in both times that a call asks about; now and as known now where it names none.
+        """Return the point in both times of a call; by default now, as known now.
 
         Raises:
             InvalidError: a moment has no time zone.
@@ -125,13 +125,13 @@ class GraphAccess:
 
 
 def check_limit(limit: int, most: int) -> int:
-    """Return how many items are wanted.
+    """Return a checked number of items.
 
     Raises:
-        InvalidError: it is no number from 1 to the most that one answer holds.
+        InvalidError: the limit is not a number from 1 to `most`.
     """
     if not isinstance(limit, int) or not 1 <= limit <= most:
-        raise InvalidError("limit", limit, f"ask for 1 to {most}")
+        raise InvalidError("limit", limit, f"give a number from 1 to {most}")
     return limit
 
 
@@ -147,47 +147,47 @@ class Page(list[T], Generic[T]):
         self.cursor = cursor
 
     def __repr__(self) -> str:
-        return f"<{len(self)} of a page{', more behind it' if self.cursor else ''}>"
+        return f"<{len(self)} of a page{', more follow' if self.cursor else ''}>"
 
 
 class EntityLookup:
     """Finds entities by name or id, and reads them with their attributes.
 
     Args:
-        backend: keeps the graphs.
+        backend: stores the graphs.
     """
 
     def __init__(self, backend: GraphBackend) -> None:
         self._backend = backend
 
     async def find_ids(self, group: str, named: Sequence[str]) -> list[str]:
-        """Return the ids of the entities that are meant by names or ids, followed to what they were merged into.
+        """Return the ids of entities by names or ids, after merges.
 
         One round trip.
 
         Raises:
-            InvalidError: it can be no name.
-            NotFoundError: the group knows nobody of that name or id.
+            InvalidError: a name or id is invalid.
+            NotFoundError: the group has no entity with that name or id.
         """
         names = [_check_reference(name) for name in named]
         normals = [normalize_name(name) for name in names]
         seen = await self._backend.look(group, LookupRequest(names=tuple(filter(None, normals)), entities=tuple(names)))
         found = []
         for name, normal in zip(names, normals, strict=True):
-            # An id comes first: a name could be spelled like one.
+            # An id comes first: a name could look like one.
             id_ = seen.into.get(name, name) if name in seen.entities else seen.names.get(normal)
             if id_ is None:
-                raise NotFoundError("entity", name, f"no episode of group {group!r} has named it")
+                raise NotFoundError("entity", name, f"no episode of group {group!r} names it")
             found.append(id_)
         return found
 
     async def fact_rows(self, group: str, edges: Iterable[Edge]) -> dict[str, FactRow]:
-        """Return the facts of some edges. One round trip; none where there are no edges."""
+        """Return the facts of some edges. One round trip; none without edges."""
         ids = tuple(dict.fromkeys(edge.fact for edge in edges))
         return (await self._backend.look(group, LookupRequest(facts=ids))).facts if ids else {}
 
     async def entities(self, group: str, rows: Sequence[EntityRow], when: BitemporalPoint) -> list[Entity]:
-        """Entities with their attributes at a time. Two round trips for all of them together."""
+        """Return entities with their attributes at a time. Two round trips for all of them together."""
         attributes = await asyncio.gather(*(self._attribute_edges(group, row.id, when) for row in rows))
         facts = await self.fact_rows(group, [edge for edges in attributes for edge in edges])
         return [
@@ -200,7 +200,7 @@ class EntityLookup:
 
 
 def facts_of_edges(edges: Iterable[Edge], rows: dict[str, FactRow], group: str) -> list[Fact]:
-    """The facts of some edges, each version once, in their order; those are left out that have gone meanwhile."""
+    """Return the facts of some edges, each version once, in their order; facts deleted meanwhile are left out."""
     distinct = dict.fromkeys((edge.fact, edge.version) for edge in edges)
     return [to_fact(rows[id_], version, group) for id_, version in distinct if id_ in rows]
 

@@ -72,7 +72,7 @@ class CommitRetries:
         """Return what an attempt gives as soon as nobody else was faster.
 
         Args:
-            group: which is changed.
+            group: the group that is changed.
             attempt: looks, decides and commits; `StaleGroup` when it has to look again.
 
         Raises:
@@ -148,7 +148,7 @@ class BatchedCommits:
     """Writes steps of any size.
 
     Args:
-        backend: keeps the graph.
+        backend: stores the graphs.
         meanings: vectors for facts that come to be.
     """
 
@@ -162,7 +162,7 @@ class BatchedCommits:
         """Write a step. Cut off between two commits, it is begun again and finds what is still to be done.
 
         Args:
-            group: whose graph.
+            group: group of the graph.
             changes: the episodes and facts.
             former: facts by id as they are, so that vectors are made only for those that come to be.
             seen: the version that includes all that was read.

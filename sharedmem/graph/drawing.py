@@ -24,7 +24,7 @@ class DrawingReader:
     """Reads what pictures of graphs are drawn from.
 
     Args:
-        backend: keeps the graphs.
+        backend: stores the graphs.
         clock: dates the drawings.
     """
 

@@ -63,7 +63,7 @@ class Graph(GraphQueries):
 
         Args:
             content: what happened, as text or data, or a whole `Episode`.
-            group_id: whose graph, `tenant:session`; may be left out with an `Episode`, which says it.
+            group_id: group of the graph, `tenant:session`; may be left out with an `Episode`, which says it.
             id: yours, for idempotence; made when empty.
             occurred_at: when it happened, with a time zone; now when not given.
             recorded_at: when the graph learned of it, to tell old news again; now when not given.
@@ -133,7 +133,7 @@ class Graph(GraphQueries):
 
         Args:
             name: as people write it.
-            group_id: whose graph.
+            group_id: group of the graph.
             type: one word, such as `person`.
             aliases: further names that lead to it, up to 300; `add_alias` takes any number.
             attributes: values by name, as JSON has them; each is a fact with a history of its own.
@@ -172,7 +172,7 @@ class Graph(GraphQueries):
         Args:
             source, target: names, or ids of entities.
             type: of the relation; turned around where it is declared as the inverse of another.
-            group_id: whose graph.
+            group_id: group of the graph.
             valid_from: since when; when it was said where nothing is given; `"unknown"` when nobody knows.
             valid_to: until when, exclusive; None while it holds.
             recorded_at: when the graph learned of it; now when not given.
@@ -198,7 +198,7 @@ class Graph(GraphQueries):
 
         Args:
             fact_id: which.
-            group_id: whose graph.
+            group_id: group of the graph.
             at: since when it does not hold; now when not given.
             episode: id of the episode that says so; made where there is none.
 
@@ -237,14 +237,14 @@ class Graph(GraphQueries):
         What was summed up is not touched; `retrieve` prefers summaries for what is long ago.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
             session: which conversation; None for the turns that belong to none.
 
         Returns:
             The new summaries, oldest first; none when none are due.
 
         Raises:
-            InvalidError: the group is none, or summaries are switched off.
+            InvalidError: the group is invalid, or summaries are switched off.
             UnavailableError, LimitedError, ConfigError: the server or the language model cannot be asked.
             AccessDeniedError: this actor may not write the namespace's graphs.
         """
@@ -264,7 +264,7 @@ class Graph(GraphQueries):
         Args:
             source: name or id of the entity that is the other one.
             into: name or id of the one that stays; what that was merged into itself counts.
-            group_id: whose graph.
+            group_id: group of the graph.
             reason: why, for the log.
             progress: called with (lines done, lines known so far).
 
@@ -273,10 +273,10 @@ class Graph(GraphQueries):
 
         Raises:
             InvalidError: both are the same, or the second was merged into the first.
-            NotFoundError: the group knows nobody of that name or id.
+            NotFoundError: the group has no entity with that name or id.
             ConflictError: the first was merged into a third one, or others merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._merges.merge(group_id, source, into, reason=reason, progress=progress)
 
@@ -289,7 +289,7 @@ class Graph(GraphQueries):
 
         Args:
             entity: name or id of the one that was merged, by a call of `merge` or because of its name.
-            group_id: whose graph.
+            group_id: group of the graph.
             progress: called with (lines done, lines known so far).
 
         Returns:
@@ -297,10 +297,10 @@ class Graph(GraphQueries):
 
         Raises:
             InvalidError: it was merged into nothing.
-            NotFoundError: the group knows nobody of that name or id.
+            NotFoundError: the group has no entity with that name or id.
             ConflictError: others merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._merges.unmerge(group_id, entity, progress=progress)
 
@@ -312,7 +312,7 @@ class Graph(GraphQueries):
 
         Args:
             entity: its name or id.
-            group_id: whose graph.
+            group_id: group of the graph.
             after: the `cursor` of the page before.
             limit: names at most, up to 10,000.
 
@@ -320,10 +320,10 @@ class Graph(GraphQueries):
             Names as they are compared: in small letters, without punctuation around them.
 
         Raises:
-            InvalidError: the limit is none.
-            NotFoundError: the group knows nobody of that name or id.
+            InvalidError: the limit is invalid.
+            NotFoundError: the group has no entity with that name or id.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._merges.aliases(group_id, entity, after=after, limit=limit)
 
@@ -334,14 +334,14 @@ class Graph(GraphQueries):
         Args:
             entity: its name or id.
             alias: the other name, as people write it; or any number of them.
-            group_id: whose graph.
+            group_id: group of the graph.
 
         Raises:
             InvalidError: it can be no name.
-            NotFoundError: the group knows nobody of the entity's name or id.
+            NotFoundError: the group has no entity with that name or id.
             ConflictError: the alias is the name of another entity; of several, those before it lead here now.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._merges.add_alias(group_id, entity, alias)
 
@@ -350,16 +350,16 @@ class Graph(GraphQueries):
         """Delete everything of a group. Its episodes, entities and facts are gone for good. Several round trips.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
             progress: called with (records deleted, records in all).
 
         Returns:
             How many records were deleted; 0 where there was nothing.
 
         Raises:
-            InvalidError: the group is none.
+            InvalidError: the group is invalid.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         return await self._writer.delete_group(group_id, progress)
 
@@ -376,7 +376,7 @@ class Graph(GraphQueries):
         Use the same relations (`using`) as the processes that tell the group something: facts depend on them.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
             repair: whether to write what should be there, and remove what should not.
             progress: called with (episodes read, episodes known so far).
 
@@ -387,7 +387,7 @@ class Graph(GraphQueries):
             InvalidError: the group is invalid.
             ConflictError: the group is being deleted, or others change the same entities without end.
             AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         return await self._integrity.check(group_id, repair=repair, progress=progress)
 

@@ -75,9 +75,9 @@ class Ingestion:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        namespace: whose graphs.
-        backend: keeps them.
-        vocabulary: how relations behave.
+        namespace: namespace of the graphs.
+        backend: stores the graphs.
+        vocabulary: relation types.
         permit: raises where nothing may be added to an episode that is there.
     """
 
@@ -104,7 +104,7 @@ class Ingestion:
         """Make some episodes part of a group's graph, all in one step.
 
         Args:
-            group: whose graph.
+            group: group of the graph.
             episode_inputs: the episodes, with what was found in them.
             permit: looks at the facts that they contradict by id, and raises where these must stay as they are; what
                 it has looked at is what is written over.
@@ -264,9 +264,9 @@ class EpisodeUndo:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        namespace: whose graphs.
-        backend: keeps them.
-        vocabulary: how relations behave.
+        namespace: namespace of the graphs.
+        backend: stores the graphs.
+        vocabulary: relation types.
         permit: raises where an episode must stay as it is.
     """
 

@@ -144,9 +144,9 @@ class GraphIntegrity:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        access: the rights.
-        backend: keeps the graphs.
-        rules: with the relation types.
+        access: rights of the actor.
+        backend: stores the graphs.
+        rules: relation types and extractor.
     """
 
     def __init__(

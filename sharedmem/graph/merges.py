@@ -187,9 +187,9 @@ class ClaimRelocation:
     """Moves the claims of some entities, page by page.
 
     Args:
-        backend: keeps the graph.
+        backend: stores the graphs.
         turns: among the tasks of one hub.
-        vocabulary: how relations behave.
+        vocabulary: relation types.
         meanings: vectors for facts that come to be.
     """
 
@@ -287,9 +287,9 @@ class EntityMerges:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        access: the rights.
-        backend: keeps the graphs.
-        rules: with the relation types.
+        access: rights of the actor.
+        backend: stores the graphs.
+        rules: relation types and extractor.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class GraphBackend(Protocol):
         """Return the hits of each search. One round trip for all.
 
         Args:
-            group: whose graph.
+            group: group of the graph.
             searches: words and vectors, and among which records.
             seen: the version of the group that the caller has just read, and which its commit verifies; then a search
                 without hits needs no second look at whether the server has lost the group.
@@ -67,7 +67,7 @@ class GraphBackend(Protocol):
         """Breadth first from some entities along the edges that hold at a time, newest edges first.
 
         Args:
-            group: whose graph.
+            group: group of the graph.
             starts: ids of entities, after merges.
             when: versions that held then, as known then.
             depth: steps at most.
@@ -84,7 +84,7 @@ class GraphBackend(Protocol):
         """Return the edges of an entity that hold at a time, or all versions, superseded ones too, with `when=None`.
 
         Args:
-            group: whose graph.
+            group: group of the graph.
             entity: its id, after merges.
             when: versions that held then, as known then; None for every version.
             limit: edges at most, newest first.
@@ -100,7 +100,7 @@ class GraphBackend(Protocol):
         """Return a page of ids, and where the next one begins (empty at the end).
 
         Args:
-            group: whose graph.
+            group: group of the graph.
             kind: `episode` (letter `e`, by `occurred`, oldest first), `summary` (letter `s`) and `statement` (letter
                 `m`), likewise; `entity`, `fact` or `merge`.
             after: where the page begins, from the page before.
@@ -118,7 +118,7 @@ class GraphBackend(Protocol):
         page after page being moved: a page begins after the place that the one before told, whatever has gone.
 
         Args:
-            group: whose graph.
+            group: group of the graph.
             said: ids of entities, as claims have them.
             after: where the page begins, from the page before.
             limit: lines at most; fewer are no sign that it was the last page.

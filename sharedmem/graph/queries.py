@@ -73,8 +73,8 @@ class GraphQueries(ProcessBound):
 
     Args:
         context: dependencies that the hub shares with its stores.
-        access: the rights.
-        backend: keeps the graphs.
+        access: rights of the actor.
+        backend: stores the graphs.
         rules: relation types and extractor.
     """
 
@@ -111,13 +111,13 @@ class GraphQueries(ProcessBound):
 
         Args:
             id_: of an episode, an entity or a fact.
-            group_id: whose graph.
+            group_id: group of the graph.
 
         Raises:
             InvalidError: it can be no id.
-            NotFoundError: the group has none of that id.
+            NotFoundError: the group has no record with that id.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         group = await self._access.enter(group_id, "read")
         if not isinstance(id_, str) or not id_:
@@ -146,14 +146,14 @@ class GraphQueries(ProcessBound):
 
         Args:
             name_or_id: any of its names, in any case, or its id.
-            group_id: whose graph.
+            group_id: group of the graph.
             as_of: the attributes that it had then; None for now.
             known_at: as they were known then; None for now.
             embedding: whether its `embedding` is wanted too; None where nobody embeds.
 
         Raises:
             InvalidError: it can be no name, or a moment has no time zone.
-            NotFoundError: the group knows nobody of that name.
+            NotFoundError: the group has no entity of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
         group = await self._access.enter(group_id, "read")
@@ -175,12 +175,12 @@ class GraphQueries(ProcessBound):
         """Entities page by page, those that were merged too, with their attributes of now. Four round trips.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
             after: `cursor` of the page before.
-            limit: at most so many, 1 to 1,000.
+            limit: most items, 1 to 1,000.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         group = await self._access.enter(group_id, "read")
@@ -204,14 +204,14 @@ class GraphQueries(ProcessBound):
         Two round trips.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
             session: only of this one.
             kind: `summary` for what the graph made of earlier ones.
             after: `cursor` of the page before.
-            limit: at most so many, 1 to 1,000.
+            limit: most items, 1 to 1,000.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         group = await self._access.enter(group_id, "read")
@@ -240,16 +240,16 @@ class GraphQueries(ProcessBound):
 
         Args:
             entity: its name or id; of one that was merged, what it became is meant.
-            group_id: whose graph.
+            group_id: group of the graph.
             as_of: what was true then.
             known_at: as it was known then, whatever has been learned since.
             type: only of this type of relation, or `@name` for an attribute.
             direction: `out` for those of which it is the source, `in` for those of which it is the target.
-            limit: at most so many, 1 to 10,000; the newest.
+            limit: most items, 1 to 10,000; the newest.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            NotFoundError: the group knows nobody of that name.
+            InvalidError: an argument is invalid, or a moment has no time zone.
+            NotFoundError: the group has no entity of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
         group = await self._access.enter(group_id, "read")
@@ -276,7 +276,7 @@ class GraphQueries(ProcessBound):
 
         Args:
             entity: its name or id.
-            group_id: whose graph.
+            group_id: group of the graph.
             limit: versions at most, 1 to 10,000; of more, those of the newest facts.
 
         Raises:
@@ -305,13 +305,13 @@ class GraphQueries(ProcessBound):
 
         Args:
             when: the moment.
-            group_id: whose graph.
+            group_id: group of the graph.
             known_at: as it was known then; None for what is known now.
-            limit: at most so many, 1 to 10,000.
+            limit: most items, 1 to 10,000.
             after: `cursor` of the page before.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             AccessDeniedError, UnavailableError: as `get`.
         """
         group = await self._access.enter(group_id, "read")
@@ -339,7 +339,7 @@ class GraphQueries(ProcessBound):
         """Return what a group holds. One round trip.
 
         Raises:
-            InvalidError: the group is none.
+            InvalidError: the group is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._backend.stats(await self._access.enter(group_id, "read"))
@@ -376,14 +376,14 @@ class GraphQueries(ProcessBound):
 
         Args:
             query: a text, or a vector as long as the embedder's.
-            group_id: whose graph.
-            limit: at most so many, 1 to 100.
+            group_id: group of the graph.
+            limit: most items, 1 to 100.
             kinds: of what: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
             as_of: facts that were true then, episodes until then; None for now.
             known_at: what was known then; None for now.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             UnsupportedError: there is no embedder.
             UnavailableError: the embedder or the server cannot be reached.
             AccessDeniedError: this actor may not read the namespace's graphs.
@@ -441,7 +441,7 @@ class GraphQueries(ProcessBound):
 
         Args:
             query: the question, in everyday language.
-            group_id: whose graph.
+            group_id: group of the graph.
             k: items at most, 1 to 100.
             as_of: facts that were true then, and episodes until then; None for now.
             known_at: what was known then, whatever has been learned since; None for now.
@@ -452,7 +452,7 @@ class GraphQueries(ProcessBound):
             weights: other ones than the usual.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             AccessDeniedError: this actor may not read the namespace's graphs.
             UnavailableError: the server cannot be reached, or could not finish in time.
         """
@@ -506,7 +506,7 @@ class GraphQueries(ProcessBound):
 
         Args:
             entities: names or ids, 1 to 100.
-            group_id: whose graph.
+            group_id: group of the graph.
             depth: steps at most, 1 to 6.
             fan_out: how many facts of one entity are followed at most, 1 to 1,000: the newest.
             limit: facts in all, 1 to 5,000.
@@ -514,10 +514,10 @@ class GraphQueries(ProcessBound):
             known_at: as it was known then; None for now.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            NotFoundError: the group knows nobody of one of the names.
+            InvalidError: an argument is invalid, or a moment has no time zone.
+            NotFoundError: the group has no entity of one of the names.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         group = await self._access.enter(group_id, "read")
         when = self._access.point_in_time(as_of, known_at)
@@ -545,7 +545,7 @@ class GraphQueries(ProcessBound):
 
         Args:
             a, b: names or ids.
-            group_id: whose graph.
+            group_id: group of the graph.
             max_depth: steps at most, 1 to 6.
             as_of: along what was true then; None for now.
             known_at: as it was known then; None for now.
@@ -573,7 +573,7 @@ class GraphQueries(ProcessBound):
         depth.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
             entity: name or id of whom it is drawn around; None for the whole group.
             depth: steps from the entity, at any time, at most 6; of no account without one.
             limit: facts at most, and entities at most, up to 2,000.

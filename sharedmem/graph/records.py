@@ -396,7 +396,7 @@ def to_entity(row: EntityRow, group: str, attributes: Mapping[str, Any]) -> Enti
 
     Args:
         row: as it is kept.
-        group: whose graph.
+        group: group of the graph.
         attributes: as they are at the time that is asked for; see `attribute_values`.
     """
     return Entity(

@@ -44,8 +44,8 @@ class GraphSearch:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        namespace: whose graphs.
-        backend: keeps them.
+        namespace: namespace of the graphs.
+        backend: stores the graphs.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str, backend: GraphBackend) -> None:
@@ -79,7 +79,7 @@ class GraphSearch:
         return meaning.vector
 
     async def _hits(self, group: str, search: RecordSearch, when: BitemporalPoint, limit: int) -> list[GraphHit]:
-        """Return what a search finds and holds at a time; it asks for more while too little of it does."""
+        """Return what a search finds and holds at a time; it asks for more while too few do."""
         if search.vector is None and not search.terms:
             return []
         while True:

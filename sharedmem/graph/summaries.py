@@ -144,8 +144,8 @@ class ConversationSummaries:
     Args:
         context: dependencies that the hub shares with its stores.
         scope: whose rights, and whose queue of tasks.
-        backend: keeps the graphs.
-        rules: with the relation types.
+        backend: stores the graphs.
+        rules: relation types and extractor.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope, backend: GraphBackend, rules: IngestRules) -> None:

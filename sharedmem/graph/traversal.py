@@ -91,7 +91,7 @@ class GraphTraversal:
     """Walks along facts.
 
     Args:
-        backend: keeps the graphs.
+        backend: stores the graphs.
     """
 
     def __init__(self, backend: GraphBackend) -> None:

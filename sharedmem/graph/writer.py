@@ -125,8 +125,8 @@ class GraphWriter:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        access: the rights.
-        backend: keeps the graphs.
+        access: rights of the actor.
+        backend: stores the graphs.
         rules: relation types and extractor.
         summaries: gets word of turns that were added to conversations.
     """

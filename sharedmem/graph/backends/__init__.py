@@ -8,16 +8,16 @@ from sharedmem.redis.scope import Scope
 
 
 def open_backend(context: KnowledgeContext, scope: Scope) -> GraphBackend:
-    """Return the backend of a namespace's graphs, whose changes an actor signs. No round trip.
+    """Return the backend of a namespace's graphs, whose changes are signed by an actor. No round trip.
 
     Raises:
-        UnsupportedError: the settings name a backend for which something is not installed.
+        UnsupportedError: the backend in the settings needs something that is not installed.
     """
     namespace = scope.identity.namespace
     if context.settings.graph_backend == "falkordb":
         from sharedmem.graph.backends.falkordb import FalkorBackend  # noqa: PLC0415  # an extra
 
-        # FalkorDB keeps no change stream, so that nothing there is signed.
+        # FalkorDB has no change stream, so nothing is signed there.
         return context.shared(FalkorBackend, namespace, lambda: FalkorBackend(context, namespace))
     from sharedmem.graph.backends.redis import RedisBackend  # noqa: PLC0415  # only where it is used
 

@@ -66,7 +66,7 @@ def build_claims(
     Args:
         episode_input: with what was found in it.
         recorded: when the graph learns of it, unless the episode says so itself.
-        vocabulary: how relations behave.
+        vocabulary: relation types.
         own: the id that a name gives by itself, whatever it was merged into.
         known: facts by id, of which some may be contradicted.
         first: number of the first claim; an episode with earlier claims goes on counting.
@@ -452,10 +452,10 @@ async def read_timelines(  # each is a fact of the step
     """Read what a step needs that writes some claims. One round trip; a second one where relations form chains.
 
     Args:
-        backend: keeps the graph.
-        group: whose graph.
+        backend: stores the graphs.
+        group: group of the graph.
         claims: that are written, new or retracted.
-        vocabulary: how relations behave.
+        vocabulary: relation types.
         version: that all includes what the step has read before.
         stored: lines in which the claims are already.
         into: merges that the step knows already, or makes.

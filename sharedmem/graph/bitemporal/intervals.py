@@ -88,7 +88,7 @@ def intersect_spans(first: Sequence[Span], second: Sequence[Span]) -> list[Span]
 
 
 class SpanHistory:
-    """The spans of a line as knowledge of it grows and shrinks, found anew only where something changed.
+    """The spans of a line as knowledge of it grows and shrinks, found again only where something changed.
 
     A new claim costs as many steps as the spans have claims that it touches; one that comes last in world time costs
     one step.

@@ -62,7 +62,7 @@ def dependent_timelines(claims: Iterable[Claim], vocabulary: Vocabulary, canonic
 
     Args:
         claims: found in the lines that change, and new ones.
-        vocabulary: how relations behave.
+        vocabulary: relation types.
         canonical: from own ids to ids after merges.
     """
     reader = _ClaimReader(vocabulary, canonical)
@@ -88,7 +88,7 @@ def project(
             Facts of which a line was not looked at are left out.
         former: facts by id as they are stored, of these lines or of those that were these before a merge; they keep
             their `version`. A row that says the same as before comes back as the very same object.
-        vocabulary: how relations behave.
+        vocabulary: relation types.
         canonical: from own ids to ids after merges.
         since: a stamp before which nothing that was known is different from what `former` tells, all of whose rows on
             these lines are given then: versions recorded earlier are taken from there. The answer is the same as

@@ -164,7 +164,7 @@ class NameResolver:
     """Finds out whom names mean, with a backend.
 
     Args:
-        backend: keeps the graphs.
+        backend: stores the graphs.
         embed: turns texts into vectors of unit length, leaving out those without one.
         clock: what time it is.
         judge: asked where names leave a doubt; None: such names mean new entities.

@@ -146,7 +146,7 @@ def format_items(
         ranked: the records, in their order.
         pool: their rows.
         around: how the walk came to them.
-        group: whose graph.
+        group: group of the graph.
         explain: whether to tell what each signal added to the score.
     """
     return [_with_token_count(_item(one, pool, around, group), one, explain=explain) for one in ranked]
@@ -273,7 +273,7 @@ class GraphRetriever:
     """Finds the context for questions.
 
     Args:
-        backend: keeps the graphs.
+        backend: stores the graphs.
         vocabulary: whose words tell which relation a question asks for.
         weights: of the signals.
     """

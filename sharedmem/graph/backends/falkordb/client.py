@@ -19,10 +19,10 @@ NO_MODULE = (
     "the server lacks the graph module; set SHAREDMEM_EMBEDDED_MODULES=search,json,graph for the embedded server, load"
     " the FalkorDB module into yours, or set SHAREDMEM_GRAPH_BACKEND=redis"
 )
-_NO_VECTORS = "its graph began while there was no embedder; delete the group and tell it anew"
+_NO_VECTORS = "its graph was created without an embedder; delete the group and add its episodes again"
 
 _EMPTY_KEY = "Invalid graph operation on empty key"
-# A query that came just after the graph had gone has made an empty one (see `Beginning.clear`).
+# A query just after the deletion of the graph has created an empty one (see `Beginning.clear`).
 _EMPTY_GRAPH = "Attempted to access undefined attribute"
 _NO_INDEX = "Invalid arguments for procedure 'db.idx.vector"
 _GONE = re.compile("Encountered (an empty key|different graph value) when opened key")
@@ -30,13 +30,13 @@ _TIMED_OUT = "Query timed out"
 _DIMENSION = "Vector dimension mismatch"
 _ALREADY_INDEXED = "is already indexed"
 _ESCAPE = "\ue000"
-# The module takes texts for C strings, which end at NUL; its indexes drop blanks around a text and split it at others.
+# The module treats texts as C strings, which end at NUL; its indexes drop blanks around a text and split it at others.
 _UNSAFE = re.compile(rf"[\x00-\x1f\x7f{_ESCAPE}]|\A\s|\s\Z")
 _ESCAPED = re.compile(rf"{_ESCAPE}([0-9a-f]{{4}})")
 
 
 def graph_type() -> Any:
-    """Return the client's class of a graph.
+    """Return the client's graph class.
 
     Raises:
         UnsupportedError: the client is not installed.
@@ -51,10 +51,10 @@ def graph_type() -> Any:
 class FalkorClient:
     """Sends Cypher to the graphs of one server.
 
-    Texts come in as parameters alone, never as a part of a query.
+    Values in texts are sent only as parameters, never as part of a query.
 
     Args:
-        line: the way to the server. Queries take a connection aside: one that is at work holds back its connection.
+        line: the client of the server. Queries take a connection aside: a running query blocks its connection.
 
     Raises:
         UnsupportedError: the client is not installed.
@@ -67,11 +67,11 @@ class FalkorClient:
     async def read(
         self, key: bytes, query: str, parameters: Mapping[str, Parameter], *, timeout_ms: int | None = None
     ) -> list[list[Cell]]:
-        """Return the rows of a query that only looks; none where there is no graph. One round trip.
+        """Return the rows of a read-only query; no rows if the graph does not exist. One round trip.
 
         Raises:
             UnavailableError: the server cannot be reached, or could not finish in time.
-            UnsupportedError: it lacks the module.
+            UnsupportedError: the server lacks the module.
             InvalidError: a vector has another dimension than the graph's.
         """
         try:
@@ -83,9 +83,9 @@ class FalkorClient:
         return [[_unescape(cell) for cell in row] for row in result.result_set]
 
     async def write(self, key: bytes, query: str, parameters: Mapping[str, Parameter]) -> list[list[Cell]]:
-        """The rows of a query that changes something; none when the graph went meanwhile, and nothing was changed.
+        """Return the rows of a query that writes; no rows if the graph was deleted meanwhile, and nothing was changed.
 
-        One round trip; a query that was lost is sent again.
+        One round trip; a query whose reply was lost is sent again.
 
         Raises:
             UnavailableError, UnsupportedError, InvalidError: as `read`.
@@ -99,7 +99,7 @@ class FalkorClient:
         return [[_unescape(cell) for cell in row] for row in result.result_set]
 
     async def index(self, key: bytes, statement: str) -> None:
-        """Make an index, unless it is there.
+        """Create an index, unless it exists.
 
         Raises:
             UnavailableError, UnsupportedError: as `read`.
@@ -111,7 +111,7 @@ class FalkorClient:
                 raise self._public(error) from error
 
     async def delete(self, key: bytes) -> None:
-        """Delete a graph, if it is there.
+        """Delete a graph, if it exists.
 
         Raises:
             UnavailableError, UnsupportedError: as `read`.
@@ -123,7 +123,7 @@ class FalkorClient:
                 raise self._public(error) from error
 
     async def keys(self, near: bytes) -> list[bytes]:
-        """Return the keys of all graphs of the server that has, or would have, the key `near`.
+        """Return the keys of all graphs of the server that holds, or would hold, the key `near`.
 
         Raises:
             UnavailableError, UnsupportedError: as `read`.
@@ -137,12 +137,12 @@ class FalkorClient:
         return [key for key in reply if isinstance(key, bytes)] if isinstance(reply, list) else []
 
     async def execute_command(self, *args: Argument) -> Reply:
-        """Return what the client's graphs send their commands with."""
+        """Send a command for the client's graph class and return the reply."""
         try:
             reply = await self._client.call_aside(*args)
         except UnsupportedError as error:
             raise UnsupportedError(FEATURE, NO_MODULE) from error
-        # What fails while it runs comes at the end of an answer.
+        # An error at run time comes at the end of a reply.
         if isinstance(reply, list) and reply and isinstance(reply[-1], Exception):
             raise ServerError(str(reply[-1]))
         return reply
@@ -161,7 +161,7 @@ class FalkorClient:
 
 
 def _escape(value: Any) -> Any:
-    """Return a parameter without what the module cannot keep."""
+    """Return a parameter without characters that the module cannot store."""
     if isinstance(value, str):
         return _UNSAFE.sub(lambda found: f"{_ESCAPE}{ord(found[0]):04x}", value)
     if isinstance(value, Mapping):
@@ -172,7 +172,7 @@ def _escape(value: Any) -> Any:
 
 
 def _unescape(cell: Cell) -> Cell:
-    """Return a cell as it was given to `_escape`."""
+    """Return a cell as it was before `_escape`."""
     if isinstance(cell, str):
         return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), cell) if _ESCAPE in cell else cell
     return [_unescape(each) for each in cell] if isinstance(cell, list) else cell

@@ -1,16 +1,16 @@
-"""The Cypher of the backend: every query is a constant of this module, and what callers say comes as parameters.
+"""The Cypher of the backend: every query is a constant of this module, and callers' values are parameters.
 
 A graph holds one group:
 
 `(:Head)`                                   its version, and the version with which it began
 `(:Told:Episode|Summary|Statement)`         an episode, `-[:SAYS]->(:Claim)`
-`(:Claim)-[:IN]->(:Line)`                   the lines in which a claim stands; lines and names bear `changed`, as guards
-`(:Claim)-[:ABOUT]->(:Entity)`              whom a claim was said of, whatever these were merged into since
-`(:Name)-[:NAMES]->(:Entity)`               whom a normalised name means
-`(:Entity)-[:MERGED_INTO]->(:Entity)`       what turned out to be another
+`(:Claim)-[:IN]->(:Line)`                   the lines of a claim; lines and names have `changed`, as guards
+`(:Claim)-[:ABOUT]->(:Entity)`              the entities of a claim as recorded, before any merges
+`(:Name)-[:NAMES]->(:Entity)`               the entity that a normalised name means
+`(:Entity)-[:MERGED_INTO]->(:Entity)`       an entity that was merged into another
 `(:Entity)-[:FACT|PAST]->(:Entity|:Value)`  a fact with all its versions; an attribute leads to a value of its own
 `(:Merge)`                                  the log of merges
-`(:Done)`                                   commits of the last minutes, by which a repeated one is recognised
+`(:Done)`                                   commits of the last minutes, to recognise a repeated one
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sharedmem.graph.records import OPEN, KindCode
 EPISODES: dict[KindCode, str] = {"e": "Episode", "s": "Summary", "m": "Statement"}
 FACTS: dict[KindCode, str] = {"f": "FACT", "p": "PAST"}
 PLACES: dict[KindCode, str] = {**EPISODES, "n": "Entity", **FACTS}
-"""What records of a letter are called in the graph."""
+"""Labels of records by letter."""
 
 # Recall of an HNSW index rises with the last number (see EVIDENCE); the module's own is 10.
 _HNSW = "similarityFunction: 'cosine', M: 16, efConstruction: 200, efRuntime: 100"
@@ -47,7 +47,7 @@ MERGE (h:Head)
 ON CREATE SET h.born = timestamp() * 1000 + 999, h.version = timestamp() * 1000 + 999
 RETURN h.born
 """
-"""Later than anything that an earlier graph of this key had written: that was before this millisecond, or within it."""
+"""Later than anything that an earlier graph of this key has written: that was before or within this millisecond."""
 
 BORN = "MATCH (h:Head) RETURN h.born"
 INDEXES_UNDER_WAY = "CALL db.indexes() YIELD status WITH status WHERE status <> 'OPERATIONAL' RETURN status"
@@ -268,7 +268,7 @@ RETURN labels.Episode, labels.Summary, labels.Statement, entities, relTypes.MERG
     relTypes.PAST, labels.Merge
 """
 COUNTS = ("episodes", "summaries", "statements", "entities", "merged", "facts", "lapsed", "past", "merges")
-"""What `STATS` answers, in its order; nothing where there was never one."""
+"""The columns of `STATS`, in order; no row if the graph never existed."""
 
 
 def _listed_facts(kind: str) -> str:
@@ -283,7 +283,7 @@ COUNTED_FACTS = "CALL db.meta.stats() YIELD relTypes RETURN relTypes.FACT, relTy
 
 
 def indexes(dimension: int) -> Iterator[str]:
-    """What makes the indexes of a new graph, while nobody else meets it; without vectors where nobody makes any."""
+    """Yield statements to create the indexes of a new graph before it is used, without vectors if there are none."""
     yield from (f"CREATE INDEX FOR {each}" for each in _RANGES)
     for place in PLACES.values():
         pattern = f"()-[n:{place}]->()" if place in FACTS.values() else f"(n:{place})"
@@ -308,7 +308,7 @@ RETURN {search} AS search, 'text' AS part, '{letter}' AS letter, id, score, word
 
 
 def rarity_legs(search: int, letter: KindCode) -> list[str]:
-    """Return the parts of a search that count how many records of a letter there are, and hold each of its words."""
+    """Return the parts of a search that count the records of a letter, and those that contain each of its words."""
     call, it = _procedure_call("fulltext", letter, "x")
     counts = "relTypes" if letter in FACTS else "labels"
     shown = f"{search} AS search, '{{}}' AS part, '{letter}' AS letter"
@@ -325,9 +325,9 @@ RETURN {shown.format("count")}, '' AS id, {counts}.{PLACES[letter]} AS score, ''
 
 
 def vector_leg(search: int, letter: KindCode, *, is_narrowed: bool, has_session: bool) -> str:
-    """The part of a search that finds records of a letter by their vectors: exactly among those that a filter leaves.
+    """Return the part of a search by vectors for one letter: exact among the records that match a filter.
 
-    A filter behind the HNSW index would starve it, and those that it leaves are mostly few.
+    With a filter after it, the HNSW index would return too few hits; and a filter mostly leaves few records.
     """
     narrowed = _narrowed(search, "n", is_narrowed=is_narrowed, has_session=has_session)
     vector = f"vecf32([y IN split($vector{search}, ',') | toFloat(y)])"

@@ -1,6 +1,6 @@
 """Convert rows to node and edge properties and back, and commits to query parameters. Pure.
 
-Each record carries itself whole as JSON in `row`; the other properties are what queries ask for.
+Each record is stored whole as JSON in `row`; the other properties are for queries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sharedmem.text.analysis import document_terms
 
 Properties = dict[str, Any]
 _OUTSIDE_JSON = frozenset({"id", "version", "vector", "claims", "lines", "body"})
-"""What is kept as a property or a node of its own, or is no text yet."""
+"""Fields that are stored as a property or a node of their own, or are not texts yet."""
 _PLACE_DIGITS = 12
 _DIGEST = re.compile(rf"[0-9a-f]{{{_PLACE_DIGITS},}}")
 PLACE_LIMIT: int = 16**_PLACE_DIGITS
@@ -42,7 +42,7 @@ _NEVER = Version(0, 0, 0, 0)
 
 
 def episode_properties(row: EpisodeRow, words: str) -> Properties:
-    """Of the node of an episode, a summary or a statement."""
+    """Return the properties of the node of an episode, a summary or a statement."""
     return {
         "id": row.id,
         "row": _json({**_row_fields(row), "body": row.body.decode()}),
@@ -56,7 +56,7 @@ def episode_properties(row: EpisodeRow, words: str) -> Properties:
 
 
 def entity_properties(row: EntityRow, words: str) -> Properties:
-    """Of the node of an entity."""
+    """Return the properties of the node of an entity."""
     return {
         "id": row.id,
         "row": _json(_row_fields(row)),
@@ -68,7 +68,7 @@ def entity_properties(row: EntityRow, words: str) -> Properties:
 
 
 def fact_properties(row: FactRow, words: str) -> Properties:
-    """Of the edge of a fact; the four numbers are those of the version that was recorded last."""
+    """Return the properties of the edge of a fact; the four numbers are those of the version recorded last."""
     last = row.versions[-1] if row.versions else _NEVER
     return {
         "id": row.id,
@@ -85,7 +85,7 @@ def fact_properties(row: FactRow, words: str) -> Properties:
 
 
 def claim_row(claim: Claim, lines: Iterable[str], place: int) -> str:
-    """The `row` of the node of a claim: itself, the lines in which it stands, and where it stood in its episode."""
+    """Return the `row` of the node of a claim: the claim, its lines, and its position in its episode."""
     return _json({"claim": _row_fields(claim), "lines": list(lines), "place": place})
 
 
@@ -126,33 +126,33 @@ def parse_versions(numbers: list[int]) -> tuple[Version, ...]:
 
 
 def episode_place(row: EpisodeRow) -> str:
-    """Return what episodes are listed by: when they occurred, then their ids."""
+    """Return the key by which episodes are listed: when they occurred, then their ids."""
     return f"{ascending_text(row.occurred)}/{row.id}"
 
 
 def fact_place(id_: str) -> int:
-    """Return the number below `PLACE_LIMIT` that facts are listed by, in the order of ids that are digests."""
+    """Return the number below `PLACE_LIMIT` by which facts are listed, in the order of ids that are digests."""
     digest = id_ if _DIGEST.fullmatch(id_) else blake2b(id_.encode()).hexdigest()
     return int(digest[:_PLACE_DIGITS], 16)
 
 
 def session_property(session: str) -> str:
-    """Return what the episodes of a session have in common: short, and a text even for those without a session."""
+    """Return the property that the episodes of a session share: short, and a text even for those without a session."""
     return blake2b(session.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def kind_code(row: FactRow, now: int) -> KindCode:
-    """`f` for what is known to be true now or in the future, `p` for what is not."""
+    """Return `f` for a fact that is known to be true now or in the future, `p` for any other."""
     return "f" if row.current is not None and row.current.end > now else "p"
 
 
 def vector_text(vector: Vector | None) -> str | None:
-    """Return a vector as text, which the server reads faster than a list; None for one that is near to nothing."""
+    """Return a vector as text, which the server reads faster than a list; None for one of zeros."""
     return ",".join(f"{number:.6g}" for number in vector.tolist()) if vector is not None and vector.any() else None
 
 
 def row_vector_text(row: Row) -> str | None:
-    """Return the vector of a row as text; None leaves the one that lies there."""
+    """Return the vector of a row as text; None keeps the stored one."""
     return None if row.vector is None else vector_text(from_half(row.vector))
 
 
@@ -173,13 +173,13 @@ _GUARDED = {"": "Line", "=": "Name", "@": "Entity"}
 
 
 def commit_parameters(changes: CommitRequest, *, now: int) -> dict[str, Any]:
-    """Everything that `queries.COMMIT` takes of a step.
+    """Return all parameters of `queries.COMMIT` for a step.
 
     Args:
         changes: the step.
-        now: by which facts are past or not.
+        now: the time that separates past facts from others.
     """
-    gone = list(_removed_rows(changes))
+    removed = list(_removed_rows(changes))
     former = {(type(row), row.id): row for row in changes.former}
     return {
         **_guards(changes),
@@ -193,7 +193,7 @@ def commit_parameters(changes: CommitRequest, *, now: int) -> dict[str, Any]:
             for letter, label in EPISODES.items()
         },
         "claims": [claim for row in changes.episodes for claim in _claims(row)],
-        "goneFacts": [row.id for row in gone],
+        "goneFacts": [row.id for row in removed],
         "values": [{"id": row.id, "value": row.value} for row in changes.facts if not row.target],
         **_facts(changes.facts, now),
         "named": [{"name": name, "entity": entity} for name, entity in changes.names],
@@ -208,13 +208,13 @@ def commit_parameters(changes: CommitRequest, *, now: int) -> dict[str, Any]:
 def index_words(terms: Iterable[str]) -> str:
     """Return words as the module indexes and finds them.
 
-    With a digit behind, it neither stems them nor drops those that say nothing: `text.analysis` has done both.
+    With a digit appended, it neither stems them nor drops stop words: `text.analysis` has done both.
     """
     return " ".join(f"{term}0" for term in terms)
 
 
 def any_word_query(terms: Sequence[str]) -> str:
-    """A full-text query for any of some words. These hold letters and digits alone, so that nothing is an operator."""
+    """Return a full-text query for any of some words. They contain only letters and digits, so none is an operator."""
     return "|".join(f"{term}0" for term in terms)
 
 
@@ -227,7 +227,7 @@ def _guards(changes: CommitRequest) -> dict[str, list[str]]:
 
 
 def _by_label(guards: Iterable[str]) -> dict[str, list[str]]:
-    """Guards by what bears them."""
+    """Return guards by the label of their nodes."""
     found: dict[str, list[str]] = {label: [] for label in _GUARDED.values()}
     for guard in dict.fromkeys(guards):
         kind = guard[:1] if guard[:1] in _GUARDED else ""
@@ -243,19 +243,19 @@ def _removed_rows(changes: CommitRequest) -> Iterator[FactRow]:
 def _expected_versions(
     rows: Iterable[EpisodeRow | EntityRow], former: Mapping[tuple[type, str], Row]
 ) -> list[NodeParameters]:
-    """Return the versions that records must have to be replaced. Of facts any: their lines guard them."""
+    """Return the expected versions of the replaced records. Facts have none: their lines guard them."""
     return [{"id": row.id, "version": former.get((type(row), row.id), row).version} for row in rows]
 
 
 def _turn_counts(changes: CommitRequest) -> Iterable[tuple[str, int]]:
-    """Return how many episodes each session gets."""
+    """Return how many episodes are added to each session."""
     known = {row.id for row in changes.former if isinstance(row, EpisodeRow)}
     new = (row for row in changes.episodes if row.letter == "e" and row.id not in known)
     return Counter(row.session for row in new).items()
 
 
 def _required_entities(changes: CommitRequest) -> Iterator[str]:
-    """Yield the entities that there must be for what leads to them."""
+    """Yield the entities that must exist because records refer to them."""
     for fact in changes.facts:
         yield from filter(None, (fact.source, fact.target))
     yield from (row.merged_into for row in changes.entities if row.merged_into)

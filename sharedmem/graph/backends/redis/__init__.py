@@ -1,4 +1,4 @@
-"""Knowledge graphs in Redis itself: hashes that are searched, and sorted sets beside them."""
+"""Knowledge graphs in Redis itself: hashes that are indexed for search, and sorted sets beside them."""
 
 from sharedmem.graph.backends.redis.backend import RedisBackend
 

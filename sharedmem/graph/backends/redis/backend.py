@@ -70,27 +70,27 @@ _PAGE = 1000
 EdgeKinds = Literal["r", "a", "ra"]
 _CODES_BY_TAG: dict[bytes, KindCode] = {letter.encode(): letter for letter in get_args(KindCode)}
 FREQUENT_TERM_LIMIT = 2000
-"""Records that may hold a word which is looked for where rarer ones find something: each costs the server a
-microsecond or two for every search, and a word in so many of them tells little."""
+"""Records that may contain a word that is still searched for if rarer ones have hits: each costs the server a
+microsecond or two for every search, and a word in so many records says little."""
 
 
 class RedisBackend:
     """A `GraphBackend` over the records, sorted sets and scripts of `lua/graph_*.lua`, for one namespace.
 
-    With a durable tier, a read that finds nothing verifies that Redis has not been emptied, restores the records if it
+    With a durable tier, a read that finds nothing checks whether Redis was emptied, restores the records if it
     was, and reads again.
 
     Args:
         context: dependencies that the hub shares with its stores.
-        namespace: whose groups.
-        actor: who signs the changes.
+        namespace: namespace of the groups.
+        actor: author of the changes.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str, actor: bytes) -> None:
         self.client = context.client
-        """The server that holds the groups."""
+        """The client of the server that stores the groups."""
         self.keys = GraphKeys(context.keyspace, namespace)
-        """The keys of the groups there."""
+        """The keys of the groups on that server."""
         self.deletion = GroupDeletion(context, self.keys, actor)
         """The single steps of `delete`."""
         self._context = context
@@ -104,7 +104,7 @@ class RedisBackend:
         return "redis"
 
     async def look(self, group: str, wanted: LookupRequest) -> LookupResult:
-        """See `GraphBackend.look`. One round trip; two where the group is not known."""
+        """See `GraphBackend.look`. One round trip; two if the group is unknown."""
         seen = await self._look_once(group, wanted)
         if seen.version or not await self._context.restore_lost(self.keys.namespace):
             return seen
@@ -115,7 +115,7 @@ class RedisBackend:
         return await self._writer.commit(group, changes, seen=seen)
 
     async def search(self, group: str, searches: Sequence[RecordSearch], *, seen: int = 0) -> list[RecordHits]:
-        """See `GraphBackend.search`. One round trip, more as `Index.search` says; one more where nothing is found."""
+        """See `GraphBackend.search`. One round trip, more as in `Index.search`; one more if nothing is found."""
         hits = await self._search_once(group, searches)
         if seen or any(map(any, hits)) or not await self._context.restore_lost(self.keys.namespace):
             return hits
@@ -124,7 +124,7 @@ class RedisBackend:
     async def walk(
         self, group: str, starts: Sequence[str], *, when: BitemporalPoint, depth: int, fan_out: int, limit: int
     ) -> WalkResult:
-        """See `GraphBackend.walk`. One round trip; the server looks at `limit` times `fan_out` edges at most."""
+        """See `GraphBackend.walk`. One round trip; the server reads at most `limit` times `fan_out` edges."""
         around = _walk_arguments(
             when, "r", (), depth=depth, fan_out=fan_out, limit=limit, patience=_SCAN_LIMIT + _SCAN_LIMIT_EACH * fan_out
         )
@@ -133,7 +133,7 @@ class RedisBackend:
     async def edges(
         self, group: str, entity: str, *, when: BitemporalPoint | None, limit: int, types: Sequence[str] = ()
     ) -> list[Edge]:
-        """See `GraphBackend.edges`. One round trip; for all versions one for every 1,000 that are looked at."""
+        """See `GraphBackend.edges`. One round trip; for all versions one for every 1,000 that are read."""
         if when is None:
             return await self._every_version(group, entity, limit, types)
         around = _walk_arguments(
@@ -145,7 +145,7 @@ class RedisBackend:
     async def listed(
         self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
     ) -> tuple[list[str], str]:
-        """See `GraphBackend.listed`. Merges are listed by the entity that was merged. One round trip; two for none."""
+        """See `GraphBackend.listed`. Merges are listed by the merged entity. One round trip; two if there are none."""
         look = partial(self._listed_once, group, kind, after, limit, session)
         return await self._context.retry_after_restore(self.keys.namespace, look, lambda page: not page[0])
 
@@ -175,14 +175,14 @@ class RedisBackend:
         return sorted(cast("list[bytes]", reply), key=_merged_at)
 
     async def stats(self, group: str) -> GraphStats:
-        """See `GraphBackend.stats`. One round trip; two where the group is not known."""
+        """See `GraphBackend.stats`. One round trip; two if the group is unknown."""
         look = partial(self._stats_once, group)
         return await self._context.retry_after_restore(
             self.keys.namespace, look, lambda stats: not stats.entities + stats.episodes
         )
 
     async def groups(self) -> list[str]:
-        """See `GraphBackend.groups`. One round trip; two where there are none."""
+        """See `GraphBackend.groups`. One round trip; two if there are none."""
         return await self._context.retry_after_restore(
             self.keys.namespace, self._groups_once, lambda groups: not groups
         )
@@ -201,7 +201,7 @@ class RedisBackend:
         await self._index_check.mend(group, strays)
 
     async def close(self) -> None:
-        """Nothing to give back: the connection is the hub's."""
+        """Do nothing: the connection is the hub's."""
 
     async def _look_once(self, group: str, wanted: LookupRequest) -> LookupResult:
         asked = (("e", wanted.episodes), ("n", wanted.entities), ("f", wanted.facts))
@@ -213,7 +213,7 @@ class RedisBackend:
                 records=[self.keys.record(name) for name in named],
                 names_count=len(wanted.names),
                 lines_count=len(wanted.lines),
-                # The durable tier takes a record whole; only there a vector has to come along.
+                # The durable tier takes whole records, so only with it the vectors must be read too.
                 has_vector=int(self._context.memory_tier is not None),
                 asked=[*wanted.names, *wanted.lines, *wanted.entities],
             )
@@ -254,7 +254,7 @@ class RedisBackend:
         return ids[:limit], ids[limit - 1] if len(ids) > limit else ""
 
     async def _section(self, group: str, part: str, head: str, after: str, limit: int) -> list[str]:
-        """Return what is behind the head of the members that begin with it, one more than the limit."""
+        """Return the rest of each member after the prefix `head`, one more than the limit."""
         command = _by_prefix(self.keys.part(group, part), head, head + after if after else "", limit + 1)
         (reply,) = await self._asked(group, [command])
         with decoding(self.keys.part(group, part)):
@@ -305,7 +305,7 @@ class RedisBackend:
         return sorted(found[:limit], key=lambda edge: -edge.version.start)
 
     async def _page(self, group: str, low: str, high: str, limit: int) -> tuple[list[Edge], str]:
-        """Return (edges between two places, where to go on; nothing at the end)."""
+        """Return (edges between two places, where the next page begins; empty at the end)."""
         count = min(limit, _PAGE)
         command = ("ZRANGEBYLEX", self.keys.part(group, "edges"), low, high, "LIMIT", 0, count)
         try:
@@ -358,7 +358,7 @@ def _rows(
 
 
 def _version(spelled: bytes) -> int:
-    """Return the number of a version; one that is spelled otherwise would never be the one that a step expects."""
+    """Return the number of a version; one in another format could never equal the version that a step expects."""
     if not _VERSION.fullmatch(spelled):
         raise ValueError(f"version {spelled!r}")
     return int(spelled)
@@ -374,26 +374,26 @@ def _text(reply: Reply) -> str:
 
 
 def _by_prefix(key: bytes, head: str, after: str, limit: int) -> Command:
-    """Members that begin with a head, after one of them if it is named."""
+    """Return the command for the members with a prefix, after one of them if it is named."""
     low = f"({after}" if after.startswith(head) else f"[{head}"
     return ("ZRANGEBYLEX", key, low, _end_of_prefix(head), "LIMIT", 0, limit)
 
 
 def _end_of_prefix(head: str) -> str:
-    """Return where the members end that begin with a head."""
+    """Return the upper bound of the members with a prefix."""
     return f"({head[:-1]}{chr(ord(head[-1]) + 1)}"
 
 
 def _section(kind: str, session: str | None) -> str:
-    """Return what the members of the register begin with that are of a kind.
+    """Return the prefix of the register's members of a kind.
 
     Raises:
-        InvalidError: there is no such kind.
+        InvalidError: the kind is invalid.
     """
     if kind in _SECTIONS:
         return _SECTIONS[kind]
     if kind not in _EPISODE_CODES:
-        raise InvalidError("kind", kind, f"there are {', '.join((*_EPISODE_CODES, *_SECTIONS, 'merge'))}")
+        raise InvalidError("kind", kind, f"give one of {', '.join((*_EPISODE_CODES, *_SECTIONS, 'merge'))}")
     return f"e{_EPISODE_CODES[kind]}" if session is None else session_prefix(session, _EPISODE_CODES[kind])
 
 
@@ -422,7 +422,7 @@ def _walk_arguments(
 
 
 def _edge_kinds(types: Sequence[str]) -> EdgeKinds:
-    """Of which kinds edges of these types are."""
+    """Return the kinds of edges of these types."""
     attributes = sum(type_.startswith(ATTRIBUTES) for type_ in types)
     if types and attributes == len(types):
         return "a"

@@ -31,24 +31,24 @@ _BY_TIME = ("facts", "shelf")
 
 
 class ExtraName(NamedTuple):
-    """A name for which the row of its entity has no room."""
+    """A name that does not fit into the row of its entity."""
 
     name: str
     entity: str
 
 
 class DurableGraphRecord(NamedTuple):
-    """A record as the durable tier has it."""
+    """A record as the durable tier stores it."""
 
     named: str
-    """As its key ends: `<group>/<kind>/<id>`."""
+    """The end of its key: `<group>/<kind>/<id>`."""
     version: int
     row: Row | ExtraName | None
-    """None when it was deleted."""
+    """None if the record was deleted."""
 
     @property
     def group(self) -> str:
-        """As it stands in keys."""
+        """The group, as keys encode it."""
         return self.named.partition("/")[0]
 
     @property
@@ -58,17 +58,17 @@ class DurableGraphRecord(NamedTuple):
 
 
 class StoredGraphRecord(NamedTuple):
-    """What is here of a record."""
+    """The stored state of a record in Redis."""
 
     version: int = 0
     body: bytes = b""
 
 
 def parse_durable_record(record: DurableRecord) -> DurableGraphRecord:
-    """Return what a document says.
+    """Return the record in a document.
 
     Raises:
-        ValueError, LookupError, TypeError: it cannot be read.
+        ValueError, LookupError, TypeError: the document cannot be read.
     """
     named = record.key.split(":", 2)[2]
     kind = named.split("/", 2)[1]
@@ -76,7 +76,7 @@ def parse_durable_record(record: DurableRecord) -> DurableGraphRecord:
         return DurableGraphRecord(named, record.stamp, None)
     body: Any = orjson.loads(record.body)
     if not isinstance(body, dict):
-        raise TypeError(f"{named} is no object")
+        raise TypeError(f"{named} is not an object")
     if kind == _NAME:
         return DurableGraphRecord(named, record.version, _parse_name(record.body))
     vector = b64decode(body["embedding"]) if body.get("embedding") else None
@@ -86,7 +86,7 @@ def parse_durable_record(record: DurableRecord) -> DurableGraphRecord:
 
 
 def stable_hash_fields(one: DurableGraphRecord, namespace: str) -> dict[str, Argument]:
-    """The fields of a record's hash that stay as they are, however time goes by; none of one that was deleted."""
+    """Return the fields of a record's hash that do not change with time; none for a deleted one."""
     if one.row is None:
         return {}
     words = _record_fields(one, namespace, now=0)
@@ -95,14 +95,14 @@ def stable_hash_fields(one: DurableGraphRecord, namespace: str) -> dict[str, Arg
 
 
 def is_newer(one: DurableGraphRecord, held: StoredGraphRecord) -> bool:
-    """Return whether a record is to take the place of what is here."""
+    """Return whether a record replaces the stored one."""
     return one.version > held.version and (one.row is not None or held.version > 0)
 
 
 def restore_arguments(
     pairs: Sequence[tuple[DurableGraphRecord, StoredGraphRecord]], namespace: str, *, now: int
 ) -> list[Argument]:
-    """Return what `lua/graph_restore.lua` takes for some records of a group, each with what is here of it."""
+    """Return the arguments of `lua/graph_restore.lua` for some records of a group, each with its stored state."""
     words: list[Argument] = []
     for one, held in pairs:
         fields = _record_fields(one, namespace, now=now)
@@ -111,9 +111,9 @@ def restore_arguments(
     gone_ones = [row for one, held in pairs if one.row is None and (row := _stored_row(one, held)) is not None]
     before = join_entries([*(_entries(_stored_row(one, held)) for one, held in pairs), _registered_names(gone_ones)])
     after = join_entries(_entries(row) for row in rows)
-    for gone, there in zip(before[:3], after[:3], strict=True):
-        words += _block(sorted(gone - there))
-        words += _block([word for member in sorted(there - gone) for word in (0, member)])
+    for old, new in zip(before[:3], after[:3], strict=True):
+        words += _block(sorted(old - new))
+        words += _block([word for member in sorted(new - old) for word in (0, member)])
     still = dict(after.into)
     unmerged = [word for id_, into in sorted(before.into) if id_ not in still for word in (f">{id_}", into)]
     words += _block([*unmerged, *(word for name, id_ in _names(gone_ones) for word in (f"={name}", id_))])
@@ -133,7 +133,7 @@ def _record_fields(one: DurableGraphRecord, namespace: str, *, now: int) -> list
 
 
 def _stored_row(one: DurableGraphRecord, held: StoredGraphRecord) -> Row | ExtraName | None:
-    """Return the row that is here; None when there is none that can be read."""
+    """Return the stored row; None if there is none that can be read."""
     if not held.body:
         return None
     try:
@@ -148,7 +148,7 @@ def _parse_name(body: str | bytes) -> ExtraName:
 
 
 def _registered_names(rows: Iterable[Row | ExtraName | None]) -> IndexEntries:
-    """Return what the register has of the names of some rows."""
+    """Return the register entries for the names of some rows."""
     return IndexEntries(told=frozenset(f"a{id_}{SEPARATOR}{name}" for name, id_ in _names(rows)))
 
 
@@ -163,7 +163,7 @@ def _entries(row: Row | ExtraName | None) -> IndexEntries:
 
 
 def _names(rows: Iterable[Row | ExtraName | None]) -> Iterable[tuple[str, str]]:
-    """Return (name, entity) of all names that rows tell."""
+    """Return (name, entity) of all names in rows."""
     for row in rows:
         if isinstance(row, ExtraName):
             yield row

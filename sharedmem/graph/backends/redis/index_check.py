@@ -1,4 +1,4 @@
-"""Check that the index entries of a group are exactly those that follow from its records, and mend them."""
+"""Check that the index entries of a group are exactly those that follow from its records, and repair them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REGISTERED = {
     "p": ("f", _DIGITS),
     "x": ("x", 0),
 }
-"""By the letter of a member of the register: the kind of its record, and what stands before that record's id."""
+"""By the letter of a member of the register: the kind of its record, and the prefix before that record's id."""
 
 
 class _Record(NamedTuple):
@@ -58,11 +58,11 @@ class _Entry(NamedTuple):
 
 
 class _RecordState(NamedTuple):
-    """What is there of a record."""
+    """The state of a record."""
 
     version: int
     beside: frozenset[_Entry] | None
-    """What should lie beside it; None where there is no record."""
+    """The entries that belong to it; None if there is no record."""
 
 
 class IndexCheck:
@@ -70,8 +70,8 @@ class IndexCheck:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        keys: of the namespace.
-        actor: who signs the changes.
+        keys: keys of the namespace.
+        actor: author of the changes.
     """
 
     def __init__(self, context: KnowledgeContext, keys: GraphKeys, actor: bytes) -> None:
@@ -157,7 +157,7 @@ class IndexCheck:
     async def _half_named(
         self, group: str, named: Mapping[_Entry, _Record], held: Mapping[_Record, _RecordState]
     ) -> list[IndexDiscrepancy]:
-        """Return names that the register of the group has and the names have not, or the other way. One round trip."""
+        """Return names that only the register of the group or only the names contain. One round trip."""
         other = {entry: half for entry, record in named.items() if (half := _other_half(entry, record)) is not None}
         replies = await self._read(group, [self._look(group, half) for half in other.values()])
         found = []
@@ -166,12 +166,12 @@ class IndexCheck:
             if reply is None:
                 found.append(IndexDiscrepancy(*half, *record, held[record].version, is_there=False))
             elif half.part == "names" and reply != half.value.encode():
-                # Another entity has taken that name.
+                # Another entity has that name.
                 found.append(IndexDiscrepancy(*entry, *record, held[record].version, is_there=True))
         return found
 
     async def _missing(self, group: str, held: Mapping[_Record, _RecordState]) -> list[IndexDiscrepancy]:
-        """Return what should lie beside some records and does not. One round trip."""
+        """Return the entries that some records lack. One round trip."""
         wanted = [(record, one.version, entry) for record, one in held.items() for entry in one.beside or ()]
         replies = await self._read(group, [self._look(group, entry) for *_, entry in wanted])
         return [
@@ -181,7 +181,7 @@ class IndexCheck:
         ]
 
     async def _confirmed(self, group: str, strays: Sequence[IndexDiscrepancy]) -> list[IndexDiscrepancy]:
-        """Return those that are wrong while their records stay as they are. One round trip.
+        """Return the strays that are wrong while their records are unchanged. One round trip.
 
         Raises:
             ConflictError: the group is being deleted, its index first.
@@ -215,7 +215,7 @@ class IndexCheck:
 
 
 def _record_of(entry: _Entry) -> _Record:
-    """Return the record to which an entry belongs; one without an id where nothing can be made of it."""
+    """Return the record of an entry; without an id if the entry cannot be parsed."""
     try:
         return _named_by(*entry)
     except (ValueError, LookupError, TypeError):
@@ -240,7 +240,7 @@ def _named_by(part: str, entry: str, value: str) -> _Record:
 
 
 def _expected_entries(record: _Record, body: bytes) -> frozenset[_Entry]:
-    """Return what should lie beside a record, as its body tells."""
+    """Return the entries of a record, as its body defines them."""
     if record.kind == "x":
         return frozenset((_Entry("told", f"x{record.id}"),))
     row = decode_row(record.kind, body, version=0)
@@ -260,18 +260,18 @@ def _find_discrepancy(entry: _Entry, record: _Record, held: Mapping[_Record, _Re
     if beside is not None and (entry in beside or _is_of_name(entry)):
         return None
     if beside is None and entry.part == "told" and _is_of_name(entry):
-        # The name itself says so (`_half_named`).
+        # The name itself is compared in `_half_named`.
         return None
     return IndexDiscrepancy(*entry, *record, version, is_there=True)
 
 
 def _is_of_name(entry: _Entry) -> bool:
-    """Return whether it tells of a name; an entity may have more of them than its record has room for."""
+    """Return whether the entry is of a name; an entity may have more names than its record has room for."""
     return (entry.part, entry.entry[:1]) in {("told", _BY_OWNER), ("names", _OF_NAME)}
 
 
 def _other_half(entry: _Entry, record: _Record) -> _Entry | None:
-    """Return what lies in the names for a name of the register, and in the register for one of the names."""
+    """Return the entry in the names for a name of the register, and in the register for one of the names."""
     if not _is_of_name(entry):
         return None
     if entry.part == "names":
@@ -280,12 +280,12 @@ def _other_half(entry: _Entry, record: _Record) -> _Entry | None:
 
 
 def _lacks_entity(stray: IndexDiscrepancy) -> bool:
-    """Return whether a name leads to an entity without a record: that is what is missing, not the name too much."""
+    """Return whether a name leads to an entity without a record: then the record is missing, the name is not wrong."""
     return stray.part == "names" and stray.entry.startswith(_OF_NAME) and stray.is_there
 
 
 def _is_present(entry: _Entry, reply: Reply) -> bool:
-    """Return whether an entry is there; a name that another entity took first is."""
+    """Return whether an entry exists; a name counts as existing also if another entity has it."""
     if entry.part in _SETS or _is_of_name(entry):
         return reply is not None
     return reply == entry.value.encode()
@@ -300,15 +300,15 @@ def _version(reply: Reply) -> int:
 
 
 def _mend_arguments(strays: Sequence[IndexDiscrepancy]) -> Iterator[Argument]:
-    """Yield what `lua/graph_mend.lua` takes for one record after its version."""
+    """Yield the arguments of `lua/graph_mend.lua` for one record after its version."""
     for part in _PARTS:
         own = [stray for stray in strays if stray.part == part]
-        gone = [stray.entry for stray in own if stray.is_there]
+        extra = [stray.entry for stray in own if stray.is_there]
         missing = [stray for stray in own if not stray.is_there]
         pairs: list[Argument] = []
         for stray in missing:
             pairs += (0, stray.entry) if part in _SETS else (stray.entry, stray.value)
-        words: list[Argument] = [len(gone), *gone, len(pairs), *pairs]
+        words: list[Argument] = [len(extra), *extra, len(pairs), *pairs]
         yield from words
     lines = {
         stray.entry[1:].split(SEPARATOR)[0] for stray in strays if stray.part == "claims" and stray.entry[0] == "l"

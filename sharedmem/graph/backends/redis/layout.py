@@ -1,21 +1,21 @@
-"""How a group is laid out in Redis: its keys, the encoding of its records, and their index entries.
+"""The layout of a group in Redis: its keys, the encoding of its records, and their index entries.
 
 A row is a hash (`KeySpace.record`) named `<group>/<kind>/<id>`, of kind `e` episode, `n` entity or `f` fact. Its `body`
-is the JSON of the row, from which everything else in the hash follows but `version` and `vector`. What lies beside it
-(`index_entries`) follows from it too, so that a record which comes back from the durable tier brings that along:
+is the JSON of the row, from which everything else in the hash follows but `version` and `vector`. The index entries
+(`index_entries`) follow from it too, so that a record restored from the durable tier gets them as well:
 
 - in `edges`, for each version of a fact, a member for each of its ends: `<entity>^<kind><section><times><way><type>^`
-  `<other end>^<fact>`, where `^` is U+001F, the kind `r` for relations and `a` for attributes, the way `>` or `<`. In
-  section `c` is what is known now and has an open end (times: start, recorded), in `e` what is known now and ends (end,
-  start, recorded), in `s` what was superseded (superseded, start, end, recorded); the start is counted back from the
+  `<other end>^<fact>`, where `^` is U+001F, the kind `r` for relations and `a` for attributes, the way `>` or `<`.
+  Section `c` is known now and has an open end (times: start, recorded), `e` is known now and ends (end, start,
+  recorded), `s` was superseded (superseded, start, end, recorded); the start is counted back from the
   end of time;
-- in `claims`, for each claim and each of its lines `l<line>^<source>^<target>^<JSON>`, and for each entity it was said
-  with `b<entity>^<line>^<claim>`;
+- in `claims`, for each claim and each of its lines `l<line>^<source>^<target>^<JSON>`, and for each entity with which
+  it was recorded `b<entity>^<line>^<claim>`;
 - in `told`, the register of the group: `e<letter><occurred><id>` an episode, with `t<digest of its session>` for the
-  `e` too, `n<id>` an entity, `o<id>` one that was merged, `f<id>` a fact, `p<end><id>` one that ends or is known to be
-  wrong; names by their owners are there too (`lua/include/graph.lua`), and `x<id>` a name for which the row of its
-  entity has no room, which is a record of its own, of kind `x`;
-- in `names`, for an entity that was merged, what it was merged into.
+  `e` too, `n<id>` an entity, `o<id>` a merged one, `f<id>` a fact, `p<end><id>` a fact that ends or is known to be
+  wrong; names by their owners are there too (`lua/include/graph.lua`), and `x<id>` a name that does not fit into the
+  row of its entity and is a record of its own, of kind `x`;
+- in `names`, for a merged entity, the entity it was merged into.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ _EPOCH = 62_135_596_800_000_000
 
 
 class IndexEntries(NamedTuple):
-    """What lies beside a row."""
+    """The index entries of a row."""
 
     edges: frozenset[str] = frozenset()
     claims: frozenset[str] = frozenset()
     told: frozenset[str] = frozenset()
     into: frozenset[tuple[str, str]] = frozenset()
-    """(entity, what it was merged into), which lies in `names` under `>` and the entity."""
+    """(entity, what it was merged into), stored in `names` under `>` and the entity."""
 
 
 NO_ENTRIES = IndexEntries()
 
 
 def row_record_id(group: str, row: Row) -> str:
-    """Return how the record of a row is named in its namespace."""
+    """Return the id of a row's record in its namespace."""
     return make_record_id(group, KIND_CODES[type(row)], row.id)
 
 
@@ -95,12 +95,12 @@ def name_body(name: str, entity: str) -> bytes:
 
 
 def make_record_id(group: str, kind: str, id_: str) -> str:
-    """Return how a record is named in its namespace."""
+    """Return the id of a record in its namespace."""
     return f"{encode_group(group)}/{kind}/{id_}"
 
 
 def decode_group(text: str) -> str:
-    """Return the group that stands so in keys."""
+    """Return the group from its encoding in keys."""
     return text.replace("%2F", "/").replace("%25", "%")
 
 
@@ -122,15 +122,15 @@ def encode_row(row: Row) -> bytes:
 
 
 def decode_row(kind: str, body: bytes, *, version: int, vector: bytes | None = None) -> Row:
-    """Return the row of a body; whatever else stands in it is left out.
+    """Return the row of a body; further fields are ignored.
 
     Raises:
-        ValueError: it is none: another client has written there.
+        ValueError: the body is not a row: another client has written there.
     """
     try:
         return _parse_body(kind, orjson.loads(body), {"version": version, "vector": vector or None})
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ValueError(f"no record of a graph: {error!r}") from error
+        raise ValueError(f"not a record of a graph: {error!r}") from error
 
 
 def _parse_body(kind: str, body: dict[str, Any], beside: dict[str, Any]) -> Row:
@@ -161,8 +161,8 @@ def hash_fields(row: Row, namespace: str, group: str, *, now: int) -> list[Argum
     """Return the fields of a row's hash with their values in turn, its body first, without its version.
 
     Args:
-        row: what to store.
-        namespace, group: whose.
+        row: the row to store.
+        namespace, group: namespace and group of the row.
         now: stamp of the time by which a fact counts as past.
     """
     letter = kind_code(row, now)
@@ -183,12 +183,12 @@ def hash_fields(row: Row, namespace: str, group: str, *, now: int) -> list[Argum
 
 
 def search_scope(group: str, letter: str) -> str:
-    """Return what tells the records of one letter of a group in a search."""
+    """Return the value that limits a search to the records of one letter of a group."""
     return f"{encode_group(group)}/{letter}"
 
 
 def kind_code(row: Row, now: int) -> str:
-    """Return what kind of record it is, as a search tells them apart (`records.Letter`)."""
+    """Return the kind of a record for searches (`records.Letter`)."""
     if isinstance(row, EpisodeRow):
         return row.letter
     if isinstance(row, EntityRow):
@@ -219,11 +219,11 @@ def _terms(row: Row, prefix: str) -> str:
     return prefix + f" {prefix}".join(words) if words else ""
 
 
-# -- what lies beside -------------------------------------------------------------------------------
+# -- index entries ----------------------------------------------------------------------------------
 
 
 def index_entries(row: Row) -> IndexEntries:
-    """Return what lies beside a row."""
+    """Return the index entries of a row."""
     if isinstance(row, FactRow):
         return IndexEntries(edges=frozenset(_edges(row)), told=frozenset(_fact_register(row)))
     if isinstance(row, EntityRow):
@@ -245,7 +245,7 @@ def _edges(row: FactRow) -> Iterator[str]:
     for version in row.versions:
         times = _times(version)
         yield f"{row.source}{SEPARATOR}{kind}{times}>{row.type}{SEPARATOR}{row.target}{SEPARATOR}{row.id}"
-        # What leads back to where it came from is one edge, not two.
+        # A relation from an entity to itself is one edge, not two.
         if row.target and row.target != row.source:
             yield f"{row.target}{SEPARATOR}{kind}{times}<{row.type}{SEPARATOR}{row.source}{SEPARATOR}{row.id}"
 
@@ -273,12 +273,12 @@ def _episode_register(row: EpisodeRow) -> Iterator[str]:
 
 
 def session_prefix(session: str, letter: str) -> str:
-    """Return what the members of the register begin with that tell the episodes of a session; empty: of none."""
+    """Return the prefix of the register's members for the episodes of a session; empty: without a session."""
     return f"t{blake2b(session.encode(errors='surrogatepass'), digest_size=8).hexdigest()}{letter}"
 
 
 def listed_record(group: str, member: str) -> str | None:
-    """Return the record for which a member of the register stands, if it is the one that stands for it."""
+    """Return the record of a member of the register, if the member is the one that represents it."""
     if member[0] == "e":
         return make_record_id(group, "e", member[2 + _DIGITS :])
     return make_record_id(group, member[0], member[1:]) if member[0] in "nfx" else None
@@ -294,12 +294,12 @@ def _claims(row: EpisodeRow) -> Iterator[str]:
 
 
 def parse_claim(member: bytes) -> Claim:
-    """Return the claim that a member of a line tells."""
+    """Return the claim in a member of a line."""
     return Claim(*orjson.loads(member.split(b"\x1f", 3)[3]))
 
 
 def parse_edge(member: bytes) -> Edge:
-    """Return the edge that a member tells."""
+    """Return the edge in a member."""
     entity, head, other, fact = member.decode().split(SEPARATOR)
     section = head[1]
     behind = 2 + _TIMES[section] * _DIGITS
@@ -323,8 +323,8 @@ class GraphKeys:
     """The keys of the groups of one namespace.
 
     Args:
-        keyspace: how keys are spelled.
-        namespace: whose groups.
+        keyspace: builds keys.
+        namespace: namespace of the groups.
     """
 
     def __init__(self, keyspace: KeySpace, namespace: str) -> None:
@@ -344,7 +344,7 @@ class GraphKeys:
         return self._keyspace.record_item(GRAPH, self.namespace, part, encode_group(group))
 
     def parts(self, group: str, *parts: str) -> list[bytes]:
-        """Several keys beside the records of a group."""
+        """Return several keys beside the records of a group."""
         return [self.part(group, part) for part in parts]
 
     def record(self, record_id: str) -> bytes:
@@ -356,12 +356,12 @@ class GraphKeys:
         return self._keyspace.target(f"{self.namespace}:${GRAPH}:{record_id}")
 
     def log_modes(self, record_ids: Sequence[str]) -> DurabilityModes | None:
-        """How records go to the durable tier: as logs, which never leave Redis by themselves. None without records."""
+        """Return the durability modes of records: logs, which stay in Redis. None without records."""
         if not record_ids:
             return None
         return DurabilityModes(tuple(map(self.target, record_ids)), LOG_MODE * len(record_ids))
 
     def public_error(self, error: ServerError, group: str, address: str) -> SharedMemoryError:
-        """Return the error of the server at an address as users see it, with the group as its key."""
+        """Return the public error for an error of the server at an address, with the group as its key."""
         key = f"{self.namespace}:${GRAPH}:{encode_group(group)}"
         return public_key_error(error, address, key=key, held="foreign value", wanted="graph")

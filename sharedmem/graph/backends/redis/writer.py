@@ -60,8 +60,8 @@ class GroupDeletion:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        keys: of the namespace.
-        actor: who signs the changes.
+        keys: keys of the namespace.
+        actor: author of the changes.
     """
 
     def __init__(self, context: KnowledgeContext, keys: GraphKeys, actor: bytes) -> None:
@@ -72,10 +72,10 @@ class GroupDeletion:
         self._actor = actor
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
-        """See `GraphBackend.delete`. Two round trips for every 200 records; whoever dies on the way is followed.
+        """See `GraphBackend.delete`. Two round trips for every 200 records; another process continues if this one dies.
 
-        Writers are refused meanwhile; when nobody goes on for 30 s, the next writer finishes this first. What was
-        looked at before the end can not be built upon any more: an ingestion under way begins anew.
+        Writers are refused meanwhile; if no process continues for 30 s, the next writer finishes this first. Reads from
+        before the end cannot be committed any more: an ingestion in progress starts again.
         """
         begun = await self.close(group)
         if begun is None:
@@ -94,8 +94,8 @@ class GroupDeletion:
         """Refuse further writes to a group until it is deleted. One round trip.
 
         Returns:
-            The token of the deletion and how many records are left, also of a deletion that is under way; None where
-            there is no such group.
+            The token of the deletion and how many records are left, also of a deletion in progress; None if the group
+                does not exist.
         """
         keys = GraphCloseKeys(self._keys.groups, *self._keys.parts(group, *_CLOSED_PARTS))
         try:
@@ -106,7 +106,7 @@ class GroupDeletion:
             raise self._keys.public_error(error, group, self._client.address) from error
 
     async def delete_page(self, group: str, token: str) -> tuple[str, int]:
-        """Delete up to 200 records of a group that was closed. Two round trips.
+        """Delete up to 200 records of a closed group. Two round trips.
 
         Returns:
             `more` while records are left, and how many were deleted now.
@@ -136,7 +136,7 @@ class GroupDeletion:
 
 
 MOST_AT_ONCE = 2_000
-"""Records that one call of a script writes: it holds up everybody for that long."""
+"""Records that one call of a script writes: the server serves no other client meanwhile."""
 _SHARED = ("edges", "claims", "names", "merges", "changed", "told")
 _CLOSED = "GROUPCLOSED"
 _DAMAGED = "DAMAGED"
@@ -148,10 +148,10 @@ class CommitWriter:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        keys: of the namespace.
-        actor: who signs the changes.
-        look: reads records, for a commit whose facts were stored otherwise than it expects.
-        deletion: completes the deletion of a group that another process has left undone.
+        keys: keys of the namespace.
+        actor: author of the changes.
+        look: reads records, for a commit whose facts are stored otherwise than it expects.
+        deletion: completes the deletion of a group that another process has left unfinished.
     """
 
     def __init__(
@@ -168,16 +168,16 @@ class CommitWriter:
         self._growth = IndexPromoter.of(context, context.graphs, keys.namespace)
 
     async def commit(self, group: str, changes: CommitRequest, *, seen: int) -> CommitReceipt | StaleGroup:
-        """See `GraphBackend.commit`. One round trip; more when somebody has left the deletion of the group undone.
+        """See `GraphBackend.commit`. One round trip; more if an unfinished deletion of the group must be completed.
 
-        Two more where facts lie otherwise than their lines tell, as they do while a merge is under way. One more for
-        facts that change where a durable tier takes them.
+        Two more if facts are stored otherwise than their lines define, as they are while a merge is in progress. One
+        more for changed facts if there is a durable tier.
 
         Raises:
             InvalidError: over `MOST_AT_ONCE` records.
             ConflictError: the group is being deleted.
             CorruptionError: a record has a version that was never given.
-            DurabilityPendingError: it is written, but the durable tier, which is waited for, does not have it.
+            DurabilityPendingError: it is written in Redis, but not in the durable tier, which the call waits for.
             UnavailableError: the server cannot be reached.
         """
         step = _CommitArguments(group, changes, lasts=self._has_tier)
@@ -197,7 +197,7 @@ class CommitWriter:
         return CommitReceipt(version, tuple(zip(step.sessions, turns, strict=True)))
 
     async def _stored_form(self, group: str, step: _CommitArguments) -> CommitRequest:
-        """Return the same changes, with the facts that they replace as these are kept. One round trip."""
+        """Return the same changes, with the replaced facts as they are stored. One round trip."""
         facts = (*step.changes.facts, *step.gone)
         lie = (await self._look(group, LookupRequest(facts=tuple(row.id for row in facts)))).facts
         others = (row for row in step.changes.former if not isinstance(row, FactRow))
@@ -250,7 +250,7 @@ class CommitWriter:
         return [*words, len(spoken), *spoken, len(heads), *heads]
 
     def _embedding(self, step: _CommitArguments, row: Row) -> bytes:
-        """Return the vector as the durable tier has it: that which lies there when the row brings none."""
+        """Return the vector for the durable tier: the stored one if the row has none."""
         if not self._has_tier:
             return b""
         before = step.former.get((KIND_CODES[type(row)], row.id))
@@ -258,7 +258,7 @@ class CommitWriter:
         return b64encode(vector) if vector else b""
 
     async def _vectors(self, step: _CommitArguments) -> dict[str, bytes]:
-        """Those of facts that change and keep their vectors, which only the durable tier wants. One round trip."""
+        """Return the vectors of changed facts that keep them, which only the durable tier needs. One round trip."""
         if not self._has_tier:
             return {}
         rows = [row for row in step.rows if isinstance(row, FactRow) and ("f", row.id) in step.former]
@@ -271,7 +271,7 @@ class CommitWriter:
 
 
 class _CommitArguments:
-    """What a step changes, as it lies in Redis."""
+    """The changes of a step, in the form that Redis stores."""
 
     def __init__(self, group: str, changes: CommitRequest, *, lasts: bool) -> None:
         self.changes = changes
@@ -280,7 +280,7 @@ class _CommitArguments:
         stay = {row.id for row in changes.facts}
         self.gone = [row for row in changes.former if isinstance(row, FactRow) and row.id not in stay]
         self.size = len(self.rows) + len(self.gone)
-        # Redis has them beside the records: only the durable tier wants one for each.
+        # Redis stores extra names beside the records: only the durable tier needs a record for each.
         self.spare = _extra_names(changes) if lasts else []
         names = [make_record_id(group, "x", name_record_id(name)) for name, _ in self.spare]
         self.named = [
@@ -292,30 +292,30 @@ class _CommitArguments:
         self.sessions = tuple(dict.fromkeys(row.session for row in new))
         self.group = group
         self.vectors: dict[str, bytes] = {}
-        """Of facts, by id, where their rows bring none."""
+        """Vectors of facts, by id, for rows without one."""
 
     def expected(self, row: Row) -> int | bytes:
-        """The version that a record must have for this to be written; of a fact that nobody has looked at its body.
+        """Return the version that a record must have for this to be written; for a fact that was not read, its body.
 
         Raises:
-            InternalError: it replaces a row that was not handed in: what lies beside that one would stay.
+            InternalError: it replaces a row that is not in `former`, so that row's index entries would remain.
         """
         before = self.former.get((KIND_CODES[type(row)], row.id))
         if isinstance(row, FactRow) and (before is None or not before.version):
             return b"{}" if before is None else encode_row(before)
         if before is None and row.version:
-            raise InternalError(f"{row.id!r} replaces a record, so that record belongs in Changes.former")
+            raise InternalError(f"{row.id!r} replaces a record that is missing in CommitRequest.former")
         return before.version if before else 0
 
     def named_of(self, id_: str) -> str:
-        """Return the record that an announcement is about; an episode where it is none of these."""
+        """Return the record that a change event is about; an episode by default."""
         for row in self.rows:
             if row.id == id_:
                 return row_record_id(self.group, row)
         return make_record_id(self.group, "e", id_)
 
     def blocks(self) -> list[list[Argument]]:
-        """Return what else is written, in the order in which the script takes it."""
+        """Return the other data to write, in the order in which the script takes it."""
         changes = self.changes
         before = join_entries(index_entries(row) for row in self._replaced())
         after = join_entries(index_entries(row) for row in self.rows)
@@ -339,7 +339,7 @@ def _number(version: Reply) -> int:
 
 
 def _extra_names(changes: CommitRequest) -> list[tuple[str, str]]:
-    """Return names of which the row of their entity does not tell: it has no room for more, or is not written."""
+    """Return names that are not in the row of their entity: it has no room for more, or is not written."""
     owned = {(name, row.id) for row in changes.entities for name in row.names}
     return [one for one in changes.names if one[1] and one not in owned]
 
