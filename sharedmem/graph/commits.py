@@ -1,4 +1,4 @@
-"""What every commit to a group needs: embeddings of its texts, retries on conflict, splitting into batches."""
+"""Common parts of commits to a group: embeddings of texts, retries on conflict, splitting into batches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sharedmem.redis.vectors import Vector, to_half
 
 
 class TextEmbeddings:
-    """What texts mean, as far as there is an embedder that can be asked.
+    """Embeddings of texts, as far as an embedder is available.
 
     Args:
         context: dependencies that the hub shares with its stores.
-        namespace: whose texts these are.
+        namespace: namespace of the texts.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
@@ -31,9 +31,9 @@ class TextEmbeddings:
         self._embedder = context.embedder_of(namespace)
 
     async def of(self, texts: Iterable[str]) -> dict[str, Vector]:
-        """Return the vectors of some texts, of unit length; without those that have no meaning to the embedder.
+        """Return unit vectors of some texts; texts without a meaning for the embedder are left out.
 
-        Never fails: what has no vector is found by its words. Failures are counted as `graph_unembedded`.
+        Never fails: a text without a vector is found by its words. Failures are counted as `graph_unembedded`.
         """
         wanted = [text for text in dict.fromkeys(texts) if text.strip()]
         if self._embedder is None or not wanted:
@@ -47,7 +47,7 @@ class TextEmbeddings:
         return {text: vector for text, vector in pairs if vector.any()}
 
     async def halves(self, texts: Iterable[str]) -> dict[str, bytes]:
-        """As `of`, in the half precision that lies in Redis."""
+        """Return vectors as `of` does, in half precision, as Redis stores them."""
         return {text: to_half(vector) for text, vector in (await self.of(texts)).items()}
 
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class CommitRetries:
-    """Whose turn it is to change a group of a namespace, among the tasks of one hub: they would only collide."""
+    """Turns of the tasks of one hub that change the same group: without turns they would only collide."""
 
     def __init__(self, context: KnowledgeContext) -> None:
         self._context = context
@@ -65,32 +65,32 @@ class CommitRetries:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> CommitRetries:
-        """Return the one that all stores of a namespace share in this hub."""
+        """Return the instance that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context))
 
     async def until_written(self, group: str, attempt: Callable[[], Awaitable[T | StaleGroup]]) -> T:
-        """Return what an attempt gives as soon as nobody else was faster.
+        """Repeat an attempt until no other writer was faster; return its result.
 
         Args:
             group: the group that is changed.
-            attempt: looks, decides and commits; `StaleGroup` when it has to look again.
+            attempt: reads, decides and commits; returns `StaleGroup` if it must read again.
 
         Raises:
-            ConflictError: somebody else was faster again and again.
+            ConflictError: other writers were faster too often.
         """
         async with self._turn(group):
             outcome = await attempt()
             return await self._retry(group, attempt) if isinstance(outcome, StaleGroup) else outcome
 
     async def _retry(self, group: str, attempt: Callable[[], Awaitable[T | StaleGroup]]) -> T:
-        # The first time at once: who was faster is done by now.
+        # The first retry at once: the faster writer is done by now.
         for pause in chain((0.0,), islice(self._context.client.pauses(), _MOST_TRIES - 1)):
             self._context.counters.increment("graph_conflicts")
             await self._context.clock.sleep(pause)
             outcome = await attempt()
             if not isinstance(outcome, StaleGroup):
                 return outcome
-        advice = f"others change the same entities of group {group!r} without end; try again later"
+        advice = f"other writers keep changing the same entities of group {group!r}; try again later"
         raise ConflictError(advice)
 
     @asynccontextmanager
@@ -107,16 +107,16 @@ class CommitRetries:
 
 
 RECORDS_AT_ONCE = 400
-"""Records that one commit writes, of a step that has to write more."""
+"""Records that one commit of a larger step writes."""
 
 
 def with_stored_vector(row: FactRow, held: FactRow | None) -> FactRow:
-    """Return a fact as it should be, with the version and the vector of the one that is there."""
+    """Return a new state of a fact with the version and the vector of the stored one."""
     return row if held is None else replace(row, version=held.version, vector=held.vector)
 
 
 def body_with_facts(row: EpisodeRow, *, ended: set[str], come: Iterable[str]) -> bytes:
-    """Return the body of an episode that names the facts which follow from it now."""
+    """Return the body of an episode with the ids of the facts that follow from it now."""
     body = orjson.loads(row.body)
     before = body.get("fact_ids", [])
     fresh = [id_ for id_ in come if id_ not in before]
@@ -127,12 +127,12 @@ def body_with_facts(row: EpisodeRow, *, ended: set[str], come: Iterable[str]) ->
 
 
 def split_commit(changes: CommitRequest) -> list[CommitRequest]:
-    """Return the same in parts of so many records as one commit may write: the episodes first, then the facts."""
+    """Return the changes in parts that one commit may write: the episodes first, then the facts."""
     former = {(type(row), row.id): row for row in changes.former}
     left: list[Row] = [*changes.episodes, *changes.facts]
     taken = {(type(row), row.id) for row in left}
-    gone = [row for key, row in former.items() if key not in taken]
-    every = [*left, *gone]
+    removed = [row for key, row in former.items() if key not in taken]
+    every = [*left, *removed]
     return [
         replace(
             changes,
@@ -148,8 +148,8 @@ class BatchedCommits:
     """Writes steps of any size.
 
     Args:
-        backend: stores the graphs.
-        meanings: vectors for facts that come to be.
+        backend: stores the graph.
+        meanings: vectors for new facts.
     """
 
     def __init__(self, backend: GraphBackend, meanings: TextEmbeddings) -> None:
@@ -159,13 +159,13 @@ class BatchedCommits:
     async def write(
         self, group: str, changes: CommitRequest, former: Mapping[str, FactRow], *, seen: int
     ) -> bool | StaleGroup:
-        """Write a step. Cut off between two commits, it is begun again and finds what is still to be done.
+        """Write a step. After an interruption between two commits, a repeated step finds what is left to do.
 
         Args:
             group: group of the graph.
             changes: the episodes and facts.
-            former: facts by id as they are, so that vectors are made only for those that come to be.
-            seen: the version that includes all that was read.
+            former: the stored facts by id, so that vectors are made only for new ones.
+            seen: a version that includes everything that was read.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -175,7 +175,7 @@ class BatchedCommits:
             outcome = await self._backend.commit(group, piece, seen=seen)
             if isinstance(outcome, StaleGroup):
                 return outcome
-            # Nobody was between: else this piece would have found its lines changed.
+            # No other writer was in between: otherwise this part would have found its lines changed.
             seen = outcome.version
         return True
 

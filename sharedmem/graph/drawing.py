@@ -1,4 +1,4 @@
-"""Read the part of a graph that a picture is drawn from."""
+"""Read the part of a graph for a drawing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sharedmem.models import DrawnEntity, DrawnEpisode, DrawnFact, DrawnVersion,
 
 MOST_DRAWN = 2_000
 _AT_ONCE = 64
-"""Entities whose edges are asked for at the same time."""
+"""Entities whose edges are read at the same time."""
 _MOST_SOURCES = 8
-"""Episodes of one fact that are drawn."""
+"""Most episodes of one fact in a drawing."""
 _LONGEST_TEXT = 400
 
 
 class DrawingReader:
-    """Reads what pictures of graphs are drawn from.
+    """Reads the data of drawings.
 
     Args:
         backend: stores the graphs.
@@ -33,13 +33,13 @@ class DrawingReader:
         self._clock = clock
 
     async def of_group(self, group: str, limit: int) -> GraphDrawing:
-        """Return a whole group, up to so many facts and so many entities."""
+        """Return a whole group, limited to so many facts and entities."""
         facts, more_facts = await self._ids(group, "fact", limit)
         entities, more_entities = await self._ids(group, "entity", limit)
         return await self._drawn(group, facts, entities, truncated=more_facts or more_entities)
 
     async def around(self, group: str, centre: str, depth: int, limit: int) -> GraphDrawing:
-        """Return what lies within so many steps of an entity, up to so many facts."""
+        """Return everything within so many steps of an entity, limited to so many facts."""
         facts, truncated = await self._around(group, centre, depth, limit)
         return await self._drawn(group, facts, (centre,), truncated=truncated)
 
@@ -54,7 +54,7 @@ class DrawingReader:
                 return ids, bool(after)
 
     async def _around(self, group: str, centre: str, depth: int, limit: int) -> tuple[list[str], bool]:
-        """Return ids of the facts around an entity, breadth first, and whether there are more."""
+        """Return the ids of facts around an entity, breadth first, and whether there are more."""
         facts: dict[str, None] = {}
         met, frontier = {centre}, [centre]
         for _ in range(depth):
@@ -71,7 +71,7 @@ class DrawingReader:
 
     async def _steps(self, group: str, entities: Sequence[str], limit: int) -> list[tuple[str, str]]:
         """Return the facts of some entities at any time, each with its other end."""
-        # A fact has an edge for each version; with one edge too many it is known that something is left out.
+        # A fact has an edge for each version; one edge more than the limit shows that something is left out.
         looks = (self._backend.edges(group, entity, when=None, limit=2 * limit + 2) for entity in entities)
         return [(edge.fact, edge.other) for edges in await asyncio.gather(*looks) for edge in edges]
 

@@ -1,4 +1,4 @@
-"""Validate and complete an episode before anything is looked up or written."""
+"""Validate and complete an episode before any read or write."""
 
 from __future__ import annotations
 
@@ -27,65 +27,65 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class EpisodeInput:
-    """An episode to be taken in, with what was found in it."""
+    """An episode to ingest, with its mentions and statements."""
 
     episode: Episode
-    """With id, `occurred_at` and, unless it is recorded now, `recorded_at`."""
+    """Complete with id, `occurred_at` and, unless it is recorded now, `recorded_at`."""
     digest: str
-    """Of its content: who tells the same again tells nothing new."""
+    """Digest of its content: an episode with the same id and digest is a repetition."""
     extraction: Extraction = NO_EXTRACTION
     adds: bool = False
-    """Whether it adds to what the episode says already, instead of telling it for the first time."""
+    """Whether it adds to a stored episode instead of being a new one."""
     extracts: bool = False
-    """Whether it adds what was extracted of the whole episode, which is done once."""
+    """Whether it adds the extraction of the whole episode, which is done once."""
 
 
 def check_not_undone(episode: Episode) -> None:
-    """Refuse to add to an episode that was taken back.
+    """Reject an addition to an episode that was undone.
 
     Raises:
-        InvalidError: it was undone.
+        InvalidError: the episode was undone.
     """
     if episode.undone_at is not None:
-        raise InvalidError("episode", episode.id, "it was undone; say it with another episode")
+        raise InvalidError("episode", episode.id, "it was undone; use another episode")
 
 
 def check_extractable(episode: Episode) -> None:
-    """Refuse to extract the facts of an episode twice, or of one that was taken back.
+    """Reject a second extraction of an episode, or one of an episode that was undone.
 
     Raises:
-        InvalidError: it was done already, or it was undone.
+        InvalidError: its facts were extracted already, or it was undone.
     """
     if episode.extraction == "done" or episode.undone_at is not None:
         raise InvalidError("episode_id", episode.id, "its facts have been extracted already, or it was undone")
 
 
 def make_input(episode: Episode, extraction: Extraction = NO_EXTRACTION) -> EpisodeInput:
-    """Return an episode that is complete, ready to be taken in."""
+    """Return the input for a complete episode."""
     return EpisodeInput(episode, content_digest(episode.content), extraction)
 
 
 def content_digest(content: str | Mapping[str, Any]) -> str:
-    """Return what two contents share exactly when they are the same."""
+    """Return the digest of a content."""
     coded = content.encode() if isinstance(content, str) else _encode_content(content)
     return hashlib.sha256(coded).hexdigest()[:32]
 
 
 def content_text(content: str | Mapping[str, Any]) -> str:
-    """Return the words of a content: of data, its values with the names before them."""
+    """Return the words of a content: for data, its values after their names."""
     return content if isinstance(content, str) else ". ".join(_data_text(content))
 
 
 def complete_episode(given: str | Mapping[str, Any] | Episode, clock: Clock, **fields: object) -> Episode:
-    """Return an episode with everything filled in that was not given.
+    """Return an episode with defaults for all missing fields.
 
     Args:
-        given: its content, or an episode whose own fields count where `fields` say nothing.
-        clock: gives the time when the caller does not say when it happened.
-        fields: of the `Episode`.
+        given: its content, or an episode whose fields are used if they are not in `fields`.
+        clock: the default time of the episode.
+        fields: fields of the `Episode`.
 
     Raises:
-        InvalidError: what was given is no episode.
+        InvalidError: a field is invalid.
     """
     overrides = {name: value for name, value in fields.items() if value is not None and value != ""}
     if isinstance(given, Episode):
@@ -107,12 +107,12 @@ def complete_episode(given: str | Mapping[str, Any] | Episode, clock: Clock, **f
 def _check_same_group(given: Episode, overrides: Mapping[str, object]) -> None:
     group = overrides.get("group_id", given.group_id)
     if group != given.group_id:
-        raise InvalidError("group_id", group, f"the episode says {given.group_id!r}; say one of them")
+        raise InvalidError("group_id", group, f"the episode has {given.group_id!r}; give the same group or none")
 
 
 def _validate_episode(fields: Mapping[str, object]) -> Episode:
     if "group_id" not in fields:
-        raise InvalidError("group_id", None, "say whose graph it is, such as 'acme:session-7'")
+        raise InvalidError("group_id", None, "give a group, such as 'acme:session-7'")
     for name in ("occurred_at", "recorded_at"):
         moment = fields.get(name)
         if moment is not None:
@@ -127,12 +127,12 @@ def _validate_episode(fields: Mapping[str, object]) -> Episode:
 
 def _check_content(content: str | Mapping[str, Any]) -> None:
     if not content or (isinstance(content, str) and not content.strip()):
-        raise InvalidError("content", content, "say what happened")
+        raise InvalidError("content", content, "give a content with at least one character")
     if isinstance(content, str) and _SURROGATE.search(content):
         raise InvalidError("content", "...", "it holds half a character (a lone surrogate); decode it properly")
     length = len(content) if isinstance(content, str) else len(_encode_content(content))
     if length > LONGEST_CONTENT:
-        raise InvalidError("content", "...", f"it has {length:,} characters; tell it in parts of {LONGEST_CONTENT:,}")
+        raise InvalidError("content", "...", f"it has {length:,} characters; split it in parts of {LONGEST_CONTENT:,}")
 
 
 def _check_label(name: str, label: str | None) -> None:
@@ -146,7 +146,7 @@ def _encode_content(content: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError) as error:
-        raise InvalidError("content", "...", f"data must be as JSON has it: {error}") from None
+        raise InvalidError("content", "...", f"data must be JSON: {error}") from None
 
 
 def _data_text(data: object, name: str = "") -> Sequence[str]:

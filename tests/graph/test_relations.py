@@ -49,7 +49,7 @@ def test_a_type_is_the_same_however_it_is_spelled(words: Vocabulary, spelled: st
 
 @pytest.mark.parametrize("spelled", ["", "   ", "@", "@ - ", "->", "\U0001f600", "\x00", "\ud800"])
 def test_a_type_without_a_letter_is_refused_with_advice(words: Vocabulary, spelled: str) -> None:
-    with pytest.raises(InvalidError, match="give it a letter or digit"):
+    with pytest.raises(InvalidError, match="use a letter or digit"):
         words.normal(spelled)
 
 
@@ -128,8 +128,8 @@ def test_an_application_may_let_an_attribute_have_many_values() -> None:
 @pytest.mark.parametrize(
     ("types", "complaint"),
     [
-        ([RelationType(name=" ")], "give it a letter"),
-        ([RelationType(name="a", inverse="!")], "give it a letter"),
+        ([RelationType(name=" ")], "use a letter"),
+        ([RelationType(name="a", inverse="!")], "use a letter"),
         ([RelationType(name="a", functional=True), RelationType(name="A")], "declared twice"),
         ([RelationType(name="a", inverse="A")], "its own inverse"),
         ([RelationType(name="a", inverse="b"), RelationType(name="b", inverse="a")], "declared too"),

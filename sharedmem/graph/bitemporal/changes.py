@@ -1,7 +1,7 @@
 """Plan one commit: claims of its episodes, timelines that it depends on, changes of facts, rows to write.
 
-Where both ends of a relation are functional, a fact depends on two lines. A step that changes the claims of one of them
-writes that fact on the strength of the other one too, so it relies on both (`read_dependencies`).
+If both ends of a relation are functional, a fact depends on two lines. A step that changes the claims of one of them
+writes that fact based on the other one too, so it depends on both (`read_dependencies`).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from sharedmem.graph.resolution.resolver import NameResolution
 from sharedmem.models import UNKNOWN, Episode, Unknown
 
 MOST_CLAIMS = 200
-"""Of one episode; an extractor that finds more has gone astray."""
+"""Most claims of one episode; an extractor that finds more is in error."""
 LONGEST_TEXT = 2_000
 _LONGEST_VALUE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeClaims:
-    """What an episode claims, and what of it could not be used."""
+    """The claims of an episode, and warnings for statements that could not be used."""
 
     claims: tuple[Claim, ...]
     warnings: tuple[str, ...]
@@ -61,21 +61,21 @@ def build_claims(
     known: Mapping[str, FactRow],
     first: int = 0,
 ) -> EpisodeClaims:
-    """Return what an episode claims. Pure.
+    """Return the claims of an episode. Pure.
 
     Args:
-        episode_input: with what was found in it.
-        recorded: when the graph learns of it, unless the episode says so itself.
+        episode_input: the episode, with its mentions and statements.
+        recorded: when the graph records it, unless the episode has its own time.
         vocabulary: relation types.
-        own: the id that a name gives by itself, whatever it was merged into.
-        known: facts by id, of which some may be contradicted.
-        first: number of the first claim; an episode with earlier claims goes on counting.
+        own: returns the id of a name before merges.
+        known: facts by id, some of which may be contradicted.
+        first: number of the first claim; an episode with earlier claims continues their numbers.
     """
     builder = _ClaimBuilder(episode_input, recorded, vocabulary, own, count(first))
     claims = [*builder.attributes(), *builder.statements(), *builder.endings(known)]
     warnings = builder.warnings
     if len(claims) > MOST_CLAIMS:
-        warnings.append(f"of {len(claims)} statements the first {MOST_CLAIMS} were taken")
+        warnings.append(f"of {len(claims)} statements the first {MOST_CLAIMS} were used")
     return EpisodeClaims(tuple(claims[:MOST_CLAIMS]), tuple(warnings))
 
 
@@ -110,7 +110,7 @@ class _ClaimBuilder:
         for id_ in dict.fromkeys(self._input.extraction.contradicted):
             row = known.get(id_)
             if row is None:
-                self.warnings.append(f"a fact {id_!r} that would be contradicted is not there")
+                self.warnings.append(f"a fact {id_!r} to be ended does not exist")
             else:
                 yield self.ending(row)
 
@@ -122,7 +122,7 @@ class _ClaimBuilder:
         )
 
     def _kept(self, statement: Statement) -> Iterator[Claim]:
-        # A wrong statement gives a warning, and the others are kept.
+        # A wrong statement gives a warning, and the others are used.
         try:
             yield self._claim(statement)
         except InvalidError as error:
@@ -137,7 +137,7 @@ class _ClaimBuilder:
         start, end = self._interval(statement)
         value = encode_value(statement, type_)
         if not self._vocabulary.lines(type_, source, target, value):
-            raise InvalidError("target", "", "say of whom it does not hold any more: this relation may hold of many")
+            raise InvalidError("target", "", "name the target that has ended: this relation may have many targets")
         shown = _value_text(statement.value) if type_.startswith("@") else names[target]
         text = statement.text or self._vocabulary.sentence(names[source], type_, shown)
         return Claim(
@@ -151,14 +151,14 @@ class _ClaimBuilder:
         start = start_stamp(statement.valid_from, self._occurred)
         end = OPEN if statement.valid_to is None else to_stamp("valid_to", statement.valid_to)
         if statement.says == "holds" and end <= start and statement.valid_from is None:
-            # It had ended when it was recorded: the time since which it held is unknown.
+            # The relation had ended when it was recorded: its start is unknown.
             start = UNKNOWN_START
         check_interval(start, end)
         return start, end
 
 
 def start_stamp(valid_from: datetime | Unknown | None, occurred: int) -> int:
-    """Return the time since which something holds; the time of recording where none is given."""
+    """Return the time since which something holds; the time of recording if none is given."""
     if valid_from is None:
         return occurred
     if valid_from == UNKNOWN:
@@ -167,20 +167,20 @@ def start_stamp(valid_from: datetime | Unknown | None, occurred: int) -> int:
 
 
 def check_interval(start: int, end: int) -> None:
-    """Refuse an interval in which no moment lies.
+    """Reject an interval that contains no moment.
 
     Raises:
-        InvalidError: it ends before it begins, or as it does.
+        InvalidError: it ends at its beginning or before.
     """
     if end <= start:
-        raise InvalidError("valid_to", "...", "give a moment after valid_from, when it begins to hold")
+        raise InvalidError("valid_to", "...", "give a moment after valid_from")
 
 
 def encode_value(statement: Statement, type_: str) -> str:
-    """Return the JSON of an attribute's value; nothing for a relation.
+    """Return the JSON of an attribute's value; empty for a relation.
 
     Raises:
-        InvalidError: JSON cannot have it, or it is too long.
+        InvalidError: the value is not JSON, or is too long.
     """
     if not type_.startswith("@"):
         return ""
@@ -189,7 +189,7 @@ def encode_value(statement: Statement, type_: str) -> str:
     try:
         coded = orjson.dumps(statement.value, option=orjson.OPT_SORT_KEYS).decode()
     except (TypeError, ValueError) as error:
-        raise InvalidError(f"attribute {type_[1:]}", "...", f"give what JSON can have: {error}") from None
+        raise InvalidError(f"attribute {type_[1:]}", "...", f"give a JSON value: {error}") from None
     if len(coded) > _LONGEST_VALUE:
         raise InvalidError(f"attribute {type_[1:]}", "...", f"keep it within {_LONGEST_VALUE:,} characters")
     return coded
@@ -200,7 +200,7 @@ def _value_text(value: object) -> str:
 
 
 def required_mentions(episode_inputs: Iterable[EpisodeInput]) -> list[Mention]:
-    """Return one mention for every name that the inputs need, with all that they contain about it."""
+    """Return one mention for every name that the inputs need, with everything that they contain about it."""
     found: dict[str, Mention] = {}
     for episode_input in episode_inputs:
         named = (
@@ -229,44 +229,44 @@ _MOST_FACTS_LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class ClaimedEpisode:
-    """An input with the claims that follow from it."""
+    """An input with its claims."""
 
     episode_input: EpisodeInput
     claims: tuple[Claim, ...]
-    """All that the episode claims, those of before too."""
+    """All claims of the episode, earlier ones too."""
     recorded: int
-    """When the graph learns of it."""
+    """When the graph records it."""
     former: EpisodeRow | None = None
-    """The stored episode, when it has earlier claims."""
+    """The stored episode, if it has earlier claims."""
     entities: tuple[str, ...] = ()
-    """Canonical ids of what it mentions."""
+    """Canonical ids of its mentions."""
 
     @property
     def fresh(self) -> tuple[Claim, ...]:
-        """What it claims only now; the rest stands in its lines already, wherever merges have moved it."""
+        """Its new claims; the earlier ones are in their lines already, wherever merges have moved them."""
         return self.claims if self.former is None else self.claims[len(self.former.claims) :]
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectionInputs:
-    """What stands in the lines that a step reads (`lines.read_lines`), and how ids are to be read."""
+    """The content of the lines that a step reads (`lines.read_lines`), and the merges that apply to ids in it."""
 
     vocabulary: Vocabulary
     canonical: Callable[[str], str]
     lines: Mapping[str, tuple[Claim, ...]]
-    """Claims by line, as they were."""
+    """Claims by line, as they were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactChanges:
-    """The facts that change, as they were and as they are to be."""
+    """The changed facts, before and after."""
 
     former: tuple[FactRow, ...]
     after: tuple[FactRow, ...]
 
     @property
     def known_before(self) -> frozenset[str]:
-        """Ids of those that were there."""
+        """Ids of the facts that existed before."""
         return frozenset(row.id for row in self.former)
 
 
@@ -281,10 +281,10 @@ def claim_timelines(claim: Claim, projection: ProjectionInputs) -> tuple[str, ..
 
 
 def compute_fact_changes(claims: Iterable[Claim], projection: ProjectionInputs) -> FactChanges:
-    """Return what becomes of the facts when claims come in, or take the place of those with the same id.
+    """Return the changes of facts that follow from claims, which are new or replace those with the same id.
 
     Args:
-        claims: new ones, and old ones that were retracted.
+        claims: new claims, and old ones that were retracted.
         projection: the state before.
     """
     after: dict[str, dict[str, Claim]] = {
@@ -312,7 +312,7 @@ def build_episode_row(claimed: ClaimedEpisode, projection: ProjectionInputs, fac
     Args:
         claimed: the episode and its claims.
         projection: for its lines.
-        facts: that follow from what it says, among others.
+        facts: facts that follow from its claims, among others.
     """
     episode = claimed.episode_input.episode
     own = tuple(row.id for row in facts if episode.id in row.episodes)
@@ -321,7 +321,7 @@ def build_episode_row(claimed: ClaimedEpisode, projection: ProjectionInputs, fac
         past = Episode.model_validate_json(before.body)
         own = tuple(dict.fromkeys((*past.fact_ids, *own)))
         mentioned = tuple(dict.fromkeys((*past.entities, *mentioned)))
-    told = episode.model_copy(
+    stored = episode.model_copy(
         update={
             "entities": mentioned,
             "fact_ids": own[:_MOST_FACTS_LISTED],
@@ -330,10 +330,10 @@ def build_episode_row(claimed: ClaimedEpisode, projection: ProjectionInputs, fac
     )
     return EpisodeRow(
         id=episode.id,
-        body=orjson.dumps(told.model_dump(mode="json", exclude_defaults=True)),
+        body=orjson.dumps(stored.model_dump(mode="json", exclude_defaults=True)),
         digest=claimed.episode_input.digest,
         letter=EPISODE_KIND_CODES[episode.kind],
-        occurred=claimed.recorded if told.occurred_at is None else to_stamp("occurred_at", told.occurred_at),
+        occurred=claimed.recorded if stored.occurred_at is None else to_stamp("occurred_at", stored.occurred_at),
         recorded=claimed.recorded,
         session=episode.session or "",
         user=episode.user or "",
@@ -352,14 +352,14 @@ def build_commit(
     *,
     former: Sequence[EpisodeRow],
 ) -> CommitRequest:
-    """Return what a step writes.
+    """Return the rows and guards that a step writes.
 
     Args:
         rows: the episodes.
-        shift: the facts that change.
-        resolution: what names lead to, and the entities that are new or have learnt something.
+        shift: the changed facts.
+        resolution: the entities of names, with those that are new or have changed.
         projection: the lines that were read.
-        former: episodes as they were that are written anew.
+        former: the former state of rewritten episodes.
     """
     lines = {line for row in rows for lines in row.lines for line in lines}
     claims = [claim for row in rows for claim in row.claims]
@@ -378,11 +378,11 @@ def build_commit(
 
 
 def read_dependencies(projection: ProjectionInputs, claims: Iterable[Claim], own: Collection[str]) -> tuple[str, ...]:
-    """Return what a step relies on besides its own lines: the other lines that it has read, and what all ids lead to.
+    """Return the dependencies of a step besides its own lines: other lines that it has read, and the merges of all ids.
 
     Args:
         projection: the lines that were read.
-        claims: that the step writes.
+        claims: claims that the step writes.
         own: lines that count as changed afterwards.
     """
     ids = {id_ for claim in chain(claims, *projection.lines.values()) for id_ in (claim.source, claim.target) if id_}
@@ -391,14 +391,14 @@ def read_dependencies(projection: ProjectionInputs, claims: Iterable[Claim], own
 
 
 def change_events(rows: Sequence[EpisodeRow], shift: FactChanges) -> tuple[tuple[str, str], ...]:
-    """Return what the change stream says of a step: its episodes, and each fact that begins or ends."""
+    """Return the change events of a step: its episodes, and each fact that begins or ends."""
     before = {row.id: row.current for row in shift.former}
-    told = [("graph.episode" if row.undone == OPEN else "graph.undone", row.id) for row in rows]
+    events = [("graph.episode" if row.undone == OPEN else "graph.undone", row.id) for row in rows]
     for row in shift.after:
         word = _fact_event(before.get(row.id), row.current)
         if word:
-            told.append((word, row.id))
-    return tuple(told)
+            events.append((word, row.id))
+    return tuple(events)
 
 
 def _fact_event(before: Version | None, after: Version | None) -> str:
@@ -412,11 +412,11 @@ def _fact_event(before: Version | None, after: Version | None) -> str:
 
 
 def assign_recorded_times(claimed_episodes: Sequence[ClaimedEpisode], newest: int) -> list[ClaimedEpisode]:
-    """The same, recorded one after the other, after everything that their lines know of; who says when, keeps it."""
+    """Return the episodes with rising times of recording, after everything in their lines; a given time is kept."""
     risen = []
     for claimed in claimed_episodes:
         if claimed.episode_input.episode.recorded_at is not None:
-            # What is added to an episode later does not change when that was learned of.
+            # A later addition to an episode does not change when the episode was recorded.
             risen.append(claimed if claimed.former is None else replace(claimed, recorded=claimed.former.recorded))
             continue
         newest = max(newest + 1, claimed.recorded)
@@ -431,14 +431,14 @@ def _with_recorded_time(claimed: ClaimedEpisode, recorded: int) -> ClaimedEpisod
 
 
 def latest_recorded(lines: Mapping[str, tuple[Claim, ...]]) -> int:
-    """Return when something was last learnt in some lines."""
+    """Return the last time of recording in some lines."""
     claims = [claim for each in lines.values() for claim in each]
     recorded = (claim.recorded for claim in claims)
     retracted = (claim.retracted for claim in claims if claim.retracted != OPEN)
     return max((*recorded, *retracted), default=0)
 
 
-async def read_timelines(  # each is a fact of the step
+async def read_timelines(  # each is a property of the step
     backend: GraphBackend,
     group: str,
     claims: Collection[Claim],
@@ -449,20 +449,20 @@ async def read_timelines(  # each is a fact of the step
     into: Mapping[str, str] | None = None,
     entities: tuple[str, ...] = (),
 ) -> tuple[ProjectionInputs, LookupResult]:
-    """Read what a step needs that writes some claims. One round trip; a second one where relations form chains.
+    """Read the lines and entities that a step with claims needs. One round trip; two if relations form chains.
 
     Args:
-        backend: stores the graphs.
+        backend: stores the graph.
         group: group of the graph.
-        claims: that are written, new or retracted.
+        claims: the claims to write, new or retracted.
         vocabulary: relation types.
-        version: that all includes what the step has read before.
+        version: a version that includes everything that the step has read before.
         stored: lines in which the claims are already.
         into: merges that the step knows already, or makes.
-        entities: whose rows are read as well.
+        entities: ids of entities whose rows are read too.
 
     Returns:
-        The lines; the entities, and the version that includes all that the step has read.
+        The lines; the entities, and the version that includes everything that the step has read.
 
     Raises:
         UnavailableError: the server cannot be reached.

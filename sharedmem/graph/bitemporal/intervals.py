@@ -1,18 +1,18 @@
-"""What holds when: the interval algebra of the claims in one line.
+"""The interval algebra of the claims in one line: what holds when.
 
-A line holds claims that may contradict each other, such as all claims on where Anna lives. Time has two
-axes, as in Snodgrass' temporal relational algebra and in SQL:2011's tables with an application-time period that are
-system-versioned too: world time, of which claims speak, and knowledge time, at which they were recorded. At one
-knowledge time the claims known then are walked in the order of world time, and give spans: intervals, half-open, that
-never overlap in a line. In the words of Allen's relations between intervals:
+A line contains claims that may contradict each other, such as all claims about where Anna lives. Time has two
+axes, as in Snodgrass' temporal relational algebra and in SQL:2011's system-versioned tables with an application-time
+period: world time, which claims refer to, and knowledge time, at which they were recorded. For one knowledge time, the
+claims known then are processed in the order of world time. The result is spans: half-open intervals that
+never overlap in a line. In terms of Allen's relations between intervals:
 
-- the same claimed again *during*, *overlapped by* or *met by* a span joins it; of ends that contradict each other, the
-  one recorded last counts. A claim that begins just where the span ends does not contradict that end, but continues it;
-- another target that *starts* later ends the span there, for good: it does not come back when the later one ends;
+- an equal claim *during*, *overlapped by* or *met by* a span joins it; of contradicting ends, the one recorded last
+  counts. A claim that begins exactly where the span ends does not contradict that end, but continues it;
+- another target that *starts* later ends the span there, for good: the span does not continue when the later one ends;
 - of claims with *equal* starts and different targets, only the one recorded last counts;
-- `ends` closes the span that holds, if it names no target or this one. At equal starts ends come first.
+- `ends` closes the current span, if it names no target or this one. At equal starts ends come first.
 
-Said last: recorded last, then by episode and number. The order in which claims came in never matters.
+"Last" means recorded last, then by episode and number. The order in which claims arrive never matters.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ Order = tuple[int, bool, int, str, int]
 
 
 class PlacedClaim(NamedTuple):
-    """A claim as it stands in a line."""
+    """A claim in its line."""
 
     other: str
-    """What the claims of the line differ in: the other end, or the value. Empty: whatever holds, for an `ends`."""
+    """The other end or the value, in which claims of the line differ. Empty for an `ends` of any target."""
     claim: Claim
 
 
 class Span(NamedTuple):
-    """Since when until when something holds."""
+    """An interval in which one target holds."""
 
     other: str
     start: int
     end: int
     claims: tuple[Claim, ...]
-    """Those that say so, by start."""
+    """The claims for it, by start."""
 
 
 class SpanChange(NamedTuple):
-    """What became of the span of one target with one start."""
+    """The change of the span of one target with one start."""
 
     other: str
     start: int
     span: Span | None
-    """None: there is none any more."""
+    """None: the span no longer exists."""
 
 
 def compute_spans(standings: Iterable[PlacedClaim], *, known: int) -> list[Span]:
-    """Return what holds in a line as it was known at a moment, by start. O(n log n).
+    """Return the spans of a line as known at a moment, by start. O(n log n).
 
     Args:
         standings: all claims of the line, in any order.
-        known: stamp of knowledge time; claims count that were recorded by then and not yet retracted.
+        known: stamp of knowledge time; claims that were recorded by then and not yet retracted count.
     """
     alive = [one for one in standings if one.claim.recorded <= known < one.claim.retracted]
     runs: list[_OpenSpan] = []
@@ -69,9 +69,9 @@ def compute_spans(standings: Iterable[PlacedClaim], *, known: int) -> list[Span]
 
 
 def intersect_spans(first: Sequence[Span], second: Sequence[Span]) -> list[Span]:
-    """Return where both hold: the intersection of two sets of intervals, each by start and without overlaps.
+    """Return where both hold: the intersection of two lists of spans, each by start and without overlaps.
 
-    The spans have the `other` of the first, and the claims of both without repetitions. O(n + m).
+    The spans have the `other` of the first list, and the claims of both without repetitions. O(n + m).
     """
     found = []
     left = right = 0
@@ -88,10 +88,10 @@ def intersect_spans(first: Sequence[Span], second: Sequence[Span]) -> list[Span]
 
 
 class SpanHistory:
-    """The spans of a line as knowledge of it grows and shrinks, found again only where something changed.
+    """The spans of a line while claims are added and removed; only changed parts are computed again.
 
-    A new claim costs as many steps as the spans have claims that it touches; one that comes last in world time costs
-    one step.
+    A new claim costs as many steps as there are claims in the spans that it touches; a claim that is last in world time
+    costs one step.
     """
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class SpanHistory:
         self._runs: list[_OpenSpan] = []
 
     def learn(self, came: Iterable[PlacedClaim], went: Iterable[PlacedClaim] = ()) -> list[SpanChange]:
-        """Take in claims, take away others; every span that this may have changed.
+        """Add claims and remove others; return every span that may have changed.
 
         Args:
-            came: claims that were not there.
-            went: claims that were there.
+            came: new claims.
+            went: claims to remove.
         """
         fresh, lost = sorted(map(_with_order, came)), sorted(map(_with_order, went))
         if not fresh and not lost:
@@ -113,7 +113,7 @@ class SpanHistory:
         return self._revise(fresh, lost)
 
     def _carry_on(self, fresh: list[tuple[Order, PlacedClaim]]) -> list[SpanChange]:
-        # Everything comes after all that is known: only the last span can change, and new ones follow it.
+        # All new claims are later than the known ones: only the last span can change, and new ones follow it.
         first = max(len(self._runs) - 1, 0)
         self._order += fresh
         for group in _by_start(fresh):
@@ -129,7 +129,7 @@ class SpanHistory:
             insort(self._order, one, key=_order)
         starts = [_start(one) for one in (*fresh, *lost)]
         first = max(bisect_left(self._runs, min(starts), key=_OpenSpan.begin) - 1, 0)
-        # The span before the first change may end elsewhere now, so the walk begins with it.
+        # The span before the first change may end elsewhere now, so the computation begins with it.
         before = self._runs[first:]
         begin = min([*starts, *(run.start for run in before[:1])])
         after, kept = self._walked(begin, before, settled=max(starts))
@@ -138,14 +138,14 @@ class SpanHistory:
         return [*(SpanChange(other, start, None) for other, start in sorted(gone)), *(run.change() for run in after)]
 
     def _walked(self, begin: int, before: list[_OpenSpan], *, settled: int) -> tuple[list[_OpenSpan], int]:
-        """Return the runs from a moment on, and from which of the former ones on nothing differs."""
+        """Return the runs from a moment on, and the index of the former run from which nothing differs."""
         known = {(run.start, run.other): place for place, run in enumerate(before)}
         runs: list[_OpenSpan] = []
         for group in _by_start(self._order[bisect_left(self._order, begin, key=_start) :]):
             count = len(runs)
             _advance(runs, group)
             newest = (runs[-1].start, runs[-1].other) if len(runs) > count else None
-            # What begins anew depends only on what comes after it, and behind the last change that is as it was.
+            # A new run depends only on later claims, and after the last change these are unchanged.
             if newest in known and newest[0] > settled:
                 runs.pop()
                 return runs, known[newest]
@@ -153,7 +153,7 @@ class SpanHistory:
 
 
 class _OpenSpan:
-    """A span that may still grow or be cut."""
+    """A span that may still grow or be shortened."""
 
     __slots__ = ("_order", "claims", "end", "other", "start")
 
@@ -184,7 +184,7 @@ class _OpenSpan:
 
 
 def _advance(runs: list[_OpenSpan], group: Sequence[PlacedClaim]) -> None:
-    """One step in world time: all claims that begin at one moment, ends before holds, then as they were recorded."""
+    """Take one step in world time: all claims that begin at one moment, ends first, then in order of recording."""
     start = group[0].claim.start
     running = runs[-1] if runs else None
     for other, claim in group:

@@ -1,7 +1,7 @@
-"""Which facts follow from claims: every one of them, in every version that was ever known.
+"""Compute facts from claims: every fact, in every version that was ever known.
 
-Facts are a pure function of the claims of their lines. It does not matter in which order claims came in, nor which
-facts were there before; those only spare work.
+Facts are a pure function of the claims of their lines. Neither the order in which claims arrived nor the facts that
+existed before matter; former facts only save work.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sharedmem.graph.bitemporal.relations import Places, Vocabulary
 from sharedmem.graph.records import OPEN, Claim, FactRow, Version
 
 MOST_EPISODES = 64
-"""That a fact names as its sources."""
+"""Most source episodes of a fact."""
 _ID_BYTES = 10
 _KNOWING_NOTHING = -1
 
 Canonical = Callable[[str], str]
-"""From an entity's own id to its id after merges."""
+"""Returns the id of an entity after merges for its id before."""
 
 
 class _FactKey(NamedTuple):
-    """What a fact says, whenever it holds."""
+    """The content of a fact, without its times."""
 
     source: str
     type: str
@@ -37,7 +37,7 @@ class _FactKey(NamedTuple):
 
 
 class _LearnedChange(NamedTuple):
-    """What became of a span, and when that was learned."""
+    """A change of a span, and when it was recorded."""
 
     known: int
     change: SpanChange
@@ -47,21 +47,20 @@ _ChangeLog = Sequence[_LearnedChange]
 
 
 def fact_id(source: str, type_: str, target: str, value: str, start: int) -> str:
-    """The id of a fact that holds since `start`: the same in every process, and however it was found to follow."""
+    """Return the id of a fact that holds since `start`: the same in every process, independent of its derivation."""
     statement = "\x1f".join((source, type_, target, value, str(start)))
     return blake2b(statement.encode(), digest_size=_ID_BYTES).hexdigest()
 
 
 def dependent_timelines(claims: Iterable[Claim], vocabulary: Vocabulary, canonical: Canonical) -> set[str]:
-    """Return every line in which some claims stand, to be looked at as well before what follows from them is known.
+    """Return every line of some claims; these must be read too before the facts of the claims are known.
 
-    Where both ends of a relation are functional, a claim stands in two lines, and each has its say about the facts of
-    the other. Look at the lines of what changes, then once more at the further lines of everything found there and of
-    everything new; lines that are there already need no second look. After a merge or its undoing, the further lines
-    are those to which claims move.
+    If both ends of a relation are functional, a claim is in two lines, and each of them affects the facts of the other.
+    Read the lines of the changed claims, then the further lines of all claims found there and of all new claims; lines
+    that were read need no second read. After a merge or unmerge, the further lines are those to which claims move.
 
     Args:
-        claims: found in the lines that change, and new ones.
+        claims: claims in the changed lines, and new claims.
         vocabulary: relation types.
         canonical: from own ids to ids after merges.
     """
@@ -79,24 +78,24 @@ def project(
 ) -> list[FactRow]:
     """Return every fact that follows from some lines, with all its versions. Pure; the order of claims does not matter.
 
-    O(n log n) for n claims that come in about the order in which they began; a claim that arrives late, or goes, costs
-    as many steps as the spans have claims that it touches.
+    O(n log n) for n claims that arrive about in the order in which they begin. A claim that arrives late, or is
+    removed, costs as many steps as there are claims in the spans that it touches.
 
     Args:
-        claims_by_line: all claims of each line that was looked at, an empty line too. In which line a claim stands is
-            computed from the vocabulary and `canonical` anew, so that claims may still be where a merge found them.
-            Facts of which a line was not looked at are left out.
-        former: facts by id as they are stored, of these lines or of those that were these before a merge; they keep
-            their `version`. A row that says the same as before comes back as the very same object.
+        claims_by_line: all claims of each line that was read, with empty lines. The line of a claim is computed
+            again from the vocabulary and `canonical`, so that claims may still be in their line from before a merge.
+            Facts with a line that was not read are left out.
+        former: the stored facts by id, of these lines or of their lines before a merge; they keep their
+            `version`. An unchanged row is returned as the same object.
         vocabulary: relation types.
-        canonical: from own ids to ids after merges.
-        since: a stamp before which nothing that was known is different from what `former` tells, all of whose rows on
-            these lines are given then: versions recorded earlier are taken from there. The answer is the same as
-            without.
+        canonical: from ids before merges to ids after merges.
+        since: a stamp before which all knowledge is as in `former`, which then contains all rows of
+            these lines: versions recorded earlier are taken from there. The result is the same as
+            without it.
 
     Returns:
-        Facts by id. One that follows at no knowledge time any more (which merges bring about, never time) comes back
-        without versions: it is to be deleted.
+        Facts by id. A fact that follows at no knowledge time any more (which merges cause, never time) has no
+            versions: it must be deleted.
     """
     reader = _ClaimReader(vocabulary, canonical)
     field_ = _Timelines(reader, claims_by_line)
@@ -117,7 +116,7 @@ def project(
 
 @dataclass(frozen=True, slots=True)
 class _ClaimReader:
-    """How claims are to be read."""
+    """Reads claims: their content and lines after merges."""
 
     vocabulary: Vocabulary
     canonical: Canonical
@@ -139,21 +138,21 @@ class _ClaimReader:
         return places
 
     def lines(self, pair: _FactKey) -> tuple[str, ...]:
-        """Return its lines alone."""
+        """Return only its lines."""
         return tuple([line for line, _ in self.places(pair)])
 
     def has_moved(self, row: FactRow) -> bool:
-        """Return whether a stored fact would stand somewhere else now."""
+        """Return whether a stored fact belongs to other lines now."""
         pair = self.pair(row)
         return pair != (row.source, row.type, row.target, row.value) or self.lines(pair) != row.lines
 
     def is_newer(self, row: FactRow, since: int) -> bool:
-        """Return whether what a stored fact tells of the time before `since` is not to be relied on."""
+        """Return whether a stored fact cannot be used for the time before `since`."""
         return self.has_moved(row) or row.versions[-1].recorded >= since
 
 
 class _Timelines:
-    """Claims in the lines where they stand, and the pairs that may hold there."""
+    """Claims in their lines, and the pairs that may hold there."""
 
     def __init__(self, reader: _ClaimReader, claims_by_line: Mapping[str, Iterable[Claim]]) -> None:
         self._reader = reader
@@ -172,11 +171,11 @@ class _Timelines:
             self._pairs[pair] = places
 
     def speaks_of(self, row: FactRow) -> bool:
-        """Return whether these lines say everything about a stored fact."""
+        """Return whether these lines determine a stored fact completely."""
         return all(line in self._lines for line in row.lines) or self._reader.has_moved(row)
 
     def changes(self, floor: int) -> Iterator[tuple[_FactKey, _ChangeLog]]:
-        """For each pair what became of its spans, from a knowledge time on."""
+        """Yield for each pair the changes of its spans, from a knowledge time on."""
         logs = {line: _change_logs(standings, floor) for line, standings in self._lines.items()}
         for pair, places in self._pairs.items():
             each = [logs[line].get(other, ()) for line, other in places]
@@ -187,14 +186,14 @@ def _distinct(claims: Iterable[Claim]) -> Iterable[Claim]:
     found: dict[tuple[str, int], Claim] = {}
     for claim in claims:
         held = found.setdefault((claim.episode, claim.number), claim)
-        # Claims are never brought back, so that of two copies the one that knows of its end is the newer.
+        # A retraction is final, so that of two copies of a claim the retracted one is the newer.
         if claim.retracted < held.retracted:
             found[claim.episode, claim.number] = claim
     return found.values()
 
 
 def _change_logs(standings: Iterable[PlacedClaim], floor: int) -> dict[str, list[_LearnedChange]]:
-    """Return what became of the spans of one line, by other end; what was known at the floor counts as learned then."""
+    """Return the changes of the spans of one line, by other end; knowledge before the floor counts as recorded then."""
     came: dict[int, list[PlacedClaim]] = defaultdict(list)
     went: dict[int, list[PlacedClaim]] = defaultdict(list)
     for one in standings:
@@ -212,7 +211,7 @@ def _change_logs(standings: Iterable[PlacedClaim], floor: int) -> dict[str, list
 
 
 def _intersect_logs(first: _ChangeLog, second: _ChangeLog) -> list[_LearnedChange]:
-    """Return what became of the intersection of two lines' spans of one pair."""
+    """Return the changes of the intersection of two lines' spans of one pair."""
     sides: tuple[dict[int, Span], dict[int, Span]] = ({}, {})
     steps = [(known, side, change) for side, log in enumerate((first, second)) for known, change in log]
     found: list[_LearnedChange] = []
@@ -233,17 +232,17 @@ def _intersect_logs(first: _ChangeLog, second: _ChangeLog) -> list[_LearnedChang
 
 @dataclass(slots=True)
 class _FactVersions:
-    """The versions of one fact as they come to light."""
+    """The versions of one fact, built in the order of knowledge time."""
 
     start: int
     former: FactRow | None = None
     past: list[Version] = field(default_factory=list)
     open: Version | None = None
     claims: tuple[Claim, ...] = ()
-    """Of the newest version; empty when `former` knows better."""
+    """Claims of the newest version; empty if `former` has it."""
 
     def see(self, known: int, span: Span | None) -> None:
-        """From this knowledge time on it holds so, or not at all."""
+        """Set the span that is known from this knowledge time on; None if the fact does not hold."""
         end = None if span is None else span.end
         if self.open is not None and self.open.end != end:
             self.past.append(self.open._replace(superseded=known))
@@ -254,7 +253,7 @@ class _FactVersions:
             self.claims = span.claims
 
     def versions(self) -> tuple[Version, ...]:
-        """Return all of them."""
+        """Return all versions."""
         return (*self.past, self.open) if self.open is not None else tuple(self.past)
 
 
@@ -279,7 +278,7 @@ def _row(pair: _FactKey, track: _FactVersions, reader: _ClaimReader) -> FactRow 
 
 
 def _new_row(pair: _FactKey, track: _FactVersions, reader: _ClaimReader) -> FactRow:
-    """Return the row of a fact, in the words of the claim that began it."""
+    """Return the row of a fact, with the text of the claim that began it."""
     former = track.former
     head = min(track.claims, key=lambda claim: (claim.start, claim.episode, claim.number))
     names = head.source_name, head.target_name

@@ -15,7 +15,7 @@ _ATTRIBUTE = "@"
 _VALUE_BYTES = 8
 
 Places = tuple[tuple[str, str], ...]
-"""Lines, each with what the claims in it differ in."""
+"""Lines, each with the end or value in which its claims differ."""
 
 BUILTIN_RELATIONS: tuple[RelationType, ...] = (
     RelationType(name="lives_in", functional=True),
@@ -39,16 +39,16 @@ BUILTIN_RELATIONS: tuple[RelationType, ...] = (
     RelationType(name="returned", inverse="returned_by"),
     RelationType(name="renamed_to", functional=True, inverse="formerly_named"),
 )
-"""What every graph knows; an application's own types come before these."""
+"""The vocabulary of every graph; an application's own types come before these."""
 
 
 class Vocabulary:
     """The relation types of an application, on top of the shipped ones.
 
-    A type that nobody declared may hold of many at a time; an attribute (`@tier`) has one value at a time.
+    A type that is not declared may have many targets at a time; an attribute (`@tier`) has one value at a time.
 
     Args:
-        types: the application's own. One of them replaces whatever is shipped under its name or its inverse.
+        types: the application's own. One of them replaces a built-in type of its name or its inverse.
 
     Raises:
         InvalidError: a type has no name or is declared twice, or two of them contradict each other.
@@ -61,10 +61,10 @@ class Vocabulary:
         self._inverses = _inverses(self._types.values())
 
     def extended(self, types: Iterable[RelationType]) -> Vocabulary:
-        """Return the same with further types, which come before those of their names or inverses here.
+        """Return the vocabulary with further types, which replace those of their names or inverses here.
 
         Raises:
-            InvalidError: as for a vocabulary.
+            InvalidError: as for the constructor.
         """
         added = [_spelled(type_) for type_ in types]
         replaced = {type_.name for type_ in added} | {type_.inverse for type_ in added}
@@ -72,29 +72,29 @@ class Vocabulary:
         return Vocabulary([*kept, *added])
 
     def names(self) -> tuple[str, ...]:
-        """Return every declared type in alphabetical order, under its own name; `declared` tells its inverse."""
+        """Return every declared type in alphabetical order, under its own name; `declared` returns its inverse."""
         return tuple(sorted(self._types))
 
     def normal(self, type_: str) -> str:
-        """Return a type as it is spelled here: `Lives In`, `livesIn` and `LIVES-IN` are `lives_in`.
+        """Return a type in normal spelling: `Lives In`, `livesIn` and `LIVES-IN` are `lives_in`.
 
         Raises:
-            InvalidError: no letter or digit is left, or it is too long.
+            InvalidError: the type has no letter or digit, or is too long.
         """
         return _normal(type_)
 
     def declared(self, type_: str) -> RelationType:
-        """Return how relations of a type behave, given under its normal name or the name of its inverse."""
+        """Return the behaviour of a type, given by its normal name or the name of its inverse."""
         name = self._inverses.get(type_, type_)
         return self._types.get(name) or RelationType(name=name, functional=name.startswith(_ATTRIBUTE))
 
     def canonical(self, type_: str, source: str, target: str) -> tuple[str, str, str]:
-        """Return the same relation as it is kept: told from the proper end, and a symmetric one with its ends in order.
+        """Return a relation as it is stored: from its proper end, and a symmetric one with its ends in order.
 
         Args:
             type_: in normal spelling.
             source: id of an entity.
-            target: id of an entity, or empty; an inverse without a target comes back without a source.
+            target: id of an entity, or empty; an inverse without a target is returned without a source.
         """
         if type_ in self._inverses:
             type_, source, target = self._inverses[type_], target, source
@@ -104,24 +104,24 @@ class Vocabulary:
         return type_, source, target
 
     def lines(self, type_: str, source: str, target: str, value: str = "") -> tuple[str, ...]:
-        """Return the lines in which a claim stands; claims of one line may contradict each other, others never do.
+        """Return the lines of a claim; claims of one line may contradict each other, others never do.
 
         Args:
             type_: canonical, as `source` and `target` are.
             source: id of an entity.
-            target: id of an entity; empty for an attribute, and to end whatever holds.
+            target: id of an entity; empty for an attribute, and to end any target.
             value: JSON of an attribute's value.
 
         Returns:
-            One line, or two where both ends have one other end at a time. None at all where the claim does not say
-            enough: which targets of a relation to many have ended cannot be told without naming them.
+            One line, or two if both ends have one other end at a time. None at all if the claim does not contain
+                enough: an end of a relation with many targets needs its target.
         """
         return tuple(line for line, _ in self.places(type_, source, target, value))
 
     def places(self, type_: str, source: str, target: str, value: str = "") -> Places:
-        """The lines of a claim, as `lines` tells them, each with its other end or value: what claims differ in there.
+        """Return the lines of a claim, as `lines` does, each with the other end or value in which claims there differ.
 
-        The other end is empty for a claim that ends whatever holds.
+        The other end is empty for a claim that ends any target.
         """
         known = self.declared(type_)
         if known.symmetric:
@@ -163,7 +163,7 @@ def _normal(type_: str) -> str:
     mark = _ATTRIBUTE if stripped.startswith(_ATTRIBUTE) else ""
     words = _words(unicodedata.normalize("NFKC", stripped))
     if not words:
-        raise InvalidError("type", type_, "give it a letter or digit, such as 'lives_in', or '@tier' for an attribute")
+        raise InvalidError("type", type_, "use a letter or digit, such as 'lives_in', or '@tier' for an attribute")
     if len(words) > LONGEST_TYPE:
         raise InvalidError("type", type_, f"keep it within {LONGEST_TYPE} characters")
     return mark + words
@@ -172,7 +172,7 @@ def _normal(type_: str) -> str:
 def _words(text: str) -> str:
     parts = [text[:1]]
     for before, letter in pairwise(text):
-        # `livesIn` hides where a word begins; in LIVES_IN capitals say nothing.
+        # `livesIn` marks words by capitals only; in LIVES_IN capitals have no meaning.
         if letter.isupper() and (before.islower() or before.isdigit()):
             parts.append("_")
         parts.append(letter)
@@ -182,7 +182,7 @@ def _words(text: str) -> str:
 
 
 def _is_name_character(letter: str) -> bool:
-    # Marks belong to the letters before them: Devanagari writes vowels so.
+    # Combining marks belong to the letters before them: Devanagari writes vowels so.
     return letter.isalnum() or unicodedata.category(letter).startswith("M")
 
 
@@ -235,7 +235,7 @@ def _inverses(types: Iterable[RelationType]) -> dict[str, str]:
 
 
 def _remaining_builtin(taken: set[str]) -> Iterable[RelationType]:
-    """Of the shipped types what an application leaves of them."""
+    """Return the built-in types that an application does not replace."""
     for type_ in map(_spelled, BUILTIN_RELATIONS):
         if type_.name in taken:
             continue

@@ -98,7 +98,7 @@ _STATEMENTS: tuple[tuple[str, str], ...] = (
     ("status of {order} is {status:words}", "@status(order) = {status}"),
     ("{item:product|order|any} (costs|cost|is priced at) {price:amount}", "@price(item) = {price}"),
     ("price of {item:product|order|any} (is|was|rose to|fell to|dropped to) {price:amount}", "@price(item) = {price}"),
-    # What belongs to people
+    # Properties and belongings of people
     ("{person}'s (email|e-mail|email address|e-mail address) is {email}", "@email(person) = {email}"),
     ("{person}'s new (email|e-mail|email address|e-mail address) is {email}", "@email(person) = {email}"),
     ("{person}'s name is {new:person}", "alias(person, new); @name(person) = {new}"),
@@ -115,7 +115,7 @@ _FUTURE: tuple[tuple[str, str], ...] = (
     ("{person} (will leave|am leaving|is leaving) {company}", "ends works_for(person, company)"),
     ("{company} (will be called|will be renamed to) {new:company}", "@name(company) = {new}"),
 )
-"""Without a date nobody can tell when it will be so."""
+"""A statement about the future needs a date."""
 _STATES = ("returned", "cancelled", "delivered", "shipped", "refunded", "lost", "paid", "delayed")
 _SPELLING_VARIANTS = {"cancelled": "(cancelled|canceled)"}
 
@@ -125,9 +125,9 @@ def _rules() -> tuple[Rule, ...]:
         (f"{{order}} (was|has been|is|got) {_SPELLING_VARIANTS.get(state, state)}", f"@status(order) = {state}")
         for state in _STATES
     ]
-    said = [compile_rule(when, [then]) for when, then in (*_STATEMENTS, *states)]
-    return (*said, *(compile_rule(when, [then], since="required") for when, then in _FUTURE))
+    present = [compile_rule(when, [then]) for when, then in (*_STATEMENTS, *states)]
+    return (*present, *(compile_rule(when, [then], since="required") for when, then in _FUTURE))
 
 
 BUILTIN_RULES = _rules()
-"""Behind those of an application."""
+"""The built-in rules; an application's rules come before them."""

@@ -1,7 +1,7 @@
 """Read the dates and periods that a text mentions, in English, German and French.
 
-A pattern of our own proposes where a time may stand; only those words are shown to the library that reads them, so
-that a text without times costs next to nothing. All moments have the zone of the episode.
+Own patterns propose where a date may be. Only those words are passed to the date library, so that
+a text without dates costs next to nothing. All moments have the time zone of the episode.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DateWords(NamedTuple):
     middle: str
     opening: str
     whole: str
-    """Dates that stand for themselves."""
+    """Dates that are certain without a word before them."""
     weekday: str
     month: str
     last: str
@@ -43,9 +43,9 @@ class DateWords(NamedTuple):
     exact: str
     """In a date that has an hour."""
     future: str
-    """In a sentence that speaks of what will be."""
+    """In a sentence about the future."""
     past: str
-    """In a sentence that speaks of what went on, and whose "until" lies behind it."""
+    """In a sentence about something that lasted, where an "until" is in the past."""
     no: str
 
 
@@ -185,7 +185,7 @@ class DatePatterns(NamedTuple):
 
 
 def date_patterns(languages: Sequence[str]) -> DatePatterns:
-    """Return what to look for in texts of these languages."""
+    """Return the patterns for texts in these languages."""
     words = [LANGUAGES[language] for language in languages]
 
     def either(field: str) -> str:
@@ -220,24 +220,24 @@ _CACHED = 4_096
 _QUARTER = re.compile(r"q([1-4])\s(\d{4})", re.IGNORECASE)
 _YEAR_AT_END = re.compile(r"(?:1\d|20|21)\d\d$")
 _BESIDE = 24
-"""Characters before a date in which a "not" may stand."""
+"""Characters before a date in which a "not" may be."""
 
 
 class DateMention(NamedTuple):
-    """A time that a text speaks of."""
+    """A date or period in a text."""
 
     span: tuple[int, int]
-    """Where it stands, with the word before it: "since March"."""
+    """Its position, with the word before it: "since March"."""
     start: datetime | None
     """None for `until`."""
     end: datetime | None
-    """None for `since`; of `at` the end of the day, month or year."""
+    """None for `since`; for `at` the end of the day, month or year."""
     role: Role
     granularity: Granularity
 
 
 class Period(NamedTuple):
-    """A day, a month: from its first instant until before the next one's."""
+    """A day or month, from its first instant until before the next one's."""
 
     start: datetime
     end: datetime
@@ -250,10 +250,10 @@ class _Parse(NamedTuple):
 
 
 class DateReader:
-    """Reads times in texts of some languages.
+    """Reads dates in texts of some languages.
 
     Args:
-        languages: of `en`, `de`, `fr`; the first one decides what 3/5/2024 is.
+        languages: some of `en`, `de`, `fr`; the first one decides how 3/5/2024 is read.
 
     Raises:
         UnsupportedError: dateparser is not installed.
@@ -265,15 +265,15 @@ class DateReader:
         self._languages = list(languages)
         self._patterns = _patterns(tuple(languages))
         self._parsed = lru_cache(_CACHED)(self._parse)
-        # The words of a language are loaded with its first date; whoever opens a reader waits for that, not a text.
-        self._parsed("1 may 2020", datetime(2020, 1, 1), "past")  # noqa: DTZ001  # naive inside, as dateparser wants
+        # The words of a language are loaded with its first date; this load happens here, not while a text is read.
+        self._parsed("1 may 2020", datetime(2020, 1, 1), "past")  # noqa: DTZ001  # naive inside, as dateparser requires
 
     def read(self, text: str, moment: datetime) -> list[DateMention]:
-        """Return the times in a text, in its order. What only looks like one is left out.
+        """Return the dates in a text, in its order. Words that only look like a date are left out.
 
         Args:
             text: about one sentence; a verb of the future in it makes "in June" the next one.
-            moment: when it was said, with a zone.
+            moment: when the text was written, with a time zone.
         """
         found = []
         for match in self._patterns.spans.finditer(text):
@@ -282,7 +282,7 @@ class DateReader:
             try:
                 dated = self._dated(match, moment)
             except (OverflowError, ValueError, InvalidError):
-                continue  # the year 99999, the end of 9999: no moment that could be kept
+                continue  # the year 99999, the end of 9999: outside of the years of datetime
             if dated is not None:
                 found.append(dated)
         return found
@@ -327,7 +327,7 @@ class DateReader:
         return self._edge(looking, "1", "future" if looking.future else "past")
 
     def _edge(self, looking: _DateMatch, which: str, preference: _Preference) -> Period | None:
-        """Return what a date means, of which the end, middle or beginning may be meant."""
+        """Return the period of a date, or its end, middle or beginning."""
         match = looking.match
         period = self._period(looking, which, preference)
         if period is None:
@@ -398,7 +398,7 @@ def _role(match: re.Match[str]) -> Literal["since", "until", "after", "at"] | No
 
 
 def _stands_alone(match: re.Match[str]) -> bool:
-    """Whether it is a date without a word like "since" or "in" before it: "May" and "2024" may be something else."""
+    """Return whether a date counts without "since" or "in" before it: "May" and "2024" may be something else."""
     named_day = match["name"] and (match["name"].lower().endswith(("day", "tag", "woch", "di", "che")))
     return bool(match["whole"] or named_day or _preference(match, "") or any(match[edge] for edge in _EDGES))
 
@@ -424,13 +424,13 @@ def _to_mention(match: re.Match[str], period: Period, role: str, moment: datetim
         return DateMention(match.span(), end if match["ending"] else start, None, "since", period.granularity)
     if role == "at":
         return DateMention(match.span(), start, end, "at", period.granularity)
-    # A day is meant with all of it, and so is "the end of March"; "until March" is until it begins.
+    # A day counts as a whole, and so does "the end of March"; "until March" is until its beginning.
     whole = (period.granularity in {"day", "week"} or match["ending"]) and match["until"].lower() not in _EXCLUSIVE
     return DateMention(match.span(), None, end if whole else start, "until", period.granularity)
 
 
 def _with_zone(naive: datetime, moment: datetime) -> datetime:
-    """With the zone of the episode, if it is a moment that can be kept."""
+    """Return a moment in the zone of the episode, or None if a datetime cannot represent it."""
     zoned = naive if naive.tzinfo is not None else naive.replace(tzinfo=moment.tzinfo)
     to_stamp("date", zoned)
     return zoned
@@ -461,7 +461,7 @@ _STEPS = {"last": -1, "past": -1, "previous": -1, "this": 0, "current": 0, "next
 
 
 def _relative_period(text: str, base: datetime) -> Period | None:
-    """Return what the calendar alone tells, such as "last quarter"."""
+    """Return a period that follows from the calendar alone, such as "last quarter"."""
     match = _RELATIVE_PERIOD.fullmatch(text)
     if match is None:
         return None

@@ -13,18 +13,18 @@ from sharedmem.errors import InvalidError
 
 
 class LanguageWords(NamedTuple):
-    """What of a language matters for finding names; all in lower case."""
+    """The words of a language that matter for finding names; all in lower case."""
 
     plain: frozenset[str]
-    """Words that are no names, however they are written."""
+    """Words that are not names, in any spelling."""
     me: frozenset[str]
     you: frozenset[str]
     owning: frozenset[str]
-    """Of these two the ones behind which stands what belongs to them: `my`."""
+    """Those of these two that are followed by a possession: `my`."""
     shortened: frozenset[str]
-    """What follows an apostrophe behind them: `'ve`."""
+    """Endings after an apostrophe: `'ve`."""
     has_capital_nouns: bool = False
-    """Whether any noun has a capital, so that one alone is no sign of a name."""
+    """Whether all nouns have a capital, so that a capital is no sign of a name."""
 
 
 _ENGLISH = """
@@ -79,12 +79,12 @@ def _word_set(text: str) -> frozenset[str]:
 
 
 PARTICLES = _word_set("de van von der den del della di da dos du la le bin al of")
-"""Stand inside of names."""
+"""Words inside of names."""
 FILLERS = _word_set(
     "a an the just now recently already also finally currently actually really very still then today so well please "
     "presently lately newly officially permanently temporarily eventually soon again too"
 )
-"""English words that change nothing of what a sentence says."""
+"""English words that do not change the meaning of a sentence."""
 
 _LANGUAGE_WORDS = {
     "en": LanguageWords(
@@ -113,7 +113,7 @@ _LANGUAGE_WORDS = {
 
 
 def language_words(languages: Sequence[str]) -> LanguageWords:
-    """Return what matters in texts of any of these languages: `en`, `de`, `fr`."""
+    """Return the relevant words for texts in any of these languages: `en`, `de`, `fr`."""
     tongues = [_LANGUAGE_WORDS[language] for language in languages]
     plain, me, you, owning, shortened = (
         frozenset[str]().union(*sets) for sets in zip(*(tongue[:5] for tongue in tongues), strict=True)
@@ -132,7 +132,7 @@ _NUMBER = r"\d{1,3}(?:[,.' ]\d{3})+(?:[.,]\d{1,2})?(?!\d)|\d+(?:[.,]\d{1,2})?(?!
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """How names of one type look."""
+    """The pattern of names of one type."""
 
     type: str
     pattern: re.Pattern[str]
@@ -140,25 +140,25 @@ class NamePattern:
 
 
 def parse_name_pattern(type_: str, pattern: str, name: str | None = None) -> NamePattern:
-    """Return a form out of a rules file.
+    """Return a name pattern of a rules file.
 
     Args:
-        type_: of what has this form.
-        pattern: a regular expression; upper and lower case are the same. Its repetitions take all they can.
-        name: what the name is, with groups of the pattern in braces; without it what the pattern finds.
+        type_: type of the entities.
+        pattern: a regular expression; upper and lower case are the same. Its repetitions are possessive.
+        name: the name, with groups of the pattern in braces; by default the whole match.
 
     Raises:
-        InvalidError: the pattern is none, finds the empty text, or lacks a group of the name.
+        InvalidError: the pattern is invalid, matches the empty text, or lacks a group of the name.
     """
     if len(pattern) > LONGEST_PATTERN:
         raise InvalidError("pattern", pattern, f"keep it within {LONGEST_PATTERN} characters")
     try:
-        with warnings.catch_warnings(action="error"):  # what Python may read otherwise one day is no pattern to keep
+        with warnings.catch_warnings(action="error"):  # a pattern that Python may read differently one day is rejected
             compiled = re.compile(make_possessive(pattern), re.IGNORECASE)
     except (re.error, RecursionError, OverflowError, Warning) as error:
-        raise InvalidError("pattern", pattern, f"it is no regular expression: {error}") from error
+        raise InvalidError("pattern", pattern, f"it is not a regular expression: {error}") from error
     if compiled.search(""):
-        raise InvalidError("pattern", pattern, "it finds the empty text; let it ask for a letter or digit")
+        raise InvalidError("pattern", pattern, "it matches the empty text; require a letter or digit")
     for group in _PLACE.findall(name or ""):
         if group not in compiled.groupindex:
             raise InvalidError("name", name, f"its pattern has no group (?P<{group}>...)")
@@ -168,7 +168,7 @@ def parse_name_pattern(type_: str, pattern: str, name: str | None = None) -> Nam
 
 
 def make_possessive(pattern: str) -> str:
-    """Return the same regular expression whose repetitions give nothing back, so that no text makes it run for long.
+    """Return the regular expression with possessive repetitions, so that no text makes it run for long.
 
     Raises:
         InvalidError: it has a lazy repetition, or refers back to a group.
@@ -179,7 +179,7 @@ def make_possessive(pattern: str) -> str:
         made.append(part)
         if is_repetition and after == "?":
             raise InvalidError(
-                "pattern", pattern, "a lazy repetition such as *? is not known here; say what it must not take"
+                "pattern", pattern, "a lazy repetition such as *? is not supported; exclude characters instead"
             )
         if is_repetition and after != "+":
             made.append("+")
@@ -194,9 +194,9 @@ def _split_pattern(pattern: str) -> list[tuple[str, bool]]:
         end = _end_of_part(pattern, at)
         part = pattern[at:end]
         if part[0] == "\\" and (part[1:].isdigit() and part[1:] != "0"):
-            raise InvalidError("pattern", pattern, "it refers back to a group; that is not known here")
+            raise InvalidError("pattern", pattern, "it refers back to a group; that is not supported")
         if part.startswith(("(?P=", "(?(")):
-            raise InvalidError("pattern", pattern, "it refers back to a group; that is not known here")
+            raise InvalidError("pattern", pattern, "it refers back to a group; that is not supported")
         after_repetition = bool(parts) and parts[-1][1]
         repeats = (part in _REPEATING or _COUNT.fullmatch(part) is not None) and not after_repetition
         parts.append((part, repeats))
@@ -210,7 +210,7 @@ def _end_of_part(pattern: str, at: int) -> int:
     if pattern[at] == "[":
         return _end_of_class(pattern, at)
     if pattern.startswith("(?", at):
-        # `?` belongs to the bracket, and so does what says which kind of group it is.
+        # `?` belongs to the bracket, and so do the characters that define the kind of group.
         return at + (4 if pattern.startswith(("(?P=", "(?<=", "(?<!"), at) else 3)
     counted = _COUNT.match(pattern, at)
     return counted.end() if counted else at + 1
@@ -232,7 +232,7 @@ def _matched_text(match: re.Match[str]) -> str:
 
 
 def _amount(match: re.Match[str]) -> str:
-    """`49.90 EUR`."""
+    """Return an amount as in `49.90 EUR`."""
     unit = match["before"] or match["after"]
     return f"{_decimal(match['number'])} {_SYMBOLS.get(unit, unit.upper())}"
 
@@ -278,12 +278,12 @@ BUILTIN_PATTERNS: tuple[NamePattern, ...] = (
     _builtin("ticket", r"\bticket\s?(?:no\.?\s?|number\s)?#?(?P<id>\d{1,12})\b", lambda match: f"ticket {match['id']}"),
     NamePattern("id", re.compile(r"\b[A-Z]{2,10}-\d{1,12}(?:-\d{1,12}){0,3}(?![\w-])"), _matched_text),
 )
-"""What is known without a statement, surest first."""
+"""Kinds of evidence for a name without a statement, strongest first."""
 
 
 Certainty = Literal["sure", "title", "capitals", "beginning"]
-"""`capitals`: what it is, a rule may say; `beginning`: it may be no name at all, but a word that begins a sentence,
-or a noun where all have capitals."""
+"""`capitals`: a rule may give its type; `beginning`: it may be a common word at the beginning of a sentence,
+or a noun in a language in which all have capitals."""
 
 AMOUNT, PERSON, TITLE = "amount", "person", "title"
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
@@ -295,7 +295,7 @@ _PIECE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class EntitySpan:
-    """A name where it stands."""
+    """A name in a text, with its position."""
 
     begin: int
     end: int
@@ -305,7 +305,7 @@ class EntitySpan:
     certainty: Certainty = "sure"
     is_speaker: bool = False
     possessive: bool = False
-    """Of "my": what follows is the speaker's."""
+    """Whether it is a "my": what follows belongs to the speaker."""
 
 
 class GazetteerEntry(NamedTuple):
@@ -317,16 +317,16 @@ class GazetteerEntry(NamedTuple):
 
 
 class Speaker(NamedTuple):
-    """Who is speaking, or spoken to."""
+    """The user who speaks, or who is addressed."""
 
     name: str
     is_listening: bool
-    """Whether the text addresses them: "you" are they."""
+    """Whether the text addresses them, so that "you" means them."""
 
 
 @dataclass(slots=True)
 class FoundSpans:
-    """The names of a text, and which of its characters are still free."""
+    """The names found in a text, and which of its characters are still free."""
 
     text: str
     spots: list[EntitySpan] = field(default_factory=list)
@@ -336,17 +336,17 @@ class FoundSpans:
         self.free = bytearray(b"\x01") * len(self.text)
 
     def take(self, spot: EntitySpan) -> None:
-        """A name, unless another one stands there."""
+        """Add a name, unless it overlaps another one."""
         if self.is_free(spot.begin, spot.end):
             self.spots.append(spot)
             self.block(spot.begin, spot.end)
 
     def is_free(self, begin: int, end: int) -> bool:
-        """Return whether nothing was found there."""
+        """Return whether no name was found there."""
         return self.free.find(0, begin, end) < 0
 
     def block(self, begin: int, end: int) -> None:
-        """Nothing further is looked for there."""
+        """Exclude a part of the text from further search."""
         self.free[begin:end] = bytes(end - begin)
 
 
@@ -354,10 +354,10 @@ class Gazetteer:
     """The names that can be found without a rule.
 
     Args:
-        forms: of names that are known by their form, in order.
+        forms: patterns of names, in order.
         known: the vocabulary.
-        words: that rules know; one of them alone is no name, however it is written.
-        tongue: of the texts.
+        words: words of rules; one of them alone is never a name.
+        tongue: words of the language of the texts.
     """
 
     def __init__(
@@ -390,7 +390,7 @@ class Gazetteer:
         return self._whole.get(_fold_case(name).strip())
 
     def sure(self, text: str) -> FoundSpans:
-        """Return the names that are found by form, vocabulary or quotation marks."""
+        """Return the names that are found by pattern, vocabulary or quotation marks."""
         found = FoundSpans(text)
         for spot in self._formed(text):
             found.take(spot)
@@ -431,12 +431,12 @@ class Gazetteer:
         return None
 
     def likely(self, found: FoundSpans, begins: set[int], speaker: Speaker) -> None:
-        """Add the speaker and capitalised names where nothing surer stands.
+        """Add the speaker and capitalised names that do not overlap names already found.
 
         Args:
-            found: what was found, with the dates blocked.
-            begins: where sentences begin.
-            speaker: who speaks, or is spoken to.
+            found: the names so far, with the dates blocked.
+            begins: positions where sentences begin.
+            speaker: the user who speaks, or who is addressed.
         """
         words = [match for match in _WORD.finditer(found.text) if found.is_free(*match.span())]
         for word in words:
@@ -457,7 +457,7 @@ class Gazetteer:
         meant = self._tongue.you if speaker.is_listening else self._tongue.me
         if spelled not in meant or (apostrophe and rest not in self._tongue.shortened):
             return None
-        # "i.e." and "i)" speak of nobody.
+        # "i.e." and "i)" do not mean a person.
         if word[0] == "i" and not word.string[word.end() : word.end() + 1].isspace():
             return None
         end = word.start() + len(spelled)
@@ -508,6 +508,6 @@ def _without_possessive(word: re.Match[str]) -> int:
 
 
 def _fold_case(text: str) -> str:
-    """In lower case, and as long as before."""
+    """Return the text in lower case with the same length."""
     lower = text.lower()
     return lower if len(lower) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)

@@ -21,7 +21,7 @@ from sharedmem.providers.protocol import ChatMessage, LanguageModel
 
 
 def _plain(value: Any) -> Any:
-    """Models put lists and objects where one value belongs."""
+    """Reduce lists and objects, which models put in place of one value, to one value."""
     return json.dumps(value, default=str) if isinstance(value, list | dict) else value
 
 
@@ -114,10 +114,10 @@ class ExtractionAnswer(BaseModel):
 
 
 LONGEST_READ = 50_000
-"""Characters of an episode that a model is shown."""
+"""Characters of an episode in a prompt."""
 SPEAKERS = frozenset({"i", "me", "my", "myself", "user", "the user", "speaker", "the speaker"})
 MOST_KNOWN = 100
-"""Entities, and facts, that a model is shown."""
+"""Most entities, and most facts, in a prompt."""
 _LONGEST_FACT = 300
 
 _INSTRUCTIONS = """\
@@ -141,12 +141,12 @@ which known facts it ends.
 
 
 def build_messages(episode: Episode, known: Known, vocabulary: Vocabulary) -> list[ChatMessage]:
-    """Return what the model is shown.
+    """Return the messages for the model.
 
     Args:
         episode: with the time when it happened.
-        known: what the graph knows; it is numbered from 1.
-        vocabulary: whose relations are offered.
+        known: facts and entities of the graph, numbered from 1 in the prompt.
+        vocabulary: the relation types in the prompt.
     """
     speaker = "the user named in `user`" if episode.user else 'the entity "user"'
     task = _INSTRUCTIONS.format(speaker=speaker, relations=", ".join(vocabulary.names()) or "none is declared")
@@ -185,8 +185,8 @@ class ModelExtractor:
     """Finds entities and facts with a language model.
 
     Args:
-        model: who is asked.
-        vocabulary: the relations that the model is given.
+        model: the language model.
+        vocabulary: the relation types in the prompt.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
@@ -200,19 +200,19 @@ class ModelExtractor:
 
     @property
     def wants_known(self) -> bool:
-        """The model gets what the graph knows, to name what does not hold any more."""
+        """True: the prompt contains facts of the graph, so that the model can name those that ended."""
         return True
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:
-        """Return what an episode mentions and says. One request.
+        """Return the mentions and statements of an episode. One request.
 
         The model reads the first 50,000 characters, and the first 100 known entities and facts.
 
-        What the model invents or says wrongly becomes a warning.
+        Invented or invalid parts of the answer become warnings.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError, InvalidError: the model cannot be asked, or its answer has
-                no usable form.
+            UnavailableError, LimitedError, ConfigError, InvalidError: the model cannot be reached, or its answer is
+                unusable.
         """
         text = content_text(episode.content)
         known = Known(known.entities[:MOST_KNOWN], known.facts[:MOST_KNOWN])
@@ -230,7 +230,7 @@ class ModelExtractor:
 
 
 class _AnswerCheck:
-    """One answer, held against the episode and what is known."""
+    """One answer, checked against the episode and the known facts."""
 
     def __init__(self, episode: Episode, text: str, known: Known, vocabulary: Vocabulary) -> None:
         self._episode = episode
@@ -285,14 +285,14 @@ class _AnswerCheck:
             self._names.setdefault(normalize_name(name), key)
 
     def _spoken(self, name: str) -> str:
-        """Who is called "I" or "user" is the user."""
+        """Return the user's name for "I" or "user"."""
         return self._episode.user if self._episode.user and normalize_name(name) in SPEAKERS else name
 
     def _numbered(self, number: int | None, name: str) -> Entity | None:
         if number is None:
             return None
         if not 1 <= number <= len(self._known.entities):
-            self._warn(f"{name!r} was said to be known entity {number}, and there is none")
+            self._warn(f"{name!r} was matched with known entity {number}, which does not exist")
             return None
         return self._known.entities[number - 1]
 
@@ -334,7 +334,7 @@ class _AnswerCheck:
             yield self._dated(Statement(source or "", type_, target or "", text=each.fact.strip()[:2_000]), each)
 
     def _end(self, given: str) -> str | None:
-        """Return the name of a mention; a name that was not given, but is in the text or known, becomes one."""
+        """Return the name of a mention; a name that is only in the text or known is added as a mention."""
         name = self._spoken(given)
         normal = normalize_name(name)
         if normal in self._names:
@@ -360,7 +360,7 @@ class _AnswerCheck:
             when = end or (start if isinstance(start, datetime) else None)
             return Statement(statement.source, statement.type, statement.target, says="ends", valid_from=when, text="")
         if isinstance(start, datetime) and end is not None and end <= start:
-            self._warn(f"{shown!r} was said to end before it began; its end was left out")
+            self._warn(f"{shown!r} would end before it began; its end was left out")
             end = None
         return Statement(
             *(statement.source, statement.type, statement.target, None, "holds", start, end), text=statement.text
@@ -373,18 +373,18 @@ class _AnswerCheck:
             moment = _parse_date(given.strip(), self._episode.occurred_at)
             to_stamp("date", moment)
         except (ValueError, OverflowError):
-            self._warn(f"of {shown!r}: {given[:40]!r} is no date; it was left out")
+            self._warn(f"of {shown!r}: {given[:40]!r} is not a date; it was left out")
             return None
         return moment
 
     # -- what does not hold any more --------------------------------------------------------------
 
     def _endings(self, ended: Sequence[AnsweredEnd], statements: list[Statement]) -> Iterator[str]:
-        """Ids of known facts that ended when the episode happened; for a known date an ending is stated instead."""
+        """Yield ids of known facts that end with the episode; for a known date an ending is stated instead."""
         facts = self._known.facts
         for each in ended:
             if not 1 <= each.number <= len(facts):
-                self._warn(f"known fact {each.number} was said to have ended, and there is none")
+                self._warn(f"known fact {each.number} cannot have ended: it does not exist")
                 continue
             fact = facts[each.number - 1]
             when = self._moment(each.when, fact.fact)
@@ -421,7 +421,7 @@ def _parse_date(given: str, occurred_at: datetime | None) -> datetime:
     """Return a date as models write it: also `2024` and `2024-03`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a date.
     """
     if len(given) in {4, 7}:
         given = f"{given}{'-01-01' if len(given) == 4 else '-01'}"

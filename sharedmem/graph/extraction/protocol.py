@@ -20,40 +20,40 @@ class Mention:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""
     id: str = ""
-    """Of an entity that is known to be meant; else it is resolved by its name."""
+    """Id of the entity, if it is known; else the name is resolved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Something that an episode says of what it mentions."""
+    """A relation or attribute that an episode states about its mentions."""
 
     source: str
     """Name of a mention."""
     type: str
     target: str = ""
-    """Name of a mention; empty for an attribute (type `@...`), and to end whatever holds."""
+    """Name of a mention; empty for an attribute (type `@...`), and to end any target."""
     value: Any = None
-    """Of an attribute."""
+    """Value of an attribute."""
     says: Literal["holds", "ends"] = "holds"
     valid_from: datetime | Unknown | None = None
-    """None: since the episode happened. Of an `ends`: when it ended."""
+    """None: since the episode happened. For an `ends`: when it ended."""
     valid_to: datetime | None = None
     text: str = ""
-    """As a sentence; made of the names when empty."""
+    """As a sentence; made from the names if empty."""
 
 
 class Extraction(NamedTuple):
-    """What was found."""
+    """The result of an extraction."""
 
     mentions: tuple[Mention, ...] = ()
     statements: tuple[Statement, ...] = ()
     contradicted: tuple[str, ...] = ()
-    """Ids of known facts that do not hold any more since the episode happened."""
+    """Ids of known facts that end with the episode."""
     warnings: tuple[str, ...] = ()
 
 
 class Known(NamedTuple):
-    """What the graph knows already that may matter to an episode; empty for extractors that do not ask for it."""
+    """Facts of the graph that may matter to an episode; empty for extractors that do not use them."""
 
     entities: Sequence[Entity] = ()
     facts: Sequence[Fact] = ()
@@ -64,16 +64,16 @@ class Extractor(Protocol):
 
     @property
     def name(self) -> str:
-        """For people: `rules (heuristic)`, or the model's name."""
+        """Name for display: `rules (heuristic)`, or the model's name."""
 
     @property
     def wants_known(self) -> bool:
-        """Whether it should be told what the graph knows already."""
+        """Whether it uses facts that the graph has already."""
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:
-        """Return what an episode mentions and says. `episode.occurred_at` is set.
+        """Return the mentions and statements of an episode. `episode.occurred_at` is set.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError, InvalidError: the model cannot be asked, or gives no usable
-                answer; the episode is kept all the same.
+            UnavailableError, LimitedError, ConfigError, InvalidError: the model cannot be reached, or its answer is
+                unusable; the episode is stored all the same.
         """

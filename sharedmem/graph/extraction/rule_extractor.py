@@ -44,7 +44,7 @@ from sharedmem.models import Episode
 
 NAME = "rules (heuristic)"
 LONGEST_READ = 20_000
-"""Characters of an episode that are looked at."""
+"""Characters of an episode that are read."""
 _ASSISTANT_SOURCES = frozenset({"agent", "assistant", "system"})
 # A question, a thought or a wish is not a statement.
 _HYPOTHETICAL = re.compile(
@@ -57,23 +57,23 @@ _CORRECTION = re.compile(r"\W*(?:sorry|correction|actually|no|oops|pardon|rather
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """What the rules of an application know."""
+    """The rules and vocabulary of an application."""
 
     rules: tuple[Rule, ...] = ()
     vocabulary: tuple[KnownName, ...] = ()
     forms: tuple[NamePattern, ...] = ()
     languages: tuple[str, ...] = ("en",)
     speaker: str = "user"
-    """Who "I" is where an episode names no user."""
+    """The meaning of "I" if an episode names no user."""
     builtin: bool = True
-    """Whether the shipped rules come behind the application's."""
+    """Whether the built-in rules follow the application's."""
 
 
 class RuleExtractor:
-    """Finds entities and facts by forms, vocabularies and rules. It is a heuristic.
+    """Finds entities and facts by patterns, vocabularies and rules. It is a heuristic.
 
     Args:
-        book: the rules; without it those that are shipped.
+        book: the rules; by default the built-in ones.
     """
 
     def __init__(self, book: RuleBook | None = None) -> None:
@@ -94,20 +94,20 @@ class RuleExtractor:
 
     @property
     def wants_known(self) -> bool:
-        """Rules look at nothing but the episode."""
+        """False: rules use only the episode."""
         return False
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:  # noqa: ARG002  # rules need none
-        """Return what an episode mentions and says. No round trip; the first 20,000 characters are read.
+        """Return the mentions and statements of an episode. No round trip; the first 20,000 characters are read.
 
         Raises:
-            UnsupportedError: dateparser is not installed; says how to get it.
-            InvalidError: the episode does not say when it happened.
+            UnsupportedError: dateparser is not installed; the message has the command to install it.
+            InvalidError: the episode has no `occurred_at`.
         """
         if episode.occurred_at is None:
-            raise InvalidError("occurred_at", None, "an episode is read against the time when it happened")
+            raise InvalidError("occurred_at", None, "set it: dates in an episode are relative to it")
         if self._dates is None:
-            # The library and the words of a language are loaded once, for longer than an event loop may stand still.
+            # The library and the words of a language are loaded once; that would block the event loop for too long.
             self._dates = await asyncio.to_thread(_date_reader, self._book.languages)
         listening = episode.source in _ASSISTANT_SOURCES
         speaker = Speaker(episode.user or self._book.speaker, is_listening=listening)
@@ -130,7 +130,7 @@ def _builtin_rules() -> tuple[Rule, ...]:
 
 
 def _date_reader(languages: tuple[str, ...]) -> DateReader:
-    with _READER_LOCK:  # many episodes may be the first one
+    with _READER_LOCK:  # several threads may need it at once
         return _cached_date_reader(languages)
 
 
@@ -146,7 +146,7 @@ class _Mentioned:
 
 
 class _EpisodeReader:
-    """One episode, as it is read sentence by sentence."""
+    """One episode, read sentence by sentence."""
 
     def __init__(self, text: str, lexicon: Gazetteer, rules: RuleSet) -> None:
         self._text = text
@@ -155,7 +155,7 @@ class _EpisodeReader:
         self._mentioned: dict[str, _Mentioned] = {}
         self._statements: list[Statement] = []
         self._last = 0
-        """Number of the first statement of the sentence that said something last."""
+        """Number of the first statement of the last sentence with statements."""
         self._types: dict[str, str] = {}
         self._other_names: dict[str, str] = {}
         """Name by another name of the same."""
@@ -200,7 +200,7 @@ class _EpisodeReader:
             self._learn(fit)
 
     def _correct(self, times: list[DateMention]) -> None:
-        """What the last sentence said holds since another time: "Sorry, it was in March"."""
+        """Correct the date of the last sentence's statements: "Sorry, it was in March"."""
         start = next((time.start for time in times if time.start is not None), None)
         if start is not None:
             self._statements[self._last :] = [
@@ -233,7 +233,7 @@ class _EpisodeReader:
         return self._same(mentioned.name) != mentioned.name
 
     def _same(self, name: str) -> str:
-        """Return the name under which something is mentioned that has several."""
+        """Return the main name of a mention with several names."""
         seen = {name}
         while (first := self._other_names.get(name)) is not None and first not in seen:
             seen.add(first)

@@ -2,7 +2,7 @@
 
 A rule is matched against a masked sentence: words in lower case, without fillers, and a single character of a private
 range of Unicode for each name and date. So a rule is a regular expression over a few dozen short tokens, and
-"Anna de Vries" costs as much as "Bo".
+"Anna de Vries" takes no longer than "Bo".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIRST_PLACEHOLDER, DATE_PLACEHOLDER = 0xE000, "\uf8ff"
 NAME_PLACEHOLDERS = "\ue000-\uf7ff"
 _MOST_PLACEHOLDERS = 0xF7FF - FIRST_PLACEHOLDER
 _PRIVATE = re.compile(r"[\ue000-\uf8ff]")
-# Each sign is a token: rules name words and signs as they stand in a text, without stems or stop words.
+# Each sign is a token: rules contain words and signs as in a text, without stems or stop words.
 _TOKEN = re.compile(r"'(?:s|m|ve|ll|d|re)\b|\d+(?:[.,:]\d+)*|[^\W\d_]\w*(?:[-']\w+)*|\w+|[^\s\w]")
 _SHORT = {"'m": "am", "'ve": "have", "'ll": "will", "'d": "would", "'re": "are"}
 _NOT = {"won't": "will", "can't": "can", "shan't": "shall", "cannot": "can"}
@@ -35,7 +35,7 @@ _LONGEST_SENTENCE = 2_000
 
 
 class MaskedToken(NamedTuple):
-    """A word as rules see it, and where it stands in the text."""
+    """A word as rules match it, and its position in the text."""
 
     text: str
     begin: int
@@ -43,23 +43,23 @@ class MaskedToken(NamedTuple):
 
 
 class MaskedSentence(NamedTuple):
-    """A sentence as rules look at it."""
+    """A sentence as rules match it."""
 
     text: str
     """Tokens with one blank around each."""
     tokens: list[MaskedToken]
     starts: list[int]
-    """Where each token begins in `text`."""
+    """Position of each token in `text`."""
     spots: dict[str, EntitySpan]
     """By sign."""
 
     def token_at(self, position: int) -> int:
-        """Return number of the token that begins at or after a position of `text`."""
+        """Return the number of the token that begins at or after a position of `text`."""
         return bisect_left(self.starts, position)
 
 
 def remove_placeholders(text: str) -> str:
-    """Return a text without characters that mean something here; as long as before."""
+    """Return a text without characters that have a meaning here; the length stays."""
     return _PRIVATE.sub(" ", text).replace("\u2019", "'")
 
 
@@ -68,7 +68,7 @@ def bounded_sentence_spans(text: str, is_free: bytearray) -> list[tuple[int, int
 
     Args:
         text: any text.
-        is_free: for each character 0 where a name stands; no sentence ends there.
+        is_free: for each character 0 inside a name; no sentence ends there.
     """
     return [
         (at, min(at + _LONGEST_SENTENCE, end))
@@ -78,7 +78,7 @@ def bounded_sentence_spans(text: str, is_free: bytearray) -> list[tuple[int, int
 
 
 def split_words(text: str, offset: int = 0) -> Iterator[MaskedToken]:
-    """Yield the words of a piece of text as they are compared."""
+    """Yield the words of a piece of text in the form that rules compare."""
     for found in _TOKEN.finditer(text):
         yield from _expand_word(found[0].lower(), found.start() + offset, found.end() + offset)
 
@@ -96,13 +96,13 @@ def _expand_word(word: str, begin: int, end: int) -> Iterator[MaskedToken]:
 def mask_sentence(
     text: str, span: tuple[int, int], spots: Sequence[EntitySpan], dates: Sequence[tuple[int, int]]
 ) -> MaskedSentence:
-    """Return a sentence as rules look at it.
+    """Return the masked form of a sentence.
 
     Args:
         text: the whole text.
-        span: of the sentence.
+        span: position of the sentence.
         spots: names in the sentence.
-        dates: spans of its dates, which overlap neither each other nor a name.
+        dates: positions of its dates, which overlap neither each other nor a name.
     """
     marks: list[tuple[int, int, EntitySpan | None]] = [
         (spot.begin, spot.end, spot) for spot in spots[:_MOST_PLACEHOLDERS]
@@ -125,7 +125,7 @@ def mask_sentence(
 
 
 def _drop_date_commas(tokens: list[MaskedToken]) -> list[MaskedToken]:
-    """Without commas beside a date: "I moved, last week, to Rome"."""
+    """Return the tokens without commas beside a date: "I moved, last week, to Rome"."""
     kept: list[MaskedToken] = []
     for token in tokens:
         if token.text == "," and kept and kept[-1].text == DATE_PLACEHOLDER:
@@ -137,7 +137,7 @@ def _drop_date_commas(tokens: list[MaskedToken]) -> list[MaskedToken]:
 
 
 def _repeat_subjects(tokens: list[MaskedToken], signs: dict[str, EntitySpan]) -> list[MaskedToken]:
-    """Who did the first thing also did what follows an "and": "Anna left Acme and joined Globex"."""
+    """Repeat the subject after an "and": "Anna left Acme and joined Globex"."""
     subject = next((token for token in tokens if token.text in signs), None)
     if subject is None:
         return tokens
@@ -181,7 +181,7 @@ _VALUE_SLOT = re.compile(r"\{(\w+)\}")
 
 _BETWEEN = f"(?:{DATE_PLACEHOLDER} ){{0,2}}"
 _NAME = f"[{NAME_PLACEHOLDERS}]"
-# Where a few words that name a thing end.
+# The end of a few words that name a thing.
 _NO_THING = (
     "and|or|but|because|since|which|that|who|with|without|for|from|to|into|in|on|at|by|of|off|as|if|when|while|before|after"
     "|until|is|are|was|were|be|been|am|has|have|had|will|would|can|could|not|no|it|they|them|this|these|those|my|your|via"
@@ -199,7 +199,7 @@ _PATTERNS: Mapping[SlotKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in a rule."""
+    """A placeholder in a rule."""
 
     name: str
     kind: SlotKind
@@ -210,7 +210,7 @@ class Slot:
 
 
 class Conclusion(NamedTuple):
-    """What follows where a rule fits."""
+    """A conclusion of a rule that matches."""
 
     says: Literal["holds", "ends", "alias"]
     type: str
@@ -219,12 +219,12 @@ class Conclusion(NamedTuple):
     target: str
     value: Any
     value_slot: str
-    """Of an attribute; empty when `value` counts."""
+    """Value of an attribute; empty if `value` is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that can be applied."""
+    """A compiled rule."""
 
     text: str
     pattern: re.Pattern[str]
@@ -232,16 +232,16 @@ class Rule:
     conclusions: tuple[Conclusion, ...]
     since: Since
     anchor: frozenset[str]
-    """One of these words stands in every sentence that it fits."""
+    """A sentence that it matches contains at least one of these words."""
     words: frozenset[str]
     """All its words."""
 
 
 def parse_rule(text: str, *, since: Since = "episode") -> Rule:
-    """Return a rule that is written in one line.
+    """Return a rule from its form in one line.
 
     Raises:
-        InvalidError: it is none; says why.
+        InvalidError: the rule is invalid; the message says why.
     """
     when, arrow, then = text.partition(_ARROW)
     if not arrow:
@@ -254,11 +254,11 @@ def compile_rule(when: str, then: Sequence[str], *, since: Since = "episode") ->
 
     Args:
         when: the pattern.
-        then: conclusions; each may hold several, separated by semicolons.
-        since: since when it holds if the sentence has no date.
+        then: conclusions; each may contain several, separated by semicolons.
+        since: start of the fact if the sentence has no date.
 
     Raises:
-        InvalidError: it is none; says why.
+        InvalidError: the rule is invalid; the message says why.
     """
     text = f"{when.strip()} {_ARROW} {'; '.join(part.strip() for part in then)}"
     if len(text) > LONGEST_RULE:
@@ -272,7 +272,7 @@ def compile_rule(when: str, then: Sequence[str], *, since: Since = "episode") ->
         _parse_conclusion(part, names, text) for each in then for part in _SEMICOLON.split(each) if part.strip()
     )
     if not conclusions:
-        raise InvalidError("rule", text, "say behind -> what follows, as in lives_in(person, city)")
+        raise InvalidError("rule", text, "add a conclusion after ->, as in lives_in(person, city)")
     words = frozenset(word for piece in pieces for choice in piece.choices for word in choice.split())
     pattern = re.compile(f"(?<= ){''.join(_regex(piece) for piece in pieces)}")
     return Rule(text, pattern, slots, conclusions, since, anchor, words)
@@ -291,7 +291,7 @@ def _parse_elements(when: str, text: str) -> Iterator[_Element]:
     for number, match in enumerate(found):
         if match["bad"]:
             raise InvalidError(
-                "rule", text, f"{match['bad']!r} has no partner; brackets hold only words, and are not nested"
+                "rule", text, f"{match['bad']!r} is unbalanced; brackets contain only words, and are not nested"
             )
         if match["slot"] is not None:
             yield _Element((), slot=_parse_slot(match["slot"], text), owns=match["own"] is not None)
@@ -314,7 +314,7 @@ def _parse_element(match: re.Match[str], after: Slot | None) -> Iterator[_Elemen
     inside = match["maybe"] if match["maybe"] is not None else match["either"]
     choices = tuple(filter(None, map(_rule_words, inside.split("|"))))
     if choices:
-        # Of "(a|an)" nothing is left: such words do not count. "(the|our)" may stand for nothing, too.
+        # Articles such as "(a|an)" are dropped from sentences and patterns. "(the|our)" may then match nothing, too.
         empty = len(choices) < len(inside.split("|"))
         yield _Element(choices, optional=empty or match["maybe"] is not None)
 
@@ -340,7 +340,7 @@ def _parse_slot(inside: str, text: str) -> Slot:
 
 def _check_slots(slots: Sequence[Slot], pieces: Sequence[_Element], text: str) -> None:
     if len(slots) > _MOST_SLOTS or sum(len(piece.choices) > 1 or piece.optional for piece in pieces) > _MOST_GROUPS:
-        raise InvalidError("rule", text, f"at most {_MOST_SLOTS} slots, and {_MOST_GROUPS} brackets, fit in a rule")
+        raise InvalidError("rule", text, f"a rule has at most {_MOST_SLOTS} slots and {_MOST_GROUPS} brackets")
     names = [slot.name for slot in slots if slot.kind != "me"]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -354,13 +354,13 @@ def _anchor(pieces: Sequence[_Element], text: str) -> frozenset[str]:
         if piece.choices and not piece.optional
     ]
     if not sets:
-        raise InvalidError("rule", text, "it fits everything; add a word that must stand in the sentence")
+        raise InvalidError("rule", text, "it matches every sentence; add a word that the sentence must contain")
     return max(sets, key=lambda words: (min(map(len, words)), -len(words)))
 
 
 def _regex(piece: _Element) -> str:
     if piece.slot is not None:
-        # A name with an 's behind it only tells whose something is, unless the rule asks for that.
+        # A name with an 's after it is only an owner, unless the rule asks for one.
         alone = "" if piece.owns else "(?!'s )"
         whose = f"(?:{_NAME} 's )?" if piece.slot.kind == "thing" else ""
         return f"{whose}({_PATTERNS[piece.slot.kind]}){alone}{_BETWEEN}"
@@ -374,7 +374,7 @@ def _parse_conclusion(part: str, slots: Mapping[str, Slot], text: str) -> Conclu
     match = _CONCLUSION.fullmatch(part.strip())
     if match is None:
         raise InvalidError(
-            "rule", text, f"{part.strip()!r} is no conclusion; write it as lives_in(person, city) or @tier(me) = gold"
+            "rule", text, f"{part.strip()!r} is not a conclusion; write lives_in(person, city) or @tier(me) = gold"
         )
     type_, source, target = match["type"], match["source"], match["target"] or ""
     for name in (source, target):
@@ -393,23 +393,23 @@ def _check_end(name: str, slots: Mapping[str, Slot], text: str) -> None:
             raise InvalidError("rule", text, "a name in quotes is empty")
     elif name and name not in slots:
         known = ", ".join(sorted(slots)) or "none"
-        raise InvalidError("rule", text, f"no slot of the pattern is called {name}; there are: {known}")
+        raise InvalidError("rule", text, f"no slot of the pattern is called {name}; use one of: {known}")
     elif name and slots[name].kind in {"amount", "number", "words"}:
-        raise InvalidError("rule", text, f"{name} is a value and no name; say it as @attribute(...) = {{{name}}}")
+        raise InvalidError("rule", text, f"{name} is a value, not a name; write it as @attribute(...) = {{{name}}}")
 
 
 def _check_shape(match: re.Match[str], text: str) -> None:
     is_attribute, is_alias = match["type"].startswith("@"), match["type"] == "alias"
     if is_attribute and (match["target"] or bool(match["value"]) == bool(match["ends"])):
         raise InvalidError(
-            "rule", text, "an attribute is said as @tier(person) = gold, and ended as: ends @tier(person)"
+            "rule", text, "write an attribute as @tier(person) = gold, and its end as: ends @tier(person)"
         )
     if not is_attribute and (match["value"] or not (match["target"] or match["ends"])):
         raise InvalidError(
-            "rule", text, "a relation is said as lives_in(person, city), and ended as: ends lives_in(person)"
+            "rule", text, "write a relation as lives_in(person, city), and its end as: ends lives_in(person)"
         )
     if is_alias and (match["ends"] or not match["target"]):
-        raise InvalidError("rule", text, "another name is said as alias(company, new), and does not end")
+        raise InvalidError("rule", text, "write another name as alias(company, new); it cannot end")
 
 
 def _parse_value(spelled: str, slots: Mapping[str, Slot], text: str) -> tuple[Any, str]:
@@ -431,7 +431,7 @@ _MOST_MATCHES = 200
 
 
 class SlotMatch(NamedTuple):
-    """What stands in a slot."""
+    """The match of a slot."""
 
     slot: Slot
     text: str
@@ -440,12 +440,12 @@ class SlotMatch(NamedTuple):
 
 
 class RuleMatch(NamedTuple):
-    """A rule where it fits."""
+    """A match of a rule."""
 
     rule: Rule
     filled: Mapping[str, SlotMatch]
     begin: int
-    """In the whole text."""
+    """Position in the whole text."""
     end: int
 
     def end_of(self, name: str) -> str:
@@ -454,19 +454,19 @@ class RuleMatch(NamedTuple):
 
 
 class StatedTime(NamedTuple):
-    """The time that a sentence gives to what it says."""
+    """The time that a sentence gives for its statements."""
 
     start: datetime | None
     end: datetime | None
 
 
 class RuleSet:
-    """Rules, found by the words that must stand in a sentence.
+    """Rules, indexed by the words that a sentence must contain.
 
     Args:
-        own: the application's; where one of them fits, no shipped rule is looked for.
-        shipped: the others.
-        formed: types whose names are known by their form alone.
+        own: the application's rules; if one of them matches, no built-in rule is tried.
+        shipped: the built-in rules.
+        formed: types whose names are found by their pattern alone.
     """
 
     def __init__(self, own: Sequence[Rule], shipped: Sequence[Rule], formed: frozenset[str]) -> None:
@@ -482,12 +482,12 @@ class RuleSet:
         return len(self._rules)
 
     def fits(self, text: str, sentence: MaskedSentence, types: Mapping[str, str]) -> list[RuleMatch]:
-        """Return where rules fit in a sentence, by place.
+        """Return the matches of rules in a sentence, by position.
 
         Args:
             text: the whole text.
-            sentence: one of it.
-            types: of names, as rules decided before.
+            sentence: one sentence of it.
+            types: types of names that rules found before.
         """
         numbers = {number for token in sentence.tokens for number in self._by_word.get(token.text, ())}
         found: list[RuleMatch] = []
@@ -534,7 +534,7 @@ class RuleSet:
 
 
 def _tokens(sentence: MaskedSentence, span: tuple[int, int]) -> tuple[int, int]:
-    """Return numbers of the first and the last token of a piece of the masked text that ends with a blank."""
+    """Return the numbers of the first and the last token of a piece of the masked text that ends with a blank."""
     return sentence.token_at(span[0]), sentence.token_at(span[1]) - 1
 
 
@@ -543,11 +543,11 @@ def _overlaps(fit: RuleMatch, taken: Sequence[RuleMatch]) -> bool:
 
 
 def stated_times(fits: Sequence[RuleMatch], dates: Sequence[DateMention]) -> list[StatedTime]:
-    """Return the time of each fit: a date belongs to what was said last before it; one before everything to the first.
+    """Return the time of each match: a date belongs to the statement before it; a date before all of them to the first.
 
     Args:
-        fits: of one sentence, by place.
-        dates: of the sentence, with places in the whole text.
+        fits: matches in one sentence, by position.
+        dates: dates of the sentence, with positions in the whole text.
     """
     if not fits:
         return []
@@ -567,7 +567,7 @@ def _stated_time(dates: Sequence[DateMention]) -> StatedTime:
 
 
 def build_statements(fit: RuleMatch, span: StatedTime) -> Iterator[Statement]:
-    """Yield what follows where a rule fits; `find_aliases` finds other names."""
+    """Yield the statements of a match; `find_aliases` finds other names."""
     for conclusion in fit.rule.conclusions:
         statement = None if conclusion.says == "alias" else _build_statement(fit, conclusion, span)
         if statement is not None:
@@ -609,7 +609,7 @@ def _number(spelled: str) -> int | float:
 
 
 def find_aliases(fit: RuleMatch) -> Iterator[tuple[str, str]]:
-    """Yield (name, another name of the same) that a fit tells."""
+    """Yield (name, another name of the same entity) from a match."""
     for conclusion in fit.rule.conclusions:
         if conclusion.says == "alias":
             name, other = fit.end_of(conclusion.source), fit.end_of(conclusion.target)
@@ -627,7 +627,7 @@ def find_types(fit: RuleMatch) -> Iterator[tuple[str, str]]:
 
 
 def find_names(fit: RuleMatch) -> Iterator[tuple[str, EntitySpan | None, str]]:
-    """Yield (name, where it stands, type) of everything that the conclusions of a fit name."""
+    """Yield (name, position, type) of everything that the conclusions of a match name."""
     for conclusion in fit.rule.conclusions:
         for end in filter(None, (conclusion.source, conclusion.target)):
             if end.startswith('"'):

@@ -53,7 +53,7 @@ class _RuleEntry(Record):
 
 
 class RuleFile(Record):
-    """What a rules file may say; docs/graph-rules.md shows one."""
+    """The content of a rules file; docs/graph-rules.md shows one."""
 
     languages: tuple[Literal["en", "de", "fr"], ...] = Field(("en",), min_length=1)
     speaker: str = Field("user", min_length=1, max_length=200)
@@ -65,22 +65,22 @@ class RuleFile(Record):
 
 
 class LoadedRules(NamedTuple):
-    """What a rules file declares, ready to be used."""
+    """The parsed declarations of a rules file."""
 
     relations: list[RelationType]
-    """Beside the shipped ones."""
+    """Types besides the built-in ones."""
     extractor: RuleExtractor
 
 
 def open_ingest_rules(settings: Settings, model: LanguageModel | None) -> IngestRules:
-    """Read the rules by which a graph extracts facts. Reads the rules file, if one is named; no round trip.
+    """Return the rules by which a graph extracts facts. Reads the rules file, if one is set; no round trip.
 
     Args:
         settings: `graph_rules`.
-        model: who reads the episodes; where it is the offline one, which cannot, rules do.
+        model: the model that extracts; with the offline model, which cannot, rules are used.
 
     Raises:
-        ConfigError: the rules file cannot be read, or something in it is wrong; names the place.
+        ConfigError: the rules file cannot be read, or is invalid; the message names the place.
     """
     rules = load_rules(settings.graph_rules)
     try:
@@ -96,10 +96,10 @@ def load_rules(path: str | Path | None = None) -> LoadedRules:
     """Return the relations and the extractor that a rules file declares. Reads the file at once.
 
     Args:
-        path: a YAML or JSON file; None for what is shipped alone.
+        path: a YAML or JSON file; None for the built-in rules only.
 
     Raises:
-        ConfigError: it cannot be read, or something in it is wrong; names the place.
+        ConfigError: the file cannot be read, or is invalid; the message names the place.
     """
     if path is None:
         return LoadedRules([], RuleExtractor())
@@ -107,14 +107,14 @@ def load_rules(path: str | Path | None = None) -> LoadedRules:
 
 
 def parse_rules(content: object, source: str = "rules") -> LoadedRules:
-    """Return the same, of what a rules file or a program says.
+    """Return the declarations of rules that were already loaded.
 
     Args:
-        content: as it stands in the file.
-        source: for messages.
+        content: the content of a rules file as Python values.
+        source: name of the source in errors.
 
     Raises:
-        ConfigError: something in it is wrong; names the place.
+        ConfigError: the content is invalid; the message names the place.
     """
     try:
         file = RuleFile.model_validate(content if content is not None else {})
@@ -165,7 +165,7 @@ def _read_file(path: Path) -> object:
 
 
 def _error_text(error: ValidationError) -> str:
-    # Of a rule, pydantic tells for each kind of rule what is wrong with it; the deepest problem says most.
+    # For a rule, pydantic reports an error for each kind of rule; the most deeply nested one is the most specific.
     first = max(error.errors(), key=lambda problem: len(problem["loc"]))
     place = [
         part + 1 if isinstance(part, int) else part for part in first["loc"] if part not in {"str", _RuleEntry.__name__}

@@ -102,7 +102,7 @@ class GroupCreation:
         return self._keyspace.record_item(FAMILY, self._namespace, PART, group)
 
     async def begin(self, group: str) -> int:
-        """Return the version with which the graph of a group began; create a missing graph first, in some 35 round trips.
+        """Return the version with which the graph of a group began; create it if missing, in some 35 round trips.
 
         Raises:
             UnavailableError: the server cannot be reached, or another caller does not finish the creation.
@@ -355,7 +355,7 @@ class FalkorBackend:
     persistence stores them), and its commits are not on the change stream of the namespace.
 
     The module stores the last queries of a graph, with their parameters, in a stream `telemetry{<key>}`, which is
-    deleted with the graph; `GRAPH.CONFIG SET CMD_INFO no` disables that, and the embedded server starts with it disabled.
+    deleted with the graph; `GRAPH.CONFIG SET CMD_INFO no` disables that, and the embedded server starts so.
 
     Args:
         context: dependencies that the hub shares with its stores.
