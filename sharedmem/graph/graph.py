@@ -1,4 +1,4 @@
-"""`store.graph`: the facade of the knowledge graphs of a namespace, and how it is opened."""
+"""`store.graph`: the facade of the knowledge graphs of a namespace, and its constructor."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from sharedmem.runtime import measured
 class Graph(GraphQueries):
     """The temporal knowledge graphs of one namespace, a graph for each group, with the rights of one actor.
 
-    A group (`tenant:session`) is part of every call: nothing can be asked or written across groups, nor across
-    namespaces. It is a `MemoryStore`, on any backend.
+    A group (`tenant:session`) is part of every call: no call reads or writes across groups or namespaces. The class
+    implements `MemoryStore`, on any backend.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope, backend: GraphBackend, rules: IngestRules) -> None:
@@ -41,7 +41,7 @@ class Graph(GraphQueries):
         self._integrity = GraphIntegrity(context, access, backend, rules)
 
     @measured("graph.add_episode")
-    async def add_episode(  # noqa: PLR0913  # each is a fact of the episode
+    async def add_episode(  # noqa: PLR0913  # each is a property of the episode
         self,
         content: str | Mapping[str, Any] | Episode,
         *,
@@ -55,30 +55,30 @@ class Graph(GraphQueries):
         metadata: Mapping[str, Any] | None = None,
         extract: bool = True,
     ) -> EpisodeResult:
-        """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step.
+        """Ingest an episode: its mentions and statements become part of the graph, in one atomic step.
 
-        Facts that it contradicts are closed, never deleted. Told again with the same id and content, nothing changes.
-        At most four round trips without a language model, five when a new name resembles a known one; more only while
-        others change the same entities.
+        Facts that it contradicts are closed, never deleted. A repeated call with the same id and content changes
+        nothing. At most four round trips without a language model, five if a new name resembles a known one; more only
+        while other writers change the same entities.
 
         Args:
-            content: what happened, as text or data, or a whole `Episode`.
-            group_id: group of the graph, `tenant:session`; may be left out with an `Episode`, which says it.
-            id: yours, for idempotence; made when empty.
-            occurred_at: when it happened, with a time zone; now when not given.
-            recorded_at: when the graph learned of it, to tell old news again; now when not given.
-            source: what or who it comes from; `message` when not given.
-            session, user: which conversation it belongs to, and whose it is.
-            metadata: anything that is to be kept with it.
-            extract: whether entities and facts are looked for in it.
+            content: the content, as text or data, or a whole `Episode`.
+            group_id: group of the graph, `tenant:session`; optional with an `Episode` that has one.
+            id: your id, for idempotence; generated when empty.
+            occurred_at: when it happened, with a time zone; by default now.
+            recorded_at: when the graph recorded it, to import old data; by default now.
+            source: its kind or origin; `message` by default.
+            session, user: its conversation, and its user.
+            metadata: any data to store with it.
+            extract: whether to extract entities and facts from it.
 
         Returns:
-            What it mentions and says, and what it closed. Where the model that extracts cannot be asked, the episode
-            is kept and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
+            Its mentions and statements, and the facts that it closed. If the extracting model cannot be reached, the
+                episode is stored and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
 
         Raises:
-            InvalidError: the content, id, group or a moment is none.
-            ConflictError: the id is there with another content, or the group is being deleted.
+            InvalidError: the content, id, group or a moment is invalid.
+            ConflictError: the id exists with another content, or the group is being deleted.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
@@ -93,21 +93,21 @@ class Graph(GraphQueries):
 
     @measured("graph.add_episodes")
     async def add_episodes(self, episodes: Sequence[Episode], *, extract: bool = True) -> list[EpisodeResult]:
-        """As `add_episode` for each, in their order, up to 32 of one group in one step.
+        """Ingest episodes as `add_episode` does, in their order, up to 32 of one group in one step.
 
         Args:
             episodes: any number, also of several groups.
-            extract: whether entities and facts are looked for in them.
+            extract: whether to extract entities and facts from them.
 
         Raises:
-            InvalidError: one of them is none; nothing was written then.
-            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; those before are in the graph.
+            InvalidError: one of them is invalid; then nothing was written.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; the episodes before are in the graph.
         """
         return await self._writer.add_episodes(episodes, extract=extract)
 
     @measured("graph.extract")
     async def extract(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Look again for entities and facts in an episode whose extraction has failed, or never was asked for.
+        """Extract entities and facts of an episode whose extraction has failed or was never requested.
 
         Raises:
             NotFoundError: there is no such episode, or it was deleted meanwhile.
@@ -118,7 +118,7 @@ class Graph(GraphQueries):
         return await self._writer.extract(group_id, episode_id)
 
     @measured("graph.add_entity")
-    async def add_entity(  # each is a fact of the entity
+    async def add_entity(  # each is a property of the entity
         self,
         name: str,
         *,
@@ -129,29 +129,29 @@ class Graph(GraphQueries):
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """Return an entity: found by its name, an alias or a very similar name, or made.
+        """Return an entity: found by its name, an alias or a very similar name, or created.
 
         Args:
-            name: as people write it.
+            name: in the usual spelling.
             group_id: group of the graph.
             type: one word, such as `person`.
             aliases: further names that lead to it, up to 300; `add_alias` takes any number.
-            attributes: values by name, as JSON has them; each is a fact with a history of its own.
-            summary: what it is, in a sentence.
-            at: since when the attributes have these values; now when not given.
+            attributes: JSON values by name; each is a fact with a history of its own.
+            summary: a sentence about it.
+            at: since when the attributes have these values; by default now.
 
         Returns:
-            The entity with all that is known of it now.
+            The entity with its current attributes.
 
         Raises:
-            InvalidError: a name, an attribute or a moment is none.
+            InvalidError: a name, an attribute or a moment is invalid.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         mention = Mention(name, type.strip(), tuple(aliases), dict(attributes or {}), summary)
         return await self._writer.add_entity(group_id, mention, at)
 
     @measured("graph.add_relationship")
-    async def add_relationship(  # each is a fact of the relationship
+    async def add_relationship(  # each is a property of the relationship
         self,
         source: str,
         type: str,  # noqa: A002  # as the specification has it
@@ -164,26 +164,26 @@ class Graph(GraphQueries):
         episode: str | None = None,
         fact: str | None = None,
     ) -> Fact:
-        """Say that something holds between two entities, which are made where they are new.
+        """Add a relationship between two entities; new entities are created.
 
-        A relation that is functional (`lives_in`) closes the fact that it contradicts at `valid_from`. Said again, the
-        fact is one fact with two episodes.
+        A functional relation (`lives_in`) closes the fact that it contradicts at `valid_from`. A repeated relationship
+        is one fact with two episodes.
 
         Args:
             source, target: names, or ids of entities.
-            type: of the relation; turned around where it is declared as the inverse of another.
+            type: type of the relation; reversed if it is declared as the inverse of another.
             group_id: group of the graph.
-            valid_from: since when; when it was said where nothing is given; `"unknown"` when nobody knows.
+            valid_from: since when; by default the time of the episode; `"unknown"` for an unknown start.
             valid_to: until when, exclusive; None while it holds.
-            recorded_at: when the graph learned of it; now when not given.
-            episode: id of the episode that says so; made where there is none.
-            fact: as a sentence; made of the names when not given.
+            recorded_at: when the graph recorded it; by default now.
+            episode: id of the episode that states it; by default a new one.
+            fact: as a sentence; by default made from the names.
 
         Returns:
             The fact as it is known now.
 
         Raises:
-            InvalidError: a name, a type or a moment is none, or it would end before it begins; the episode was undone.
+            InvalidError: a name, type or moment is invalid, it would end before it begins, or the episode was undone.
             NotFoundError: the episode was deleted meanwhile.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
@@ -197,31 +197,31 @@ class Graph(GraphQueries):
         """Close a fact: it does not hold any more. Nothing is deleted, and `undo` of the episode opens it again.
 
         Args:
-            fact_id: which.
+            fact_id: id of the fact.
             group_id: group of the graph.
-            at: since when it does not hold; now when not given.
-            episode: id of the episode that says so; made where there is none.
+            at: since when it does not hold; by default now.
+            episode: id of the episode that states this; by default a new one.
 
         Returns:
-            The fact as it is known now; as it was when it had ended by then already. It stays open where an episode
-            says that it holds from that very moment on: undo that one.
+            The fact as it is known now; unchanged if it had ended by then already. It stays open if an episode
+                states that it holds from that very moment on: undo that episode.
 
         Raises:
             NotFoundError: there is no such fact.
-            InvalidError: it had not begun by then.
+            InvalidError: the fact began at that moment or later.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         return await self._writer.invalidate(group_id, fact_id, at, episode)
 
     @measured("graph.undo")
     async def undo(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Take back all that an episode said: its facts go, and exactly what it had closed is open again.
+        """Undo an episode: its facts are retracted, and exactly the facts that it had closed are open again.
 
-        What was known before stays known: asked with `known_at` before this call, the graph answers as ever. An
-        episode that was undone before stays as it is (`repeated`).
+        Earlier knowledge stays readable: with `known_at` before this call, the graph returns the same as before. A
+        second undo of an episode changes nothing (`repeated`).
 
         Returns:
-            The episode, and in `facts` what changed.
+            The episode, and in `facts` the changed facts.
 
         Raises:
             NotFoundError: there is no such episode.
@@ -231,21 +231,22 @@ class Graph(GraphQueries):
 
     @measured("graph.summarize")
     async def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
-        """Make the summaries that are due: of each N turns of a session, and of each N summaries of one level.
+        """Make the summaries that are due: one for every N turns of a session, and for every N summaries of one level.
 
-        Nobody has to call this: it is done in the background when turns are added (setting `graph_summary_every`).
-        What was summed up is not touched; `retrieve` prefers summaries for what is long ago.
+        This call is optional: summaries are made in the background when turns are added (setting
+        `graph_summary_every`). The summarised episodes do not change; `retrieve` prefers summaries for the distant
+        past.
 
         Args:
             group_id: group of the graph.
-            session: which conversation; None for the turns that belong to none.
+            session: the conversation; None for the turns without one.
 
         Returns:
             The new summaries, oldest first; none when none are due.
 
         Raises:
-            InvalidError: the group is invalid, or summaries are switched off.
-            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be asked.
+            InvalidError: the group is invalid, or summaries are disabled.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
             AccessDeniedError: this actor may not write the namespace's graphs.
         """
         return await self._summaries.summarize(group_id, session)
@@ -254,27 +255,27 @@ class Graph(GraphQueries):
     async def merge(
         self, source: str, into: str, *, group_id: str, reason: str = "", progress: GraphProgress | None = None
     ) -> EntityMerge:
-        """Say that two entities are one: all that is and will be said of the first holds of the second.
+        """Merge two entities into one: all facts of the first, present and future, become facts of the second.
 
-        Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 100 lines of
-        facts, each atomic. When that was cut off, the same call goes on with it; make it before you merge or unmerge
-        these entities otherwise. Nothing is lost: `unmerge` takes the two apart again. Five round trips, and about
+        Its names lead to the second one at once, in one atomic step; then its facts move there, in steps of 100 lines
+        of facts, each atomic. After an interruption, the same call continues; repeat it before any other merge or
+        unmerge of these entities. Nothing is lost: `unmerge` separates the two again. Five round trips, and about
         four for each step.
 
         Args:
-            source: name or id of the entity that is the other one.
-            into: name or id of the one that stays; what that was merged into itself counts.
+            source: name or id of the entity to merge.
+            into: name or id of the entity that stays; if it was merged itself, the entity that it leads to.
             group_id: group of the graph.
             reason: why, for the log.
             progress: called with (lines done, lines known so far).
 
         Returns:
-            The merge; the one of before when both were merged already.
+            The merge; the earlier one if they were merged already.
 
         Raises:
             InvalidError: both are the same, or the second was merged into the first.
             NotFoundError: the group has no entity with that name or id.
-            ConflictError: the first was merged into a third one, or others merge the same entities meanwhile.
+            ConflictError: the first was merged into a third one, or other callers merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
@@ -282,23 +283,23 @@ class Graph(GraphQueries):
 
     @measured("graph.unmerge")
     async def unmerge(self, entity: str, *, group_id: str, progress: GraphProgress | None = None) -> EntityMerge:
-        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
+        """Undo a merge: the entity's names lead to itself again, and facts stated with them are its own again.
 
-        What was said with the names of the other one stays there. As with `merge`, the same call goes on with what was
-        cut off. Five round trips, and about four for each step of 100 lines of facts.
+        Facts stated with names of the other entity stay there. As with `merge`, the same call continues after an
+        interruption. Five round trips, and about four for each step of 100 lines of facts.
 
         Args:
-            entity: name or id of the one that was merged, by a call of `merge` or because of its name.
+            entity: name or id of the merged entity, merged by a call of `merge` or because of its name.
             group_id: group of the graph.
             progress: called with (lines done, lines known so far).
 
         Returns:
-            The merge, with `undone_at`; the one of before when it was taken back already.
+            The merge, with `undone_at`; the earlier one if it was undone already.
 
         Raises:
-            InvalidError: it was merged into nothing.
+            InvalidError: the entity was not merged.
             NotFoundError: the group has no entity with that name or id.
-            ConflictError: others merge the same entities meanwhile.
+            ConflictError: other callers merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
@@ -306,7 +307,7 @@ class Graph(GraphQueries):
 
     @measured("graph.aliases")
     async def aliases(self, entity: str, *, group_id: str, after: str = "", limit: int = 1000) -> Page[str]:
-        """Return a page of all names that lead to an entity, those of entities that were merged into it too.
+        """Return a page of all names that lead to an entity, including those of entities that were merged into it.
 
         Two round trips, and one for each of the entities whose names are on the page.
 
@@ -314,10 +315,10 @@ class Graph(GraphQueries):
             entity: its name or id.
             group_id: group of the graph.
             after: the `cursor` of the page before.
-            limit: names at most, up to 10,000.
+            limit: most names, up to 10,000.
 
         Returns:
-            Names as they are compared: in small letters, without punctuation around them.
+            Names in their normalised form: lower case, without punctuation around them.
 
         Raises:
             InvalidError: the limit is invalid.
@@ -329,17 +330,17 @@ class Graph(GraphQueries):
 
     @measured("graph.add_alias")
     async def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
-        """Another name that leads to an entity, or several. Five round trips, and two for each 300 names more.
+        """Add one or several names that lead to an entity. Five round trips, and two for every further 300 names.
 
         Args:
             entity: its name or id.
-            alias: the other name, as people write it; or any number of them.
+            alias: the other name in its usual spelling; or any number of them.
             group_id: group of the graph.
 
         Raises:
-            InvalidError: it can be no name.
+            InvalidError: a name is invalid.
             NotFoundError: the group has no entity with that name or id.
-            ConflictError: the alias is the name of another entity; of several, those before it lead here now.
+            ConflictError: the alias is the name of another entity; aliases before it in the list were added.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
@@ -347,14 +348,14 @@ class Graph(GraphQueries):
 
     @measured("graph.delete_by_group")
     async def delete_by_group(self, group_id: str, *, progress: GraphProgress | None = None) -> int:
-        """Delete everything of a group. Its episodes, entities and facts are gone for good. Several round trips.
+        """Delete everything of a group: its episodes, entities and facts are deleted for good. Several round trips.
 
         Args:
             group_id: group of the graph.
             progress: called with (records deleted, records in all).
 
         Returns:
-            How many records were deleted; 0 where there was nothing.
+            How many records were deleted; 0 if there were none.
 
         Raises:
             InvalidError: the group is invalid.
@@ -369,23 +370,23 @@ class Graph(GraphQueries):
 
         Also reports claims in the wrong lines, entities without a record, and index entries that are missing or belong
         to no record. Reads all episodes and facts of the group, 500 in a round trip, and holds its claims in memory.
-        Others may write meanwhile: only what is wrong at one moment is reported. While a merge moves claims, and after
-        one that was cut off, what is not moved yet counts as misplaced. A repair changes no episode's content; it
-        writes in steps of about 100 lines of facts, each atomic and guarded like any other step.
+        Other clients may write meanwhile: only what is wrong at one moment is reported. While a merge moves claims, and
+        after an interrupted merge, claims that are not moved yet count as misplaced. A repair changes no episode's
+        content; it writes in steps of about 100 lines of facts, each atomic and guarded like any other step.
 
-        Use the same relations (`using`) as the processes that tell the group something: facts depend on them.
+        Use the same relations (`using`) as the processes that write to the group: facts depend on them.
 
         Args:
             group_id: group of the graph.
-            repair: whether to write what should be there, and remove what should not.
+            repair: whether to write missing records and remove superfluous ones.
             progress: called with (episodes read, episodes known so far).
 
         Returns:
-            What was read, and every problem; `is_clean` when none is left.
+            What was read, and every problem; `is_clean` if none is left.
 
         Raises:
             InvalidError: the group is invalid.
-            ConflictError: the group is being deleted, or others change the same entities without end.
+            ConflictError: the group is being deleted, or other writers keep changing the same entities.
             AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
             UnavailableError: the server cannot be reached; call it again to continue.
         """
@@ -398,15 +399,16 @@ class Graph(GraphQueries):
         extractor: Extractor | None = None,
         backend: GraphBackend | None = None,
     ) -> Graph:
-        """Return the same graphs, with an application's own relations, or another way to find facts in episodes.
+        """Return the same graphs with an application's own relations, or another extractor of facts.
 
-        All processes that tell a group something should use the same relations: these decide what contradicts what.
+        All processes that write to a group should use the same relations: these decide which facts contradict each
+        other.
         No round trip.
 
         Args:
-            relations: how relations behave; these come before the declared and the shipped ones.
-            extractor: finds entities and facts; None leaves it as it is.
-            backend: keeps the graphs, such as one that observes `backend`; None leaves it as it is.
+            relations: relation types; these replace declared and built-in types of the same name.
+            extractor: finds entities and facts; None for the current one.
+            backend: stores the graphs, such as one that wraps `backend`; None for the current one.
 
         Raises:
             InvalidError: the relations contradict each other.
@@ -422,8 +424,8 @@ def open_graph(context: KnowledgeContext, scope: Scope) -> Graph:
     """Return the graphs of a namespace, with the rights of an actor. No round trip.
 
     Raises:
-        ConfigError: the file with rules cannot be read.
-        UnsupportedError: the extra `graph` is missing, or what the settings' backend or rules need.
+        ConfigError: the rules file cannot be read.
+        UnsupportedError: the extra `graph`, or a requirement of the backend or rules, is not installed.
     """
     require_rapidfuzz()
     rules = context.shared(IngestRules, "", lambda: open_ingest_rules(context.settings, context.model))

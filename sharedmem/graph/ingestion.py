@@ -1,7 +1,7 @@
 """Ingest episodes into a group, or undo one: read, decide without I/O, commit in one step, retry on conflict.
 
-Without a language model an episode takes at most four round trips: names, candidates for names that nobody knows, the
-lines in which its claims stand, the write. One more fetches candidates that resemble a new name.
+Without a language model an episode takes at most four round trips: names, candidates for unknown names, the lines of
+its claims, the write. One more fetches candidates that resemble a new name.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ FactGuard = Callable[[LookupResult], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """The outcome of some episodes."""
+    """The outcome of ingesting some episodes."""
 
     rows: Mapping[str, EpisodeRow]
-    """By id; of those that were there already too."""
+    """By id; with those that existed already."""
     fresh: frozenset[str]
-    """Ids of those with something new."""
+    """Ids of the episodes with something new."""
     warnings: Mapping[str, tuple[str, ...]]
     entities: Mapping[str, EntityRow]
-    """By canonical id: everything that is mentioned."""
+    """By canonical id: all mentioned entities."""
     shift: FactChanges
     turns: tuple[tuple[str, int], ...] = ()
-    """Sessions that have got turns, with how many they have now."""
+    """Sessions that have new turns, with their number of turns now."""
 
 
 class Ingestion:
@@ -78,7 +78,7 @@ class Ingestion:
         namespace: namespace of the graphs.
         backend: stores the graphs.
         vocabulary: relation types.
-        permit: raises where nothing may be added to an episode that is there.
+        permit: raises if nothing may be added to an existing episode.
     """
 
     def __init__(
@@ -101,20 +101,20 @@ class Ingestion:
     async def take_in(
         self, group: str, episode_inputs: Sequence[EpisodeInput], *, permit: FactGuard | None = None
     ) -> IngestResult:
-        """Make some episodes part of a group's graph, all in one step.
+        """Add some episodes to a group's graph, all in one step.
 
         Args:
             group: group of the graph.
-            episode_inputs: the episodes, with what was found in them.
-            permit: looks at the facts that they contradict by id, and raises where these must stay as they are; what
-                it has looked at is what is written over.
+            episode_inputs: the episodes, with their mentions and statements.
+            permit: reads the facts that they contradict by id, and raises if these must not change; exactly the
+                state that it reads is replaced.
 
         Raises:
-            ConflictError: an id is there with another content, or others change the same things without end.
+            ConflictError: an id exists with another content, or other writers keep changing the same records.
             NotFoundError, InvalidError: as `apply_stored_state`.
             UnavailableError: the server cannot be reached.
         """
-        # One judge for all attempts of a step: it decides a doubt that comes again as before.
+        # One judge for all attempts of a step: it decides the same question as before.
         judge = open_judge(self._context)
         resolver = NameResolver(self._backend, self._meanings.of, clock=self._clock, judge=judge)
         return await self._turns.until_written(group, lambda: self._attempt(group, episode_inputs, permit, resolver))
@@ -160,7 +160,7 @@ class Ingestion:
         )
 
     def _with_stored_state(self, episode_input: EpisodeInput, seen: LookupResult) -> EpisodeInput:
-        """Return an input that adds to a stored episode with the state of that episode; its author stays."""
+        """Return an input that adds to a stored episode with that episode's state; its author stays."""
         episode_input = apply_stored_state(episode_input, seen)
         former = seen.episodes.get(episode_input.episode.id)
         if former is None:
@@ -194,9 +194,9 @@ class Ingestion:
         return claimed, warnings
 
     async def _embedded(self, changes: CommitRequest, shift: FactChanges) -> CommitRequest:
-        """Return the same with vectors for what is new; what only changes keeps the one that it has.
+        """Return the changes with vectors for new rows; changed rows keep the vector that they have.
 
-        The durable tier takes records whole, so that there all of them bring their vectors along.
+        The durable tier takes whole records, so with it all rows get their vectors.
         """
         before: frozenset[str] = frozenset() if self._lasts else shift.known_before
         fresh = [row for row in changes.facts if row.id not in before]
@@ -215,23 +215,23 @@ class Ingestion:
 
 
 def apply_stored_state(episode_input: EpisodeInput, seen: LookupResult) -> EpisodeInput:
-    """Return an input that refers to stored episodes with their present state.
+    """Return an input that refers to stored episodes with their current state.
 
-    What it adds to, or sums up, was read before the step began: since then it may have been deleted or undone.
+    The episodes that it adds to, or summarises, were read before the step: since then they may be deleted or undone.
 
     Raises:
-        NotFoundError: an episode that it adds to or sums up has gone, or a summed up one does not count any more.
-        InvalidError: the episode that it adds to was undone, or its facts have been extracted already.
+        NotFoundError: an episode that it adds to or summarises was deleted, or a summarised one was undone.
+        InvalidError: the episode that it adds to was undone, or its facts were extracted already.
     """
     for id_ in episode_input.episode.covers:
         if id_ not in seen.episodes or seen.episodes[id_].undone != OPEN:
-            raise NotFoundError("episode", id_, "it was deleted or undone while it was summed up")
+            raise NotFoundError("episode", id_, "it was deleted or undone while it was summarised")
     if not episode_input.adds:
         return episode_input
     former = seen.episodes.get(episode_input.episode.id)
     if former is None:
         raise NotFoundError(
-            "episode", episode_input.episode.id, "it was deleted meanwhile; say it with another episode"
+            "episode", episode_input.episode.id, "it was deleted meanwhile; use another episode"
         )
     held = to_episode(former)
     (check_extractable if episode_input.extracts else check_not_undone)(held)
@@ -241,33 +241,33 @@ def apply_stored_state(episode_input: EpisodeInput, seen: LookupResult) -> Episo
 
 
 def new_inputs(episode_inputs: Sequence[EpisodeInput], seen: LookupResult) -> list[EpisodeInput]:
-    """Return the inputs with something new: one for each id, and none that was stored before.
+    """Return the inputs with something new: one for each id, and none that is stored already.
 
     Raises:
-        ConflictError: another episode has the id of one.
+        ConflictError: another episode has the same id.
     """
     fresh: dict[str, EpisodeInput] = {}
     for episode_input in episode_inputs:
         id_ = episode_input.episode.id
         row = seen.episodes.get(id_)
-        # What was only stored by statements under an id may still become the episode of that id.
+        # An id that only statements have used so far may still become an episode.
         held = fresh[id_].digest if id_ in fresh else None if row is None or row.letter == "m" else row.digest
         if held is None or episode_input.adds:
             fresh[id_] = episode_input
         elif held != episode_input.digest:
-            raise ConflictError(f"an episode {id_!r} with another content is there already; give this one another id")
+            raise ConflictError(f"an episode {id_!r} with another content exists already; give this one another id")
     return list(fresh.values())
 
 
 class EpisodeUndo:
-    """Takes episodes back.
+    """Undoes episodes.
 
     Args:
         context: dependencies that the hub shares with its stores.
         namespace: namespace of the graphs.
         backend: stores the graphs.
         vocabulary: relation types.
-        permit: raises where an episode must stay as it is.
+        permit: raises if an episode must not change.
     """
 
     def __init__(
@@ -296,7 +296,7 @@ class EpisodeUndo:
         seen = await self._backend.look(group, LookupRequest(episodes=(check_encodable("episode", id_),)))
         row = seen.episodes.get(id_)
         if row is None:
-            raise NotFoundError("episode", id_, f"group {group!r} has none of that id")
+            raise NotFoundError("episode", id_, f"group {group!r} has no episode with that id")
         self._permit(to_episode(row))
         if row.undone != OPEN:
             return EpisodeResult(id=id_, episode=to_episode(row), repeated=True)
@@ -321,7 +321,7 @@ def _retract_claims(row: EpisodeRow, undone: int) -> EpisodeRow:
 
 
 def _undo_commit(row: EpisodeRow, after: EpisodeRow, shift: FactChanges, projection: ProjectionInputs) -> CommitRequest:
-    # While a merge is under way, claims lie in other lines than those in which they count.
+    # While a merge is in progress, claims are in other lines than those in which they count.
     places = (*row.lines, *(claim_timelines(claim, projection) for claim in row.claims))
     own = {line for lines in places for line in lines}
     return CommitRequest(

@@ -1,9 +1,9 @@
 """Check a group against its claims, and repair facts and index entries that do not follow from them.
 
-The records of the episodes are what counts; everything else is worked out of them anew and compared. A first reading,
-page by page, is no picture of one moment while others write. What looks wrong in it is read once more, this time in one
-look with all that it depends on, and only what is wrong there is reported. A repair writes on the strength of that
-look, guarded as every step is.
+The records of the episodes decide; everything else is computed from them and compared. While others write, a first
+read, page by page, is not a snapshot. So everything that looks wrong is read once more, in one request with all its
+dependencies, and only what is wrong there is reported. A repair is based on that second read,
+and guarded like every step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ProblemKind = Literal["missing_fact", "superfluous_fact", "wrong_interval", "wro
 
 _PAGE = 500
 _LINES_AT_ONCE = 100
-"""Lines that one step looks at, besides those that they depend on."""
+"""Lines that one step checks, besides those that they depend on."""
 _LINES_BETWEEN_PAUSES = 200
 _KINDS = ("episode", "summary", "statement")
 _WRITE, _REMOVE = "write the fact that follows from the claims", "remove the fact"
@@ -55,44 +55,44 @@ _REPAIRS: Mapping[ProblemKind, str] = {
 
 @dataclass(slots=True)
 class _GroupContents:
-    """What a group holds, read page by page."""
+    """The content of a group, read page by page."""
 
     episodes: int = 0
     claims: list[Claim] = field(default_factory=list)
     held: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By claim: the lines in which it stands."""
+    """By claim: its lines."""
     into: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     """Ids of entities that have a record."""
     facts: dict[str, FactRow] = field(default_factory=dict)
 
     def canonical(self, id_: str) -> str:
-        """Return what an id leads to."""
+        """Return the id of an entity after merges."""
         return self.into.get(id_, id_)
 
     def referred(self) -> dict[str, Claim]:
-        """Return the ids of entities to which claims refer, each with a claim that does."""
+        """Return the ids of entities in claims, each with one such claim."""
         return {id_: claim for claim in self.claims for id_ in (claim.source, claim.target) if id_}
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Some lines of a group at one moment, with all on which their facts depend."""
+    """Some lines of a group at one moment, with all dependencies of their facts."""
 
     seeds: frozenset[str]
     seen: LookupResult
     vocabulary: Vocabulary
 
     def canonical(self, id_: str) -> str:
-        """Return what an id leads to."""
+        """Return the id of an entity after merges."""
         return self.seen.into.get(id_, id_)
 
     def claims(self) -> Iterator[Claim]:
-        """Yield what the episodes say; a claim of the index that none of them says does not count."""
+        """Yield the claims of the episodes; a claim that is only in the index does not count."""
         return chain.from_iterable(row.claims for row in self.seen.episodes.values())
 
     def projection(self) -> ProjectionInputs:
-        """Return the lines with the claims that belong there."""
+        """Return the lines with the claims that belong to them."""
         lines: dict[str, list[Claim]] = {line: [] for line in self.seen.claims}
         empty = ProjectionInputs(self.vocabulary, self.canonical, {})
         for claim in self.claims():
@@ -102,13 +102,13 @@ class _Region:
         return ProjectionInputs(self.vocabulary, self.canonical, {line: tuple(each) for line, each in lines.items()})
 
     def right(self) -> dict[str, FactRow]:
-        """Return the facts that follow."""
+        """Return the facts that follow from the claims."""
         projection = self.projection()
         rows = project(projection.lines, former={}, vocabulary=self.vocabulary, canonical=self.canonical)
         return {row.id: row for row in rows}
 
     def misplaced(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Claims that stand, or should, in one of the seeds, and in other lines than they should: (held, right)."""
+        """Return claims of the seeds that are, or belong, in other lines: (actual lines, right lines)."""
         projection, found = ProjectionInputs(self.vocabulary, self.canonical, {}), {}
         for row in self.seen.episodes.values():
             for claim, held in zip(row.claims, row.lines, strict=True):
@@ -118,7 +118,7 @@ class _Region:
         return found
 
     def wanted(self, reading: _GroupContents, where: Mapping[str, set[str]]) -> LookupRequest:
-        """Return what has to be read, as far as is known by now."""
+        """Return the request for everything that must be read, as far as it is known by now."""
         projection = self.projection()
         standing = [claim for line in self.seeds for claim in projection.lines.get(line, ())]
         lines = self.seeds | dependent_timelines(standing, self.vocabulary, self.canonical)
@@ -132,7 +132,7 @@ class _Region:
     def differences(self) -> list[tuple[ProblemKind, str, FactRow | None, FactRow | None]]:
         """Return (kind, id, the fact as it is, the fact as it should be)."""
         right, lines = self.right(), self.seen.claims.keys()
-        # A fact with a line that was not read cannot be judged; another seed will.
+        # A fact with a line that was not read cannot be judged here; another seed covers it.
         stored = {id_: row for id_, row in self.seen.facts.items() if id_ in right or lines >= set(row.lines)}
         ids = sorted(right.keys() | stored.keys())
         each = ((_problem_kind(stored.get(id_), right.get(id_)), id_) for id_ in ids)
@@ -160,7 +160,7 @@ class GraphIntegrity:
         self._rewrites = BatchedCommits(backend, self._meanings)
 
     async def check(self, group_id: str, *, repair: bool, progress: GraphProgress | None = None) -> GraphCheck:
-        """Compare everything that a group holds with its episodes, and repair it where `repair` is set.
+        """Compare the content of a group with its episodes, and repair it if `repair` is set.
 
         Raises:
             ConflictError, AccessDeniedError, UnavailableError: as `Graph.check`.
@@ -187,7 +187,7 @@ class GraphIntegrity:
     # -- the index
 
     async def _index(self, group: str, *, repair: bool) -> tuple[list[GraphProblem], dict[str, str]]:
-        """What is wrong with the index, and the entities without a record to which names lead, with one name each."""
+        """Return the problems of the index, and the entities without a record that names lead to, each with one."""
         problems, nameless = [], dict[str, str]()
         async for page in self._backend.strays(group):
             own = [stray for stray in page if not _is_lost_name(stray)]
@@ -238,7 +238,7 @@ class GraphIntegrity:
     async def _entity(
         self, group: str, id_: str, name: str, claim: Claim | None, *, repair: bool
     ) -> list[GraphProblem] | StaleGroup:
-        """What is wrong with an entity that was not there: nothing if it has come, or what referred to it has gone."""
+        """Return the problems of an entity without a record: none if it exists now, or nothing refers to it now."""
         shown = _name_of(id_, name, claim)
         normal = normalize_name(shown)
         episodes = (claim.episode,) if claim is not None else ()
@@ -258,14 +258,14 @@ class GraphIntegrity:
             )
             if isinstance(await self._backend.commit(group, changes, seen=seen.version), StaleGroup):
                 return StaleGroup()
-        problem = "claims, names or merges lead to it, and it has no record"
+        problem = "claims, names or merges refer to it, but it has no record"
         repairing = f"write a record with the name {shown!r}"
         return [GraphProblem(kind="missing_entity", id=id_, explanation=problem, repair=repairing, repaired=repair)]
 
     # -- facts and claims
 
     async def _facts(self, group: str, reading: _GroupContents, *, repair: bool) -> list[GraphProblem]:
-        """Look once more at everything that looks wrong in a reading."""
+        """Read again everything that looks wrong in a first read."""
         where: dict[str, set[str]] = {}
         suspects: list[set[str]] = []
         projection = ProjectionInputs(self._vocabulary, reading.canonical, {})
@@ -280,11 +280,11 @@ class GraphIntegrity:
         for seeds in _batches(suspects):
             step = partial(self._region, group, seeds, reading, where, repair=repair)
             problems += await self._turns.until_written(group, step)
-        # Two batches may have seen the same; in a repair the first one has done it.
+        # Two batches may find the same problem; in a repair the first one has solved it.
         return list({(problem.kind, problem.id): problem for problem in reversed(problems)}.values())
 
     async def _different(self, reading: _GroupContents) -> list[FactRow]:
-        """Facts of a reading that are not as they follow from its claims: as they are, or as they should be."""
+        """Return facts that differ from those that follow from the claims: the stored state, or the right one."""
         left, found = dict(reading.facts), list[FactRow]()
         for lines in _components(reading, self._vocabulary):
             rows = project(lines, former={}, vocabulary=self._vocabulary, canonical=reading.canonical)
@@ -310,8 +310,8 @@ class GraphIntegrity:
             GraphProblem(
                 kind="misplaced_claim",
                 id=id_,
-                explanation=f"it stands in {_sorted_timelines(held)} and belongs in {_sorted_timelines(right)}",
-                repair="move it, as a merge that was cut off would have",
+                explanation=f"it is in {_sorted_timelines(held)} and belongs in {_sorted_timelines(right)}",
+                repair="move it, as the interrupted merge would have",
                 repaired=repair,
             )
             for id_, (held, right) in misplaced.items()
@@ -320,7 +320,7 @@ class GraphIntegrity:
     async def _looked(
         self, group: str, seeds: frozenset[str], reading: _GroupContents, where: Mapping[str, set[str]]
     ) -> _Region:
-        """Return a region with everything that it takes, all of it from one look."""
+        """Return a region with all its dependencies, all from one read."""
         asked = _sorted(seeds, {id_ for line in seeds for id_ in where.get(line, ())}, (), ())
         while True:
             region = _Region(seeds, await self._backend.look(group, asked), self._vocabulary)
@@ -340,7 +340,7 @@ def _repairs(
     differences: Sequence[tuple[ProblemKind, str, FactRow | None, FactRow | None]],
     misplaced: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> tuple[CommitRequest, dict[str, FactRow]]:
-    """Return what a repair writes, and the facts that it replaces."""
+    """Return the rows that a repair writes, and the facts that they replace."""
     former = {id_: held for _, id_, held, _ in differences if held is not None}
     facts = tuple(with_stored_vector(right, held) for *_, held, right in differences if right is not None)
     ended = {id_ for _, id_, _, right in differences if right is None}
@@ -367,7 +367,7 @@ def _repairs(
 
 
 def _problem_kind(held: FactRow | None, right: FactRow | None) -> ProblemKind | None:
-    """Return how a fact differs from what it should be; None where it does not."""
+    """Return how a fact differs from the right one; None if it does not."""
     if held is None or right is None:
         return None if held is right else "missing_fact" if held is None else "superfluous_fact"
     if held.versions != right.versions:
@@ -384,11 +384,11 @@ def _fact_problem(
     row = right or held
     assert row is not None
     problem = {
-        "missing_fact": "follows from the claims and is not there",
-        "superfluous_fact": "is there and follows from no claim",
-        "wrong_interval": "begins, ends or was learned at other moments than the claims tell",
-        "wrong_superseded": "has a version that was superseded at another moment than the claims tell",
-        "wrong_fact": "has other names, lines or episodes than the claims tell",
+        "missing_fact": "follows from the claims but does not exist",
+        "superfluous_fact": "exists but follows from no claim",
+        "wrong_interval": "begins, ends or was recorded at other moments than in the claims",
+        "wrong_superseded": "has a version that was superseded at another moment than in the claims",
+        "wrong_fact": "has other names, lines or episodes than in the claims",
     }[kind]
     explanation = f"{row.text!r} {problem}"
     return GraphProblem(kind=kind, id=id_, explanation=explanation, repair=_REPAIRS[kind], repaired=repaired)
@@ -397,7 +397,7 @@ def _fact_problem(
 def _entry_problem(stray: IndexDiscrepancy, *, repaired: bool) -> GraphProblem:
     place = f"{stray.entry[:80]!r} in the {stray.part} of the index"
     if stray.is_there:
-        problem, repair = f"{place} belongs to no record as it is", "remove the entry"
+        problem, repair = f"{place} belongs to no record", "remove the entry"
     else:
         problem, repair = f"{place} is missing", "add the entry"
     kind: Literal["dangling_entry", "missing_entry"] = "dangling_entry" if stray.is_there else "missing_entry"
@@ -409,13 +409,13 @@ def _is_lost_name(stray: IndexDiscrepancy) -> bool:
 
 
 def _name_of(id_: str, name: str, claim: Claim | None) -> str:
-    """What an entity without a record is called: as a claim says, else as a name that leads to it, else as its id."""
+    """Return a name for an entity without a record: from a claim, else a name that leads to it, else its id."""
     name_in_claim = "" if claim is None else claim.source_name if claim.source == id_ else claim.target_name
     return name_in_claim or name or id_.rpartition("-")[0].replace("-", " ") or id_
 
 
 def _components(reading: _GroupContents, vocabulary: Vocabulary) -> Iterator[dict[str, list[Claim]]]:
-    """Yield the lines of a reading with their claims, some at a time, those together that depend on each other."""
+    """Yield the lines with their claims, in parts; lines that depend on each other are in the same part."""
     projection = ProjectionInputs(vocabulary, reading.canonical, {})
     parent: dict[str, str] = {}
 

@@ -1,8 +1,8 @@
-"""Merge two entities into one or unmerge them, and move their claims to the timelines where they belong.
+"""Merge two entities into one or unmerge them, and move their claims to the timelines that they belong to.
 
-Claims keep the ids that they were recorded with; which lines contain them, and which facts follow, depends on where
-these ids lead. A hub with very many claims is moved page by page. Each page is one atomic step, so that an interrupted
-move can be started again: claims that are in the right place are left alone.
+Claims keep the ids that they were recorded with. Their lines and facts depend on what these ids lead to. An entity with
+very many claims is moved page by page. Each page is one atomic step, so that an interrupted
+move can be started again: claims that are in the right place do not change.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from sharedmem.models import Entity, EntityMerge
 LINES_AT_ONCE = 100
 """Lines that one step moves, besides those that depend on them."""
 _MOST_MIXED = 5
-"""Entities merged into each other of which it is considered that each may lie where any other does."""
+"""Most merged ids for which it is assumed that a claim of each may be in a line of any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimMove:
-    """Whose claims move, and between whom."""
+    """The ids whose claims move, with the old and the new entity."""
 
-    said: tuple[str, ...]
-    """Ids with which they were recorded."""
+    moved_ids: tuple[str, ...]
+    """Ids with which the claims were recorded."""
     old: str
-    """The entity to which these led before."""
+    """The entity that these ids led to before."""
     new: str
-    """The one to which they lead now."""
+    """The entity that they lead to now."""
     between: tuple[str, ...] = ()
-    """Others to which some may have led, where earlier moves were cut off."""
+    """Other entities that some may have led to, if earlier moves were interrupted."""
 
     def places(self, id_: str) -> set[str]:
-        """Return the ids under which claims of an id may be."""
-        return {id_, self.old, self.new, *self.between, *self.said[:_MOST_MIXED]}
+        """Return the ids in whose lines claims of an id may be."""
+        return {id_, self.old, self.new, *self.between, *self.moved_ids[:_MOST_MIXED]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +70,20 @@ class RelocationState:
     vocabulary: Vocabulary
 
     def now(self, id_: str) -> str:
-        """Return what an id leads to."""
+        """Return the id of an entity after merges."""
         return self.seen.into.get(id_, id_)
 
     def projection(self) -> ProjectionInputs:
-        """Return the lines, and how the ids in them are to be read."""
+        """Return the lines, with the merges that apply to ids in them."""
         return ProjectionInputs(self.vocabulary, self.now, self.seen.claims)
 
     def facts(self) -> dict[str, FactRow]:
-        """Return what follows from all these lines."""
+        """Return the facts that follow from these lines."""
         rows = project(self.seen.claims, former={}, vocabulary=self.vocabulary, canonical=self.now)
         return {row.id: row for row in rows}
 
     def facts_ever(self) -> set[str]:
-        """The ids of all facts that may have followed from these claims, wherever these led when they were written."""
+        """Return the ids of all facts that may have followed from these claims, with any former merges."""
         return {
             fact_id(source, type_, target, claim.value, claim.start)
             for claim in self._claims()
@@ -92,7 +92,7 @@ class RelocationState:
         }
 
     def lines(self) -> set[str]:
-        """Return the lines in which these claims should stand, and all in which those that move may have stood."""
+        """Return the lines that these claims belong to, and those in which moved claims may have been."""
         return dependent_timelines(self._claims(), self.vocabulary, self.now) | {
             line
             for claim in self._claims()
@@ -102,8 +102,8 @@ class RelocationState:
         }
 
     def is_moving(self, claim: Claim) -> bool:
-        """Return whether it was recorded with a moved id."""
-        return not {claim.source, claim.target}.isdisjoint(self.move.said)
+        """Return whether a claim was recorded with a moved id."""
+        return not {claim.source, claim.target}.isdisjoint(self.move.moved_ids)
 
     def _claims(self) -> Iterator[Claim]:
         return chain.from_iterable(self.seen.claims.values())
@@ -115,9 +115,9 @@ class RelocationState:
     def _places(self, id_: str) -> set[str]:
         if not id_:
             return {""}
-        if id_ in self.move.said:
+        if id_ in self.move.moved_ids:
             return self.move.places(id_)
-        tangled = len(self.move.said) > 1 or len(self.move.between) > 1
+        tangled = len(self.move.moved_ids) > 1 or len(self.move.between) > 1
         return {id_, self.now(id_)} | (self.move.places(id_) if tangled else set())
 
     def moved(self) -> dict[str, set[str]]:
@@ -129,14 +129,14 @@ class RelocationState:
 
 
 def build_relocation(found: RelocationState, former: Mapping[str, FactRow]) -> CommitRequest | None:
-    """Return what a step has to write so that some lines are as they should be. Pure.
+    """Return the changes of a step that corrects some lines. Pure.
 
     Args:
         found: the lines, with the episodes of the claims that move in `seen.episodes`.
-        former: the facts that lie there, of those that should and those that should not.
+        former: the stored facts, right and wrong ones.
 
     Returns:
-        None when everything is where it belongs.
+        The changes; None if everything is right already.
     """
     right = found.facts()
     fresh = {id_: with_stored_vector(row, former.get(id_)) for id_, row in right.items()}
@@ -160,7 +160,7 @@ def build_relocation(found: RelocationState, former: Mapping[str, FactRow]) -> C
 def _rewrite_episodes(
     found: RelocationState, gone: Iterable[FactRow], changed: Iterable[FactRow]
 ) -> list[tuple[EpisodeRow, EpisodeRow]]:
-    """Return the episodes that are not as they should be, each with how it should be."""
+    """Return the episodes that must change, each with its new state."""
     moved, projection = found.moved(), found.projection()
     ended = {row.id for row in gone}
     come: dict[str, list[str]] = {}
@@ -180,17 +180,17 @@ def _rewrite_episodes(
 
 def _check_end(seen: LookupResult, move: ClaimMove, *ids: str) -> None:
     if any(seen.into.get(id_, id_) != move.new for id_ in ids):
-        raise ConflictError("somebody merges or parts the same entities meanwhile; look at them, then call it again")
+        raise ConflictError("another caller merges or unmerges the same entities; check them, then try again")
 
 
 class ClaimRelocation:
     """Moves the claims of some entities, page by page.
 
     Args:
-        backend: stores the graphs.
-        turns: among the tasks of one hub.
+        backend: stores the graph.
+        turns: turns of the tasks of one hub.
         vocabulary: relation types.
-        meanings: vectors for facts that come to be.
+        meanings: vectors for new facts.
     """
 
     def __init__(
@@ -202,15 +202,15 @@ class ClaimRelocation:
         self._rewrites = BatchedCommits(backend, meanings)
 
     async def move(self, group: str, move: ClaimMove, progress: GraphProgress | None = None) -> None:
-        """Move all of them. About four round trips a page of 100 lines, and one for each entity that was merged.
+        """Move all claims. About four round trips for a page of 100 lines, and one for each entity that was merged.
 
         Raises:
-            ConflictError: somebody merges or parts the same entities meanwhile.
-            UnavailableError: the server cannot be reached; begin again to go on.
+            ConflictError: another caller merges or unmerges the same entities.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         after, done = "", 0
         while True:
-            lines, after = await self._backend.lines_of(group, move.said, after=after, limit=LINES_AT_ONCE)
+            lines, after = await self._backend.lines_of(group, move.moved_ids, after=after, limit=LINES_AT_ONCE)
             if lines:
                 await self._turns.until_written(group, partial(self._page, group, move, tuple(lines)))
             done += len(lines)
@@ -218,12 +218,12 @@ class ClaimRelocation:
                 progress(done, done if not after else done + LINES_AT_ONCE)
             if not after:
                 break
-        for id_ in move.said:
+        for id_ in move.moved_ids:
             if id_ != move.new:
                 await self._turns.until_written(group, partial(self._swept, group, move, id_))
 
     async def _swept(self, group: str, move: ClaimMove, id_: str) -> bool | StaleGroup:
-        """Take away what still lies at a merged entity, because an earlier move was cut off and never went on."""
+        """Remove facts that are still at a merged entity, because an earlier move was never finished."""
         while edges := await self._backend.edges(group, id_, when=None, limit=LINES_AT_ONCE):
             ids = tuple(dict.fromkeys(edge.fact for edge in edges))
             seen = await self._backend.look(group, LookupRequest(facts=ids, entities=(id_,)))
@@ -240,8 +240,8 @@ class ClaimRelocation:
     async def _page(self, group: str, move: ClaimMove, lines: Sequence[str]) -> bool | StaleGroup:
         found = await self._found(group, move, lines)
         ids = tuple(sorted(found.facts_ever()))
-        rows = await self._backend.look(group, LookupRequest(facts=ids, entities=move.said))
-        _check_end(rows, move, *move.said)
+        rows = await self._backend.look(group, LookupRequest(facts=ids, entities=move.moved_ids))
+        _check_end(rows, move, *move.moved_ids)
         changes = build_relocation(found, rows.facts)
         if changes is None:
             return True
@@ -249,7 +249,7 @@ class ClaimRelocation:
         return await self._rewrites.write(group, changes, rows.facts, seen=version)
 
     async def _found(self, group: str, move: ClaimMove, lines: Sequence[str]) -> RelocationState:
-        """Some lines with all on which they depend, and the episodes of the claims that move."""
+        """Return some lines with all their dependencies, and the episodes of the claims that move."""
         found = RelocationState(
             await self._backend.look(group, LookupRequest(lines=tuple(lines))), move, self._vocabulary
         )
@@ -269,21 +269,21 @@ class ClaimRelocation:
 
 _MOST_ALIASES = 10_000
 _CURSOR_SEPARATOR = "\x1f"
-"""Between an entity and the last of its names that was answered."""
+"""Separates an entity and its last returned name in a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NamedEntity:
-    """An entity that a caller means."""
+    """An entity that a caller names."""
 
     row: EntityRow
-    """Its own, whatever it was merged into."""
+    """The entity of the name itself, before merges."""
     end: str
-    """What it was merged into in the end; itself when it was not."""
+    """The entity after merges; itself if it was not merged."""
 
 
 class EntityMerges:
-    """Merges entities, undoes merges, and gives entities further names.
+    """Merges entities, undoes merges, and adds names to entities.
 
     Args:
         context: dependencies that the hub shares with its stores.
@@ -311,9 +311,9 @@ class EntityMerges:
         self._access.check_everyone(source)
         merge = await self._turns.until_written(group, lambda: self._redirect(group, source, into, reason))
         logged = await self._logged(group)
-        said = (merge.source_id, *_merged_into(merge.source_id, logged))
+        moved_ids = (merge.source_id, *_merged_into(merge.source_id, logged))
         new = await self._end(group, merge.source_id)
-        move = ClaimMove(said, old=merge.source_id, new=new, between=_chain(merge.into_id, logged))
+        move = ClaimMove(moved_ids, old=merge.source_id, new=new, between=_chain(merge.into_id, logged))
         await self._relocation.move(group, move, progress)
         return merge
 
@@ -323,9 +323,9 @@ class EntityMerges:
         self._access.check_everyone(entity)
         merge = await self._turns.until_written(group, lambda: self._parted(group, entity))
         logged = await self._logged(group)
-        said = (merge.source_id, *_merged_into(merge.source_id, logged))
+        moved_ids = (merge.source_id, *_merged_into(merge.source_id, logged))
         old = await self._end(group, merge.into_id)
-        move = ClaimMove(said, old=old, new=merge.source_id, between=_chain(merge.into_id, logged))
+        move = ClaimMove(moved_ids, old=old, new=merge.source_id, between=_chain(merge.into_id, logged))
         await self._relocation.move(group, move, progress)
         return merge
 
@@ -362,7 +362,7 @@ class EntityMerges:
         _check_merge(first, second)
         now = self._clock.now()
         merge = EntityMerge(
-            source_id=first.row.id, into_id=second.end, at=now, by=self._access.signature, reason=reason or "told so"
+            source_id=first.row.id, into_id=second.end, at=now, by=self._access.signature, reason=reason or "requested"
         )
         return await self._written(group, seen, first, merge)
 
@@ -371,7 +371,7 @@ class EntityMerges:
         seen = await self._seen(group, entity)
         meant = _find_named(entity, group, seen)
         if not meant.row.merge:
-            raise InvalidError("entity", entity, "it was merged into nothing; there is nothing to take apart")
+            raise InvalidError("entity", entity, "it was not merged, so there is nothing to undo")
         logged = EntityMerge.model_validate_json(meant.row.merge)
         if not meant.row.merged_into:
             return logged
@@ -385,7 +385,7 @@ class EntityMerges:
         into = "" if merge.undone_at else merge.into_id
         logged = merge.model_dump_json()
         changes = CommitRequest(
-            # The end as well: who follows a chain of merges relies on its beginning and its end alone.
+            # The end as well: readers of a chain of merges depend only on its beginning and its end.
             guards=tuple(dict.fromkeys((f"@{row.id}", f"@{merge.into_id}", f"@{meant.end}"))),
             entities=(replace(row, merged_into=into, merge=logged),),
             former=(row,),
@@ -416,7 +416,7 @@ class EntityMerges:
         return outcome if isinstance(outcome, StaleGroup) else row
 
     async def _seen(self, group: str, *named: str) -> LookupResult:
-        """What names or ids lead to, with the rows of their owners. One round trip; two where an alias is given."""
+        """Return the entities of names or ids, with their owners' rows. One round trip; two if an alias is given."""
         names = tuple(filter(None, (normalize_name(check_encodable("entity", name)) for name in named)))
         seen = await self._backend.look(group, LookupRequest(names=names, entities=named))
         further = {*seen.owners.values(), *seen.names.values(), *seen.into.values()} - seen.entities.keys()
@@ -440,16 +440,16 @@ class EntityMerges:
 
 
 def _find_named(named: str, group: str, seen: LookupResult) -> _NamedEntity:
-    """Return the entity of a name or id; an id comes first, as a name could be spelled like one."""
+    """Return the entity of a name or id; an id comes first, as a name could look like one."""
     id_ = named if named in seen.entities else seen.owners.get(normalize_name(named), "")
     if id_ not in seen.entities:
-        raise NotFoundError("entity", named, f"no episode of group {group!r} has named it")
+        raise NotFoundError("entity", named, f"no episode of group {group!r} names it")
     return _NamedEntity(seen.entities[id_], seen.into.get(id_, id_))
 
 
 def _check_merge(first: _NamedEntity, second: _NamedEntity) -> None:
     if first.row.id == second.row.id:
-        raise InvalidError("into", second.row.name, "both are the same entity; name two that turned out to be one")
+        raise InvalidError("into", second.row.name, "both are the same entity; name two different ones")
     if second.end == first.row.id:
         raise InvalidError(
             "into", second.row.name, f"it was merged into {first.row.name!r}; unmerge it before you merge the other way"
@@ -462,7 +462,7 @@ def _check_merge(first: _NamedEntity, second: _NamedEntity) -> None:
 
 
 def _merged_into(id_: str, logged: Mapping[str, EntityMerge]) -> list[str]:
-    """Return all entities that lead to one by merges that stand, also one after the other; by id."""
+    """Return all entities that lead to one by current merges, direct or in a chain; by id."""
     sources: dict[str, list[str]] = {}
     for merge in logged.values():
         if merge.undone_at is None:
@@ -477,7 +477,7 @@ def _merged_into(id_: str, logged: Mapping[str, EntityMerge]) -> list[str]:
 
 
 def _chain(id_: str, logged: Mapping[str, EntityMerge]) -> tuple[str, ...]:
-    """Return an entity and all that it was merged into, one after the other."""
+    """Return an entity and all entities that it was merged into, one after the other."""
     found = [id_]
     while found[-1] in logged and logged[found[-1]].undone_at is None and len(found) <= len(logged):
         found.append(logged[found[-1]].into_id)

@@ -1,4 +1,4 @@
-"""Protocols of the graph: what a storage backend implements, and what users call."""
+"""Protocols of the graph: what a storage backend implements, and the public methods."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ GraphProgress = Callable[[int, int], None]
 
 
 class GraphBackend(Protocol):
-    """Keeps the graphs of one namespace's groups. It knows no rule of what follows from what."""
+    """Stores the graphs of one namespace's groups. It contains no rules about which facts follow from claims."""
 
     @property
     def name(self) -> str:
         """`redis` or `falkordb`."""
 
     async def look(self, group: str, wanted: LookupRequest) -> LookupResult:
-        """What is there of what is wanted, consistent enough for `commit` to tell what has changed. One round trip.
+        """Read the requested records, consistent enough for `commit` to detect later changes. One round trip.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -52,9 +52,9 @@ class GraphBackend(Protocol):
 
         Args:
             group: group of the graph.
-            searches: words and vectors, and among which records.
+            searches: words and vectors, and conditions on the records.
             seen: the version of the group that the caller has just read, and which its commit verifies; then a search
-                without hits needs no second look at whether the server has lost the group.
+                without hits need not check whether the server has lost the group.
 
         Raises:
             InvalidError: a vector has another dimension.
@@ -64,14 +64,14 @@ class GraphBackend(Protocol):
     async def walk(
         self, group: str, starts: Sequence[str], *, when: BitemporalPoint, depth: int, fan_out: int, limit: int
     ) -> WalkResult:
-        """Breadth first from some entities along the edges that hold at a time, newest edges first.
+        """Walk breadth first from some entities along the edges that hold at a time, newest edges first.
 
         Args:
             group: group of the graph.
             starts: ids of entities, after merges.
-            when: versions that held then, as known then.
-            depth: steps at most.
-            fan_out: edges of one entity that are followed at most.
+            when: edges of versions that held then, as known then.
+            depth: most steps.
+            fan_out: most edges of one entity that are followed.
             limit: edges in all.
 
         Raises:
@@ -81,14 +81,14 @@ class GraphBackend(Protocol):
     async def edges(
         self, group: str, entity: str, *, when: BitemporalPoint | None, limit: int, types: Sequence[str] = ()
     ) -> list[Edge]:
-        """Return the edges of an entity that hold at a time, or all versions, superseded ones too, with `when=None`.
+        """Return the edges of an entity that hold at a time; without `when` those of all versions, superseded ones too.
 
         Args:
             group: group of the graph.
             entity: its id, after merges.
             when: versions that held then, as known then; None for every version.
-            limit: edges at most, newest first.
-            types: only of these; `@` stands for every attribute. Empty: of any.
+            limit: most edges, newest first.
+            types: only edges of these types; `@` means every attribute. Empty: of any type.
 
         Raises:
             UnavailableError: as `look`.
@@ -103,47 +103,47 @@ class GraphBackend(Protocol):
             group: group of the graph.
             kind: `episode` (letter `e`, by `occurred`, oldest first), `summary` (letter `s`) and `statement` (letter
                 `m`), likewise; `entity`, `fact` or `merge`.
-            after: where the page begins, from the page before.
-            limit: ids at most.
-            session: of episodes and summaries: only those of this one; empty for those of none, None for all.
+            after: where the page begins, as the page before returned it.
+            limit: most ids.
+            session: only episodes and summaries of this session; empty for those without one, None for all.
         """
 
     async def lines_of(
-        self, group: str, said: Sequence[str], *, after: str = "", limit: int = 1000
+        self, group: str, entities: Sequence[str], *, after: str = "", limit: int = 1000
     ) -> tuple[list[str], str]:
-        """Return a page of the lines in which claims about some entities stand, and where the next page begins.
+        """Return a page of the lines that contain claims about some entities, and where the next page begins.
 
-        A claim is about the entities it was said with, its own `source` and `target`, whatever these were merged into
-        since: a backend keeps, for each claim of an `EpisodeRow`, its lines by both. Merging asks for them, with
-        page after page being moved: a page begins after the place that the one before told, whatever has gone.
+        A claim is about the entities it was recorded with, its own `source` and `target`, before any merges: a backend
+        stores, for each claim of an `EpisodeRow`, its lines by both. A merge reads them while it moves page after page:
+        a page begins after the place that the page before returned, whatever was removed.
 
         Args:
             group: group of the graph.
-            said: ids of entities, as claims have them.
-            after: where the page begins, from the page before.
-            limit: lines at most; fewer are no sign that it was the last page.
+            entities: ids of entities, as in claims.
+            after: where the page begins, as the page before returned it.
+            limit: most lines; a page with fewer may not be the last one.
 
         Returns:
-            Lines (one that is about two of these entities may come twice), and the next `after`; empty at the end.
+            Lines (a line about two of these entities may be repeated), and the next `after`; empty at the end.
         """
 
     async def names_of(self, group: str, entity: str, *, after: str = "", limit: int = 1000) -> tuple[list[str], str]:
         """Return a page of the normalised names that lead to an entity itself, sorted; and where the next page begins.
 
-        Names of entities that were merged into it are not among them; those are still theirs.
+        Names of entities that were merged into it are not included; they still belong to those.
         """
 
     async def merges(self, group: str) -> list[bytes]:
         """Return the JSON of every `EntityMerge` of the group, oldest first."""
 
     async def stats(self, group: str) -> GraphStats:
-        """Return what the group holds."""
+        """Return the counts of the group's records."""
 
     def strays(self, group: str) -> AsyncIterator[list[IndexDiscrepancy]]:
-        """Everything beside the records that does not follow from them, or is missing, page by page.
+        """Yield all index entries that do not follow from the records, and those that are missing, page by page.
 
-        Only what was so at one moment is reported, whatever others write meanwhile. Entries for names that lead to an
-        entity without a record are among it; `mend` leaves these alone.
+        Only what was wrong at one moment is reported, even if others write meanwhile. Entries for names that lead to an
+        entity without a record are included; `mend` does not change these.
 
         Raises:
             ConflictError: the group is being deleted.
@@ -151,25 +151,25 @@ class GraphBackend(Protocol):
         """
 
     async def mend(self, group: str, strays: Sequence[IndexDiscrepancy]) -> None:
-        """Remove and add entries, each unless its record has changed since; lines concerned count as changed."""
+        """Remove and add entries, except those whose record has changed since; their lines count as changed."""
 
     async def groups(self) -> list[str]:
         """Return the groups of the namespace."""
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
-        """Delete everything of a group; how many records. Ingestions of the group wait or begin anew."""
+        """Delete everything of a group; return how many records. Ingestions of the group wait or start again."""
 
     async def close(self) -> None:
-        """Give back connections of its own; may be called again."""
+        """Release connections of its own; may be called again."""
 
 
 class MemoryStore(Protocol):
-    """Temporal graph memory as its users see it. `Graph` (`store.graph`) is one, on any backend.
+    """Public methods of a temporal graph memory. `Graph` (`store.graph`) implements it, on any backend.
 
-    Every call names the group it is about; there is no way to ask across groups.
+    Every call names its group; no call reads across groups.
     """
 
-    async def add_episode(  # each is a fact of the episode
+    async def add_episode(  # each is a property of the episode
         self,
         content: str | Mapping[str, Any] | Episode,
         *,
@@ -180,17 +180,17 @@ class MemoryStore(Protocol):
         session: str | None = None,
         user: str | None = None,
     ) -> EpisodeResult:
-        """Take in an episode: what it mentions and says becomes part of the graph."""
+        """Ingest an episode: its mentions and statements become part of the graph."""
 
     async def vector_search(
         self, query: str | Sequence[float], *, group_id: str, limit: int = 10, kinds: Sequence[GraphKind] = ("episode",)
     ) -> list[GraphHit]:
-        """Return what is near in meaning."""
+        """Return the records nearest in meaning."""
 
     async def text_search(
         self, query: str, *, group_id: str, limit: int = 10, kinds: Sequence[GraphKind] = ("episode",)
     ) -> list[GraphHit]:
-        """Return what holds the words (BM25)."""
+        """Return the records that contain the words (BM25)."""
 
     async def add_entity(
         self,
@@ -200,9 +200,9 @@ class MemoryStore(Protocol):
         type: str = "",  # noqa: A002  # as add_relationship has it
         aliases: Sequence[str] = (),
     ) -> Entity:
-        """Return an entity, found by its name or made."""
+        """Return an entity, found by its name or created."""
 
-    async def add_relationship(  # each is a fact of the relationship
+    async def add_relationship(  # each is a property of the relationship
         self,
         source: str,
         type: str,  # noqa: A002  # as the specification has it
@@ -215,7 +215,7 @@ class MemoryStore(Protocol):
         episode: str | None = None,
         fact: str | None = None,
     ) -> Fact:
-        """Return a dated relationship between two entities, told by name or id."""
+        """Add a dated relationship between two entities, given by name or id, and return its fact."""
 
     async def traverse_from_entities(
         self,
@@ -226,7 +226,7 @@ class MemoryStore(Protocol):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> Traversal:
-        """Return what lies around some entities."""
+        """Return the entities and facts around some entities."""
 
     async def get(self, id_: str, *, group_id: str) -> Episode | Entity | Fact:
         """Return a record by its id."""
@@ -234,16 +234,16 @@ class MemoryStore(Protocol):
     async def facts(
         self, entity: str, *, group_id: str, as_of: datetime | None = None, known_at: datetime | None = None
     ) -> list[Fact]:
-        """Return what holds of an entity at a time, as known at a time."""
+        """Return the facts of an entity that hold at a time, as known at a time."""
 
     async def history(self, entity: str, *, group_id: str) -> list[Fact]:
-        """Return every version of every fact of an entity, nothing left out."""
+        """Return every version of every fact of an entity."""
 
     async def invalidate(self, fact_id: str, *, group_id: str, at: datetime | None = None) -> Fact:
         """Close a fact."""
 
     async def as_of(self, when: datetime, *, group_id: str, known_at: datetime | None = None) -> list[Fact]:
-        """Return all that was true at a moment."""
+        """Return all facts that were true at a moment."""
 
     async def delete_by_group(self, group_id: str) -> int:
         """Delete everything of a group."""

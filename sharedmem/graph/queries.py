@@ -59,11 +59,11 @@ from sharedmem.runtime.process_bound import ProcessBound
 
 MOST_LISTED = 1000
 MOST_FACTS = 10_000
-"""Facts of one answer."""
+"""Most facts of one result."""
 _MOST_EDGES = 100_000
-"""Edges of one entity that are looked through for those of one direction or type."""
+"""Edges of one entity that are read to find those of one direction or type."""
 _CURSOR_SEPARATOR = "\x1f"
-"""Between where a page of the backend begins and the last fact of it that was answered."""
+"""Separates the place of a backend page and the last returned fact in a cursor."""
 _DIRECTIONS = ("out", "in", "both")
 _LISTED_KINDS = ("episode", "summary")
 
@@ -95,7 +95,7 @@ class GraphQueries(ProcessBound):
 
     @property
     def backend(self) -> GraphBackend:
-        """Keeps the graphs; without the rights and rules of this object."""
+        """The storage of the graphs, without the rights and rules of this object."""
         return self._backend
 
     @property
@@ -105,16 +105,16 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.get")
     async def get(self, id_: str, *, group_id: str) -> Episode | Entity | Fact:
-        """Return a record by its id: a fact as it is known now, an entity with its attributes of now.
+        """Return a record by its id: a fact as it is known now, an entity with its current attributes.
 
         One round trip; three for an entity.
 
         Args:
-            id_: of an episode, an entity or a fact.
+            id_: id of an episode, an entity or a fact.
             group_id: group of the graph.
 
         Raises:
-            InvalidError: it can be no id.
+            InvalidError: the id is invalid.
             NotFoundError: the group has no record with that id.
             AccessDeniedError: this actor may not read the namespace's graphs.
             UnavailableError: the server cannot be reached.
@@ -130,7 +130,7 @@ class GraphQueries(ProcessBound):
             return (await self._lookup.entities(group, [seen.entities[id_]], self._access.point_in_time(None, None)))[0]
         if id_ in seen.facts:
             return to_latest_fact(seen.facts[id_], group)
-        raise NotFoundError("record", id_, f"group {group!r} has no episode, entity or fact of that id")
+        raise NotFoundError("record", id_, f"group {group!r} has no episode, entity or fact with that id")
 
     @measured("graph.entity")
     async def entity(
@@ -142,17 +142,17 @@ class GraphQueries(ProcessBound):
         known_at: datetime | None = None,
         embedding: bool = False,
     ) -> Entity:
-        """Return an entity with its attributes at a time; of one that was merged, what it became. Four round trips.
+        """Return an entity with its attributes at a time; for a merged one, the entity it leads to. Four round trips.
 
         Args:
             name_or_id: any of its names, in any case, or its id.
             group_id: group of the graph.
-            as_of: the attributes that it had then; None for now.
-            known_at: as they were known then; None for now.
-            embedding: whether its `embedding` is wanted too; None where nobody embeds.
+            as_of: time at which the attributes hold; None for now.
+            known_at: time of knowledge; None for now.
+            embedding: whether to return its `embedding` too; None without an embedder.
 
         Raises:
-            InvalidError: it can be no name, or a moment has no time zone.
+            InvalidError: the name is invalid, or a moment has no time zone.
             NotFoundError: the group has no entity of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
@@ -161,7 +161,7 @@ class GraphQueries(ProcessBound):
         (id_,) = await self._lookup.find_ids(group, [name_or_id])
         rows = (await self._backend.look(group, LookupRequest(entities=(id_,)))).entities
         if id_ not in rows:
-            raise NotFoundError("entity", name_or_id, f"it has just gone from group {group!r}")
+            raise NotFoundError("entity", name_or_id, f"it was just deleted from group {group!r}")
         (found,) = await self._lookup.entities(group, [rows[id_]], when)
         return await self._with_embedding(found, rows[id_]) if embedding else found
 
@@ -172,7 +172,7 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.entities")
     async def entities(self, *, group_id: str, after: str = "", limit: int = 100) -> Page[Entity]:
-        """Entities page by page, those that were merged too, with their attributes of now. Four round trips.
+        """Return entities page by page, merged ones too, with their current attributes. Four round trips.
 
         Args:
             group_id: group of the graph.
@@ -199,14 +199,14 @@ class GraphQueries(ProcessBound):
         after: str = "",
         limit: int = 100,
     ) -> Page[Episode]:
-        """Episodes, or summaries, page by page as they occurred, oldest first, with those that were undone.
+        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were undone.
 
         Two round trips.
 
         Args:
             group_id: group of the graph.
-            session: only of this one.
-            kind: `summary` for what the graph made of earlier ones.
+            session: only those of this session.
+            kind: `summary` for the graph's summaries of earlier episodes.
             after: `cursor` of the page before.
             limit: most items, 1 to 1,000.
 
@@ -234,18 +234,18 @@ class GraphQueries(ProcessBound):
         direction: Direction = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """Return what holds of an entity at a time, as known at a time: now and now, when none is given.
+        """Return the facts of an entity that hold at a time, as known at a time; by default now and now.
 
         Three round trips.
 
         Args:
-            entity: its name or id; of one that was merged, what it became is meant.
+            entity: its name or id; a merged one means the entity that it leads to.
             group_id: group of the graph.
-            as_of: what was true then.
-            known_at: as it was known then, whatever has been learned since.
-            type: only of this type of relation, or `@name` for an attribute.
-            direction: `out` for those of which it is the source, `in` for those of which it is the target.
-            limit: most items, 1 to 10,000; the newest.
+            as_of: time at which the facts hold.
+            known_at: time of knowledge; later knowledge does not count.
+            type: only facts of this relation type, or `@name` for an attribute.
+            direction: `out` for facts whose source it is, `in` for facts whose target it is.
+            limit: most facts, 1 to 10,000; the newest.
 
         Raises:
             InvalidError: an argument is invalid, or a moment has no time zone.
@@ -270,14 +270,14 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.history")
     async def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first.
 
         Three round trips.
 
         Args:
             entity: its name or id.
             group_id: group of the graph.
-            limit: versions at most, 1 to 10,000; of more, those of the newest facts.
+            limit: most versions, 1 to 10,000; if there are more, those of the newest facts.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `facts`.
@@ -299,14 +299,14 @@ class GraphQueries(ProcessBound):
         limit: int = 1000,
         after: str = "",
     ) -> Page[Fact]:
-        """Return all that was true at a moment in a group, page by page.
+        """Return all facts of a group that were true at a moment, page by page.
 
-        Two round trips for each 1,000 facts that are looked at, or twice `limit`.
+        Two round trips for every 1,000 facts that are read, or twice `limit`.
 
         Args:
             when: the moment.
             group_id: group of the graph.
-            known_at: as it was known then; None for what is known now.
+            known_at: time of knowledge; None for now.
             limit: most items, 1 to 10,000.
             after: `cursor` of the page before.
 
@@ -336,7 +336,7 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.stats")
     async def stats(self, *, group_id: str) -> GraphStats:
-        """Return what a group holds. One round trip.
+        """Return the counts of a group's records. One round trip.
 
         Raises:
             InvalidError: the group is invalid.
@@ -346,7 +346,7 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.groups")
     async def groups(self) -> list[str]:
-        """Return the names of the namespace's groups, and nothing of what they hold. One round trip.
+        """Return the names of the namespace's groups, and none of their content. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `get`.
@@ -355,7 +355,7 @@ class GraphQueries(ProcessBound):
         return sorted(await self._backend.groups())
 
     def relations(self) -> tuple[RelationType, ...]:
-        """Return the vocabulary: every relation that is declared, with how it behaves. No round trip."""
+        """Return the vocabulary: every declared relation type. No round trip."""
         vocabulary = self._rules.vocabulary
         return tuple(map(vocabulary.declared, vocabulary.names()))
 
@@ -370,17 +370,17 @@ class GraphQueries(ProcessBound):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """Return what is near in meaning, nearest first; a score is the cosine similarity.
+        """Return the records nearest in meaning; a score is the cosine similarity.
 
-        Two round trips; two more where entities are found, and where many hits hold at another time.
+        Two round trips; two more if entities are found, and if many hits hold at another time.
 
         Args:
             query: a text, or a vector as long as the embedder's.
             group_id: group of the graph.
             limit: most items, 1 to 100.
-            kinds: of what: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
+            kinds: kinds of records: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
             as_of: facts that were true then, episodes until then; None for now.
-            known_at: what was known then; None for now.
+            known_at: time of knowledge; None for now.
 
         Raises:
             InvalidError: an argument is invalid, or a moment has no time zone.
@@ -404,10 +404,10 @@ class GraphQueries(ProcessBound):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """What holds any of the words of a text, best first; a score is that of BM25. Round trips as `vector_search`.
+        """Return the records with any word of a text, best first; scores are BM25. Round trips as `vector_search`.
 
         Args:
-            query: the words; inflected forms count as the same, and nothing in it has a meaning of its own.
+            query: the words; inflected forms count as the same, and there is no query syntax.
             group_id, limit, kinds, as_of, known_at: as `vector_search` takes them.
 
         Raises:
@@ -435,21 +435,21 @@ class GraphQueries(ProcessBound):
     ) -> ContextSet:
         """Return the context for a question: facts, episodes and summaries that help to answer it, best first.
 
-        Found by words, by meaning, and along the facts of the entities that the question names; without a language
-        model. At most three round trips. Without an embedder, or while it is down, words and graph decide, and
-        `degraded` says why.
+        Hits are found by words, by meaning, and along the facts of the entities that the question names; without a
+        language model. At most three round trips. Without an embedder, or while it is down, words and graph decide,
+        and `degraded` contains the reason.
 
         Args:
             query: the question, in everyday language.
             group_id: group of the graph.
-            k: items at most, 1 to 100.
+            k: most items, 1 to 100.
             as_of: facts that were true then, and episodes until then; None for now.
-            known_at: what was known then, whatever has been learned since; None for now.
+            known_at: time of knowledge; later knowledge does not count; None for now.
             depth: steps from the entities that the question names, 1 to 6.
-            session: episodes of this one only; facts are those of the group.
-            include_past: facts that have ended too, as far as they were not found to be wrong.
-            explain: whether each item tells what every signal added to its score.
-            weights: other ones than the usual.
+            session: only episodes of this session; facts are those of the group.
+            include_past: whether to include facts that have ended, except those found to be wrong.
+            explain: whether each item has the contribution of every signal to its score.
+            weights: other weights than the default.
 
         Raises:
             InvalidError: an argument is invalid, or a moment has no time zone.
@@ -502,16 +502,16 @@ class GraphQueries(ProcessBound):
     ) -> Traversal:
         """Return what is around some entities, nearest first, along facts that hold at a time. Three round trips.
 
-        Facts are followed in both directions. Distances are those of the shortest paths; one of these is returned.
+        Facts are followed in both directions. Distances are those of the shortest paths; one such path is returned.
 
         Args:
             entities: names or ids, 1 to 100.
             group_id: group of the graph.
-            depth: steps at most, 1 to 6.
-            fan_out: how many facts of one entity are followed at most, 1 to 1,000: the newest.
+            depth: most steps, 1 to 6.
+            fan_out: most facts of one entity that are followed, 1 to 1,000: the newest.
             limit: facts in all, 1 to 5,000.
-            as_of: along what was true then; None for now.
-            known_at: as it was known then; None for now.
+            as_of: facts that were true then are followed; None for now.
+            known_at: time of knowledge; None for now.
 
         Raises:
             InvalidError: an argument is invalid, or a moment has no time zone.
@@ -538,20 +538,20 @@ class GraphQueries(ProcessBound):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> tuple[Step, ...]:
-        """Return a shortest way from one entity to another, along facts that hold at a time.
+        """Return a shortest path from one entity to another, along facts that hold at a time.
 
-        Walks from both ends, a step further each round trip: at most three of them, and two more. Of an entity with
-        more than 1,000 facts the newest are followed.
+        The search runs from both ends, a step further in each round trip: at most three of them, and two more. For an
+        entity with more than 1,000 facts the newest are followed.
 
         Args:
             a, b: names or ids.
             group_id: group of the graph.
-            max_depth: steps at most, 1 to 6.
-            as_of: along what was true then; None for now.
-            known_at: as it was known then; None for now.
+            max_depth: most steps, 1 to 6.
+            as_of: facts that were true then are followed; None for now.
+            known_at: time of knowledge; None for now.
 
         Returns:
-            The steps from `a` to `b`; none when there is no way, or both are the same.
+            The steps from `a` to `b`; none if there is no path, or both are the same.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `traverse_from_entities`.
@@ -569,25 +569,25 @@ class GraphQueries(ProcessBound):
     ) -> GraphDrawing:
         """Return a part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
 
-        About four round trips, and one more for each page of ids or, around an entity, for each 64 neighbours of a
-        depth.
+        About four round trips, and one more for each page of ids or, around an entity, for every 64 neighbours of a
+        step.
 
         Args:
             group_id: group of the graph.
-            entity: name or id of whom it is drawn around; None for the whole group.
-            depth: steps from the entity, at any time, at most 6; of no account without one.
-            limit: facts at most, and entities at most, up to 2,000.
+            entity: name or id of the central entity; None for the whole group.
+            depth: steps from the entity, at any time, at most 6; ignored without an entity.
+            limit: most facts, and most entities, up to 2,000.
 
         Raises:
-            InvalidError: an argument is out of its bounds.
+            InvalidError: an argument is invalid.
             NotFoundError: there is no such entity.
-            AccessDeniedError: this actor must not read graphs of the namespace.
+            AccessDeniedError: this actor may not read graphs of the namespace.
             UnavailableError: the server cannot be reached.
         """
         group = await self._access.enter(group_id, "read")
         check_limit(limit, MOST_DRAWN)
         if not 0 <= depth <= DEEPEST:
-            raise InvalidError("depth", depth, f"go 0 to {DEEPEST} steps far")
+            raise InvalidError("depth", depth, f"give a number from 0 to {DEEPEST}")
         if entity is None:
             return await self._drawings.of_group(group, limit)
         (centre,) = await self._lookup.find_ids(group, (entity,))
@@ -595,7 +595,7 @@ class GraphQueries(ProcessBound):
 
 
 def _after_cursor(ids: Sequence[str], last: str) -> Sequence[str]:
-    """Return what stands behind an id in a page; the whole page where it is not in it any more."""
+    """Return the ids after an id in a page; the whole page if it is not in it any more."""
     return ids[ids.index(last) + 1 :] if last in ids else ids
 
 
@@ -607,7 +607,7 @@ def _facts_held(rows: Sequence[FactRow], when: BitemporalPoint, group: str) -> l
 def _canonical_relation(
     vocabulary: Vocabulary, type_: str | None, direction: Direction
 ) -> tuple[tuple[str, ...], Direction]:
-    """Return a type and a direction as facts of it are kept: `employs` from here is `works_for` from there."""
+    """Return a type and a direction as facts are stored: `employs` out is `works_for` in."""
     if type_ is None:
         return (), direction
     normal = vocabulary.normal(type_)

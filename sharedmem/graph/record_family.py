@@ -1,4 +1,4 @@
-"""The record family of graphs: its index fields, and how Redis gets graph records back from the durable store.
+"""The record family of graphs: its index fields, and how Redis restores graph records from the durable store.
 
 A record's id in its namespace is `<group>/<kind>/<id>`; its document is the JSON of its row, from which the hash and
 the group's indexes follow (`graph.backends.redis.layout`).
@@ -18,15 +18,15 @@ from sharedmem.record_family import DocumentFormat, RecordFamily, RestoreRun
 from sharedmem.redis.replies import Argument, Command, Reply
 
 if TYPE_CHECKING:
-    # Takes a while to load; a hub opens without it.
+    # Loading this module takes a while; a hub opens without it.
     from sharedmem.graph.backends.redis.durable_records import DurableGraphRecord, StoredGraphRecord
 
 TAGS = ("ns", "shelf", "session")
 NUMBERS = ("at",)
-"""`at`: milliseconds since 1970 of the start of a fact, or of when an episode occurred."""
+"""`at`: milliseconds since 1970 of the start of a fact, or of the time of an episode."""
 _EF_CONSTRUCTION = 100
-"""An episode adds about seven vectors. With 100 instead of 200 each costs half as much, and of the 50 nearest 99.5 in
-100 are still found."""
+"""An episode adds about seven vectors. With 100 instead of 200 each costs half as much, and 99.5 of 100 of the 50
+nearest are still found."""
 _COMMON_PARTS = ("log", "place", "groups")
 _GROUP_PARTS = ("edges", "claims", "names", "merges", "changed", "told")
 _LEASE_LOST, _CHANGED = "overtaken", "changed"
@@ -46,7 +46,7 @@ def _hash_fields(record: DurableGraphRecord, namespace: str) -> Sequence[Argumen
 
 
 async def _restore(run: RestoreRun, records: Sequence[DurableGraphRecord]) -> int | None:
-    """Two round trips a group."""
+    """Restore records. Two round trips for each group."""
     restored = 0
     for group, some in groupby(records, key=attrgetter("group")):
         count = await _restore_group(run, group, list(some))
@@ -64,7 +64,7 @@ async def _restore_group(run: RestoreRun, group: str, records: Sequence[DurableG
         stored = await _read_stored(run, records)
         pairs = [(one, here) for one, here in zip(records, stored, strict=True) if is_newer(one, here)]
         keys = [keyspace.record(GRAPH, namespace, one.named) for one, _ in pairs]
-        # In the order in which the script takes them.
+        # In the order of the script's arguments.
         keys += [keyspace.record_part(GRAPH, namespace, part) for part in _COMMON_PARTS]
         keys += [keyspace.record_item(GRAPH, namespace, part, group) for part in _GROUP_PARTS]
         reply = await run.scripts.graph_restore(
@@ -77,11 +77,11 @@ async def _restore_group(run: RestoreRun, group: str, records: Sequence[DurableG
         )
         if reply != _CHANGED:
             return None if reply == _LEASE_LOST else int(reply.split()[1])
-    raise UnavailableError(f"graphs of {namespace!r}", "they change as often as they are restored; try again")
+    raise UnavailableError(f"graphs of {namespace!r}", "they keep changing during the restore; try again")
 
 
 async def _read_stored(run: RestoreRun, records: Sequence[DurableGraphRecord]) -> list[StoredGraphRecord]:
-    """Read what Redis holds of some records."""
+    """Read the stored state of some records from Redis."""
     from sharedmem.graph.backends.redis.durable_records import StoredGraphRecord  # noqa: PLC0415  # see above
 
     keys = (run.context.keyspace.record(GRAPH, run.namespace, one.named) for one in records)

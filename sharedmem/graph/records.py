@@ -1,7 +1,7 @@
 """Stamps, rows and requests that a graph backend exchanges, as plain values, and the public models of rows. Pure.
 
 A stamp is a moment as a whole number, so that intervals compare, sort and store alike in every backend. It counts
-microseconds since the beginning of year 1, from 1; two stamps stand for no moment at all.
+microseconds since the beginning of year 1, from 1; two stamps are no moments: unknown and open.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sharedmem.errors import InternalError, InvalidError
 from sharedmem.models import Entity, Episode, Fact, GraphKind
 
 UNKNOWN_START = 0
-"""Before every moment: since when something holds is not known."""
+"""Before every moment: the start is unknown."""
 OPEN = 999_999_999_999_999_999
 """After every moment: it has not ended."""
 LATEST = OPEN - 1
-"""The last moment: asked of knowledge, it means what is known now."""
+"""The last moment: as a time of knowledge, it means current knowledge."""
 DIGITS = 18
 """A stamp written with leading zeros sorts as text."""
 
@@ -33,17 +33,17 @@ def to_stamp(field: str, moment: datetime) -> int:
     """Return the stamp of a moment.
 
     Raises:
-        InvalidError: it has no time zone, or falls out of the years 1 to 9999 in UTC.
+        InvalidError: the moment has no time zone, or is outside of the years 1 to 9999 in UTC.
     """
     if not isinstance(moment, datetime):
         raise InvalidError(field, moment, "give a datetime with a time zone")
     if moment.utcoffset() is None:
         raise InvalidError(field, moment.isoformat(), "give it a time zone, such as datetime.UTC")
     try:
-        # A difference of moments never overflows, whatever their zones are; only the way to UTC does.
+        # A difference of moments never overflows, whatever their zones; only a conversion to UTC does.
         return (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND + 1
     except OverflowError:
-        raise InvalidError(field, moment.isoformat(), "in UTC it falls out of the years 1 to 9999") from None
+        raise InvalidError(field, moment.isoformat(), "in UTC it is outside of the years 1 to 9999") from None
 
 
 def from_stamp(stamp: int) -> datetime | None:
@@ -54,19 +54,19 @@ def from_stamp(stamp: int) -> datetime | None:
 
 
 def ascending_text(stamp: int) -> str:
-    """Return a stamp as text that sorts as the numbers do."""
+    """Return a stamp as text that sorts in the order of numbers."""
     return f"{stamp:0{DIGITS}d}"
 
 
 def descending_text(stamp: int) -> str:
-    """Return a stamp as text that sorts the other way round."""
+    """Return a stamp as text that sorts in reverse order."""
     return f"{OPEN - stamp:0{DIGITS}d}"
 
 
 GRAPH = "graph"
 
 KindCode = Literal["e", "s", "m", "n", "f", "p"]
-"""Kinds of record as a search tells them apart: episode, summary, statement, entity, fact known to be true, past fact.
+"""Kinds of record in searches: episode, summary, statement, entity, fact known to be true, past fact.
 
 `f` is a fact with a version that is known now and has an open or a future end; `p` any other.
 """
@@ -74,11 +74,11 @@ KindCode = Literal["e", "s", "m", "n", "f", "p"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One thing that one episode says of the world."""
+    """One statement of one episode about the world."""
 
     episode: str
     number: int
-    """Place among what the episode says."""
+    """Position among the claims of the episode."""
     says: Literal["holds", "ends"]
     """`ends`: from `start` on it does not hold any more."""
     source: str
@@ -87,13 +87,13 @@ class Claim:
     type: str
     """In canonical direction (see `relations`)."""
     target: str
-    """Id of an entity; empty for an attribute, and for an `ends` of whatever holds."""
+    """Id of an entity; empty for an attribute, and for an `ends` of any target."""
     target_name: str
     value: str
     """JSON of an attribute's value; else empty."""
     start: int
     end: int
-    """OPEN when none is given."""
+    """OPEN if none is given."""
     recorded: int
     retracted: int = OPEN
     """When the episode was undone."""
@@ -102,7 +102,7 @@ class Claim:
 
     @property
     def id(self) -> str:
-        """Its own, in the group."""
+        """Its id in the group."""
         return f"{self.episode}#{self.number}"
 
 
@@ -121,11 +121,11 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FactRow:
-    """A fact with every version of what was known of it."""
+    """A fact with every version that was ever known."""
 
     id: str
     lines: tuple[str, ...]
-    """The lines of claims from which it follows: one, or two where both ends are functional."""
+    """The lines of its claims: one, or two if both ends are functional."""
     source: str
     """Id of the entity, after merges."""
     source_name: str
@@ -137,15 +137,15 @@ class FactRow:
     versions: tuple[Version, ...]
     """By `recorded`, then `start`; the knowledge intervals do not overlap."""
     episodes: tuple[str, ...]
-    """The newest 64 that say so."""
+    """Ids of the newest 64 episodes that state it."""
     version: int = 0
-    """Of its record; 0 where it was worked out and not looked at: what guards a fact are its lines."""
+    """Version of its record; 0 if it was computed and not read: a fact is guarded by its lines."""
     vector: bytes | None = field(default=None, repr=False)
-    """Half precision; None leaves the one that lies there."""
+    """Half precision; None keeps the stored one."""
 
     @property
     def current(self) -> Version | None:
-        """What is known now; None when it is known to be wrong."""
+        """The current version; None if the fact is known to be wrong."""
         newest = self.versions[-1] if self.versions else None
         return newest if newest is not None and newest.superseded == OPEN else None
 
@@ -158,10 +158,10 @@ class EntityRow:
     name: str
     type: str
     names: tuple[str, ...]
-    """Normalised names that lead to it, its own first, as the entity's own record tells; at most 100. More lie in the
-    backend's names alone."""
+    """Normalised names that lead to it, its own first, as in the entity's own record; at most 100. Further names are
+    only in the backend's names."""
     aliases: tuple[str, ...]
-    """As they were written, at most 100."""
+    """In their original spelling, at most 100."""
     alias_count: int
     summary: str
     recorded: int
@@ -169,19 +169,19 @@ class EntityRow:
     version: int = 0
     vector: bytes | None = field(default=None, repr=False)
     merge: str = ""
-    """JSON of the `EntityMerge` that was made of it last, also when that was taken back since: as
-    `CommitRequest.merges` had it, so that a record which comes back brings the log of its merge along."""
+    """JSON of the last `EntityMerge` of it, also if that was undone since: as in `CommitRequest.merges`, so that a
+    restored record restores the log of its merge too."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRow:
-    """An episode with what it says."""
+    """An episode with its claims."""
 
     id: str
     body: bytes
     """JSON of the `Episode`."""
     digest: str
-    """Of its content, to tell a repetition."""
+    """Digest of its content, to detect a repetition."""
     letter: KindCode
     occurred: int
     recorded: int
@@ -189,10 +189,10 @@ class EpisodeRow:
     user: str
     source: str
     text: str
-    """Whose words are found."""
+    """The text whose words are found."""
     claims: tuple[Claim, ...]
     lines: tuple[tuple[str, ...], ...]
-    """Of each claim, the lines in which it stands."""
+    """The lines of each claim."""
     undone: int = OPEN
     version: int = 0
     vector: bytes | None = field(default=None, repr=False)
@@ -203,7 +203,7 @@ Row = FactRow | EntityRow | EpisodeRow
 
 @dataclass(frozen=True, slots=True)
 class LookupRequest:
-    """What a look asks for, all in one round trip."""
+    """The records that a read requests, all in one round trip."""
 
     names: tuple[str, ...] = ()
     """Normalised."""
@@ -215,18 +215,18 @@ class LookupRequest:
 
 @dataclass(slots=True)
 class LookupResult:
-    """What a look found; what is not there is left out."""
+    """The result of a read; missing records are left out."""
 
     version: int
-    """The group's newest change that it surely includes."""
+    """The group's newest change that the result surely includes."""
     names: dict[str, str] = field(default_factory=dict)
-    """Entity id by normalised name, after merges: where a name leads to an entity with `merged_into`, it leads on to
-    that one, however many there are one after the other. Thus one row redirects all names of an entity."""
+    """Entity id by normalised name, after merges: a name of an entity with `merged_into` leads on to that one, through
+    a chain of any length. Thus one row redirects all names of an entity."""
     owners: dict[str, str] = field(default_factory=dict)
-    """Entity id by normalised name, before merges: as `CommitRequest.names` had it."""
+    """Entity id by normalised name, before merges: as in `CommitRequest.names`."""
     into: dict[str, str] = field(default_factory=dict)
-    """Of the entities that claims in `claims` were said with, and of those in `LookupRequest.entities`: what they were
-    merged into in the end. Those that were not merged are left out."""
+    """For the entities with which claims in `claims` were recorded, and those in `LookupRequest.entities`: the entity
+    at the end of their merges. Entities that were not merged are left out."""
     claims: dict[str, tuple[Claim, ...]] = field(default_factory=dict)
     """By line; an empty line is an empty tuple."""
     episodes: dict[str, EpisodeRow] = field(default_factory=dict)
@@ -236,41 +236,41 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What one step writes, all or nothing."""
+    """The changes of one step, all or nothing."""
 
     guards: tuple[str, ...]
     """Lines, `=<normalised name>`s, `@<entity id>`s (merges) and `~<letters>` (new names that begin and end with them)
-    that must be as they were seen; they count as changed afterwards."""
+    that must be unchanged since they were read; they count as changed afterwards."""
     episodes: tuple[EpisodeRow, ...] = ()
     entities: tuple[EntityRow, ...] = ()
     facts: tuple[FactRow, ...] = ()
-    """In full, as they are to be; `former` tells what they were."""
+    """In full, in their new state; `former` has the old state."""
     former: tuple[Row, ...] = ()
-    """The rows as they were seen that are replaced, so that a backend knows what lies beside them. A fact among them
-    that is not in `facts` goes, with all that lies beside it; one that was not there anyway may be among them."""
+    """The replaced rows as they were read, so that a backend knows their index entries. A fact among them that is not
+    in `facts` is deleted with all its entries; a fact that did not exist may be among them."""
     names: tuple[tuple[str, str], ...] = ()
-    """(normalised name, entity id) to be set; an empty id takes the name away."""
+    """(normalised name, entity id) to set; an empty id removes the name."""
     merges: tuple[tuple[str, bytes], ...] = ()
     """(id of the entity that was merged, JSON of the `EntityMerge`)."""
     told: tuple[tuple[str, str], ...] = ()
-    """What the change stream says: (`graph.<what>`, id)."""
+    """Events for the change stream: (`graph.<what>`, id)."""
     steady: tuple[str, ...] = ()
-    """As guards, but they do not count as changed afterwards: everything else that the step has read and relies on.
-    Lines on which facts of its own lines depend as well, and `@<entity id>` of the entities that it relies on to lead
-    where they led, so that steps which only read the same are not in each other's way, but a change of it is."""
+    """Guards that do not count as changed afterwards: everything else that the step has read and depends on. These are
+    lines on which facts of its own lines depend as well, and `@<entity id>` of entities whose merges it depends on. So
+    steps that only read the same do not conflict, but a step conflicts with a change of it."""
 
 
 class CommitReceipt(NamedTuple):
-    """It is written."""
+    """The commit was written."""
 
     version: int
     turns: tuple[tuple[str, int], ...] = ()
-    """(session, how many episodes of letter `e` it has now) of each session to which the step has added one; episodes
+    """(session, its number of episodes of letter `e` now) of each session to which the step has added one; episodes
     without a session count as those of the session with an empty name."""
 
 
 class StaleGroup(NamedTuple):
-    """Nothing was written: something that was seen has changed since. Look again."""
+    """Nothing was written: something that was read has changed since. Read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class RecordSearch:
     letters: tuple[KindCode, ...]
     terms: tuple[str, ...] = ()
     vector: Any = None
-    """`wire.vectors.Vector`, of unit length, or None."""
+    """A unit vector of type `wire.vectors.Vector`, or None."""
     candidates: int = 50
     session: str | None = None
     since: int | None = None
@@ -289,7 +289,7 @@ class RecordSearch:
 
 
 class ScoredRecord(NamedTuple):
-    """A record that a search found, with what ranking needs of it."""
+    """A record that a search found, with its fields for the ranking."""
 
     id: str
     letter: KindCode
@@ -297,25 +297,25 @@ class ScoredRecord(NamedTuple):
 
 
 class IndexDiscrepancy(NamedTuple):
-    """Something that lies beside a record, and does not follow from it; or that follows from it, and is missing."""
+    """An index entry that does not follow from its record; or one that follows from it, and is missing."""
 
     part: str
-    """Where it lies, as the backend calls it."""
+    """The structure that contains it, in the backend's terms."""
     entry: str
     value: str
-    """Of an entry that has one."""
+    """Value of an entry that has one."""
     kind: str
-    """Letter of the record to which it belongs."""
+    """Letter of the record that it belongs to."""
     id: str
-    """Of that record."""
+    """Id of that record."""
     version: int
-    """Of that record; 0 where there is none."""
+    """Version of that record; 0 if it does not exist."""
     is_there: bool
-    """Whether it is there and should not be; else it should be there and is not."""
+    """Whether it exists and should not; else it should exist and does not."""
 
 
 class RecordHits(NamedTuple):
-    """What one search found, best first."""
+    """The hits of one search, best first."""
 
     text: list[ScoredRecord]
     vector: list[ScoredRecord]
@@ -325,9 +325,9 @@ class Edge(NamedTuple):
     """One version of a fact, seen from one of its ends."""
 
     entity: str
-    """From where."""
+    """Id of the near end."""
     other: str
-    """To where; empty for an attribute."""
+    """Id of the far end; empty for an attribute."""
     forward: bool
     type: str
     fact: str
@@ -336,7 +336,7 @@ class Edge(NamedTuple):
 
 
 class WalkResult(NamedTuple):
-    """What a walk came along."""
+    """The edges of a walk."""
 
     edges: list[tuple[int, Edge]]
     """Each with the distance of its far end, nearest first, as seen from its nearer end; the first edge to an entity
@@ -346,7 +346,7 @@ class WalkResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BitemporalPoint:
-    """Of which time a call asks."""
+    """The point in both times that a call reads."""
 
     world: int
     known: int
@@ -359,10 +359,10 @@ class BitemporalPoint:
 
 
 def earliest_version(*versions: int) -> int:
-    """Return the version of a step whose looks have seen these: all of them include it.
+    """Return a version for a step that all its reads include.
 
-    A group that was there in one look and not in another came or went in between. What was seen of it belongs to two
-    groups then, and no commit takes -1.
+    A group that existed in one read and not in another was created or deleted in between. Then the reads are of two
+    different groups, and no commit accepts -1.
     """
     return -1 if 0 in versions and any(versions) else min(versions)
 
@@ -373,7 +373,7 @@ def written_rows(changes: CommitRequest) -> Sequence[Row]:
 
 
 ATTRIBUTE_PREFIX = "@"
-"""What the type of an attribute begins with; alone it stands for the types of all of them."""
+"""Prefix of the type of an attribute; alone it means the types of all attributes."""
 KINDS: Mapping[KindCode, GraphKind] = {
     "e": "episode",
     "m": "episode",
@@ -385,7 +385,7 @@ KINDS: Mapping[KindCode, GraphKind] = {
 
 
 def to_episode(row: EpisodeRow) -> Episode:
-    """Return an episode as it was added, with the time since which it does not count."""
+    """Return an episode as it was added, with the time of its undo if there is one."""
     episode = Episode.model_validate_json(row.body)
     undone = from_stamp(row.undone)
     return episode if episode.undone_at == undone else episode.model_copy(update={"undone_at": undone})
@@ -395,9 +395,9 @@ def to_entity(row: EntityRow, group: str, attributes: Mapping[str, Any]) -> Enti
     """Return an entity.
 
     Args:
-        row: as it is kept.
+        row: the stored row.
         group: group of the graph.
-        attributes: as they are at the time that is asked for; see `attribute_values`.
+        attributes: their values at the requested time; see `attribute_values`.
     """
     return Entity(
         id=row.id,
@@ -414,7 +414,7 @@ def to_entity(row: EntityRow, group: str, attributes: Mapping[str, Any]) -> Enti
 
 
 def attribute_values(rows: Iterable[FactRow], when: BitemporalPoint) -> dict[str, Any]:
-    """Return the values of those attributes that hold at a time, by name."""
+    """Return the values of the attributes that hold at a time, by name."""
     return {
         row.type.removeprefix(ATTRIBUTE_PREFIX): attribute_value(row)
         for row in sorted(rows, key=lambda row: row.type)
@@ -423,12 +423,12 @@ def attribute_values(rows: Iterable[FactRow], when: BitemporalPoint) -> dict[str
 
 
 def attribute_value(row: FactRow) -> Any:
-    """Return the value of an attribute; None of a relation."""
+    """Return the value of an attribute; None for a relation."""
     return orjson.loads(row.value) if row.value else None
 
 
 def version_at(row: FactRow, when: BitemporalPoint) -> Version | None:
-    """Return the version that holds at a time, as known at a time; None when the fact does not."""
+    """Return the version that holds at a time, as known at a time; None if the fact does not."""
     for version in reversed(row.versions):
         if version.holds(when.world, when.known):
             return version
@@ -436,7 +436,7 @@ def version_at(row: FactRow, when: BitemporalPoint) -> Version | None:
 
 
 def version_known(row: FactRow, when: BitemporalPoint) -> Version | None:
-    """What is known at a time of a fact that had begun by then, whether it still holds or not; None if nothing is."""
+    """Return the version known at a time of a fact that had begun by then, ended or not; None if there is none."""
     for version in reversed(row.versions):
         if version.recorded <= when.known < version.superseded and version.start <= when.world:
             return version
@@ -471,9 +471,9 @@ def to_latest_fact(row: FactRow, group: str) -> Fact:
 
 
 def invalidated_at(row: FactRow, version: Version) -> datetime | None:
-    """Return when the graph learned that a fact had ended, or that it had been wrong altogether; None while it holds.
+    """Return when the graph recorded that a fact had ended, or that it had been wrong altogether; None while it holds.
 
-    Of several versions with an end in a row, the first tells: later ones only correct the date.
+    The first of several consecutive versions with an end decides: later ones only correct the date.
     """
     learned, known_until = OPEN, 0
     for place, each in enumerate(row.versions):

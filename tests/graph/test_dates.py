@@ -146,7 +146,7 @@ def test_what_falls_out_of_all_years_is_no_time(text: str, year: int) -> None:
     ],
 )
 def test_what_falls_out_of_all_years_in_utc_has_no_stamp(moment: datetime) -> None:
-    with pytest.raises(InvalidError, match="falls out of the years 1 to 9999"):
+    with pytest.raises(InvalidError, match="is outside of the years 1 to 9999"):
         to_stamp("valid_from", moment)
 
 

@@ -158,7 +158,7 @@ async def test_no_entity_is_merged_into_itself_nor_round_in_a_circle(graph: Grap
 async def test_who_was_never_merged_or_never_named_is_told_so(graph: Graph) -> None:
     await people(graph)
 
-    with pytest.raises(InvalidError, match="nothing to take apart"):
+    with pytest.raises(InvalidError, match="nothing to undo"):
         await graph.unmerge("Bob", group_id=GROUP)
     with pytest.raises(NotFoundError, match="'Nobody'"):
         await graph.merge("Nobody", "Bob", group_id=GROUP)

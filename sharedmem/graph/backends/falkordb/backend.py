@@ -449,10 +449,10 @@ class FalkorBackend:
         return await self._page(group, queries.LISTED[kind], parameters, after, limit)
 
     async def lines_of(
-        self, group: str, said: Sequence[str], *, after: str = "", limit: int = 1000
+        self, group: str, entities: Sequence[str], *, after: str = "", limit: int = 1000
     ) -> tuple[list[str], str]:
         """See `GraphBackend.lines_of`. One round trip."""
-        return await self._page(group, queries.LINES_OF, {"said": list(said)}, after, limit)
+        return await self._page(group, queries.LINES_OF, {"said": list(entities)}, after, limit)
 
     async def names_of(self, group: str, entity: str, *, after: str = "", limit: int = 1000) -> tuple[list[str], str]:
         """See `GraphBackend.names_of`. One round trip."""

@@ -150,11 +150,11 @@ class RedisBackend:
         return await self._context.retry_after_restore(self.keys.namespace, look, lambda page: not page[0])
 
     async def lines_of(
-        self, group: str, said: Sequence[str], *, after: str = "", limit: int = 1000
+        self, group: str, entities: Sequence[str], *, after: str = "", limit: int = 1000
     ) -> tuple[list[str], str]:
         """See `GraphBackend.lines_of`. One round trip."""
         began = after.partition(SEPARATOR)[0]
-        left = [entity for entity in sorted(set(said)) if entity >= began]
+        left = [entity for entity in sorted(set(entities)) if entity >= began]
         commands = [
             _by_prefix(self.keys.part(group, "claims"), f"b{entity}{SEPARATOR}", f"b{after}", limit + 1)
             for entity in left
