@@ -230,9 +230,7 @@ def apply_stored_state(episode_input: EpisodeInput, seen: LookupResult) -> Episo
         return episode_input
     former = seen.episodes.get(episode_input.episode.id)
     if former is None:
-        raise NotFoundError(
-            "episode", episode_input.episode.id, "it was deleted meanwhile; use another episode"
-        )
+        raise NotFoundError("episode", episode_input.episode.id, "it was deleted meanwhile; use another episode")
     held = to_episode(former)
     (check_extractable if episode_input.extracts else check_not_undone)(held)
     moments = {"occurred_at": episode_input.episode.occurred_at, "recorded_at": episode_input.episode.recorded_at}
@@ -329,6 +327,6 @@ def _undo_commit(row: EpisodeRow, after: EpisodeRow, shift: FactChanges, project
         episodes=(after,),
         facts=shift.after,
         former=(row, *shift.former),
-        told=change_events([after], shift),
+        events=change_events([after], shift),
         steady=read_dependencies(projection, row.claims, own),
     )

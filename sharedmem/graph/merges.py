@@ -390,7 +390,7 @@ class EntityMerges:
             entities=(replace(row, merged_into=into, merge=logged),),
             former=(row,),
             merges=((row.id, logged.encode()),),
-            told=(("graph.unmerged" if merge.undone_at else "graph.merged", row.id),),
+            events=(("graph.unmerged" if merge.undone_at else "graph.merged", row.id),),
         )
         outcome = await self._backend.commit(group, changes, seen=seen.version)
         return outcome if isinstance(outcome, StaleGroup) else merge

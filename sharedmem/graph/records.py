@@ -246,13 +246,13 @@ class CommitRequest:
     facts: tuple[FactRow, ...] = ()
     """In full, in their new state; `former` has the old state."""
     former: tuple[Row, ...] = ()
-    """The replaced rows as they were read, so that a backend knows their index entries. A fact among them that is not
+    """The replaced rows as they were read, so that a backend finds their index entries. A fact among them that is not
     in `facts` is deleted with all its entries; a fact that did not exist may be among them."""
     names: tuple[tuple[str, str], ...] = ()
     """(normalised name, entity id) to set; an empty id removes the name."""
     merges: tuple[tuple[str, bytes], ...] = ()
     """(id of the entity that was merged, JSON of the `EntityMerge`)."""
-    told: tuple[tuple[str, str], ...] = ()
+    events: tuple[tuple[str, str], ...] = ()
     """Events for the change stream: (`graph.<what>`, id)."""
     steady: tuple[str, ...] = ()
     """Guards that do not count as changed afterwards: everything else that the step has read and depends on. These are
@@ -436,7 +436,7 @@ def version_at(row: FactRow, when: BitemporalPoint) -> Version | None:
 
 
 def version_known(row: FactRow, when: BitemporalPoint) -> Version | None:
-    """Return the version known at a time of a fact that had begun by then, ended or not; None if there is none."""
+    """Return the version known at a time of a fact that had begun by then, ended or not; None if none exists."""
     for version in reversed(row.versions):
         if version.recorded <= when.known < version.superseded and version.start <= when.world:
             return version

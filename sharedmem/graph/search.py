@@ -34,7 +34,7 @@ from sharedmem.text.analysis import query_terms
 MOST_HITS = 100
 _MOST_CANDIDATES = 1_000
 _OVERFETCH = 4
-"""How many times more hits are asked for, when too many of them hold at another time."""
+"""How many times more hits are requested if too many of them hold at another time."""
 _KIND_CODES: dict[str, tuple[KindCode, ...]] = {"episode": ("e",), "summary": ("s",), "entity": ("n",), "fact": ("f",)}
 _PAST_CODES: tuple[KindCode, ...] = ("p",)
 
@@ -75,11 +75,11 @@ class GraphSearch:
             return check_vector("query", query, embedder.dimension)
         meaning = await embed_question(embedder, check_query("query", query), self._counters)
         if meaning.vector is None and meaning.reason != "zero":
-            raise UnavailableError("the embedder", meaning.missing or "it gave no vector")
+            raise UnavailableError("the embedder", meaning.missing or "it returned no vector")
         return meaning.vector
 
     async def _hits(self, group: str, search: RecordSearch, when: BitemporalPoint, limit: int) -> list[GraphHit]:
-        """Return what a search finds and holds at a time; it asks for more while too few do."""
+        """Return hits that hold at a time; it requests more while there are too few."""
         if search.vector is None and not search.terms:
             return []
         while True:
@@ -130,7 +130,7 @@ def _rows_of_hits(hits: Sequence[ScoredRecord]) -> LookupRequest:
 
 
 def _holds(hit: ScoredRecord, seen: LookupResult, when: BitemporalPoint, until: int | None) -> bool:
-    """Return whether a hit is there, and is to be told of at a time."""
+    """Return whether a hit exists and holds at a time."""
     if hit.letter in {"f", "p"}:
         row = seen.facts.get(hit.id)
         return row is not None and version_at(row, when) is not None

@@ -14,7 +14,7 @@ from sharedmem.models import Reached, Step, Traversal
 
 
 class ShortestPaths:
-    """The shortest ways from some entities, as far as a walk has come.
+    """The shortest paths from some entities, as far as a walk has come.
 
     Args:
         starts: ids of entities.
@@ -23,7 +23,7 @@ class ShortestPaths:
 
     def __init__(self, starts: Iterable[str], edges: Iterable[tuple[int, Edge]]) -> None:
         self.distances = dict.fromkeys(starts, 0)
-        """Of each entity that was reached, in the order in which they were."""
+        """For each reached entity, in the order in which they were reached."""
         self._edges: dict[str, Edge] = {}
         for distance, edge in edges:
             if edge.other and edge.other not in self.distances:
@@ -31,7 +31,7 @@ class ShortestPaths:
                 self._edges[edge.other] = edge
 
     def to(self, entity: str) -> tuple[Edge, ...]:
-        """Return the edges of one shortest way to an entity that was reached, in their order."""
+        """Return the edges of one shortest path to a reached entity, in their order."""
         return tuple(reversed(list(self._back_from(entity))))
 
     def _back_from(self, entity: str) -> Iterator[Edge]:
@@ -43,8 +43,8 @@ class ShortestPaths:
 def nearness_by_id(reach: ShortestPaths, edges: Sequence[Edge]) -> dict[str, float]:
     """Return how near the entities and facts of a walk are, by id: 1 / (1 + distance).
 
-    A fact that is not told of where the walk began counts less when its nearer end has many: what everybody has in
-    common, such as a town, says little of any of them. It is divided by the root of their number.
+    A fact that does not touch the start counts less if its nearer end has many facts: a common neighbour, such as a
+    town, says little about its entities. It is divided by the square root of their number.
     """
     near = {entity: 1 / (1 + distance) for entity, distance in reach.distances.items()}
     facts = Counter(edge.entity for edge in edges)
@@ -55,14 +55,14 @@ def nearness_by_id(reach: ShortestPaths, edges: Sequence[Edge]) -> dict[str, flo
 
 
 def reverse_path(way: Sequence[Edge]) -> tuple[Edge, ...]:
-    """Return a way walked back."""
+    """Return a path in the other direction."""
     return tuple(
         edge._replace(entity=edge.other, other=edge.entity, forward=not edge.forward) for edge in reversed(way)
     )
 
 
 def shortest_common_path(some: ShortestPaths, others: ShortestPaths) -> tuple[Edge, ...] | None:
-    """Return the shortest way between the starts of two walks that have met; None when they have not."""
+    """Return the shortest path between the starts of two walks that have met; None if they have not."""
     met = [entity for entity in some.distances if entity in others.distances]
     if not met:
         return None
@@ -71,7 +71,7 @@ def shortest_common_path(some: ShortestPaths, others: ShortestPaths) -> tuple[Ed
 
 
 def path_steps(way: Iterable[Edge], rows: Mapping[str, FactRow], group: str) -> tuple[Step, ...]:
-    """Return the steps of a way; those whose fact has gone meanwhile are left out."""
+    """Return the steps of a path; steps whose fact was deleted meanwhile are left out."""
     return tuple(path_step(edge, rows[edge.fact], group) for edge in way if edge.fact in rows)
 
 
@@ -83,7 +83,7 @@ def path_step(edge: Edge, row: FactRow, group: str) -> Step:
 DEEPEST = 6
 MOST_FAN_OUT = 1_000
 MOST_WALKED = 5_000
-"""Edges of one walk."""
+"""Most edges of one walk."""
 MOST_STARTS = 100
 
 
@@ -100,7 +100,7 @@ class GraphTraversal:
     async def around(
         self, group: str, starts: Sequence[str], when: BitemporalPoint, *, depth: int, fan_out: int, limit: int
     ) -> Traversal:
-        """What lies around some entities, nearest first; see `GraphQueries.traverse_from_entities`. Two round trips."""
+        """Return what is around some entities; see `GraphQueries.traverse_from_entities`. Two round trips."""
         walked = await self._backend.walk(group, starts, when=when, depth=depth, fan_out=fan_out, limit=limit)
         reach = ShortestPaths(starts, walked.edges)
         edges = [edge for _, edge in walked.edges if edge.other]
@@ -113,8 +113,8 @@ class GraphTraversal:
     async def shortest(
         self, group: str, start: str, end: str, when: BitemporalPoint, max_depth: int
     ) -> tuple[Edge, ...]:
-        """Return a shortest path between two entities; empty where there is none. At most three round trips."""
-        # A way that is no longer than both walks together has an entity that both have reached.
+        """Return a shortest path between two entities; empty if none exists. At most three round trips."""
+        # A path that is no longer than both walks together contains an entity that both have reached.
         for far in range(1, max_depth + 1, 2):
             here, there = (far + 1) // 2, min(far + 1, max_depth) // 2
             some, others = await asyncio.gather(
@@ -155,7 +155,7 @@ def _traversal(
 
 
 def _entity_names(edges: Sequence[Edge], seen: LookupResult) -> Mapping[str, str]:
-    """Return what entities are called: by their own records, else as the facts call them."""
+    """Return the names of entities: from their own records, else from the facts."""
     names: dict[str, str] = {}
     for edge in edges:
         row = seen.facts.get(edge.fact)
@@ -169,7 +169,7 @@ def check_starts(entities: Sequence[str]) -> Sequence[str]:
     """Return the entities from which a traversal begins.
 
     Raises:
-        InvalidError: it is no list of 1 to 100.
+        InvalidError: the argument is not a list of 1 to 100.
     """
     if isinstance(entities, str) or not 1 <= len(entities) <= MOST_STARTS:
         raise InvalidError("entities", entities, f"give a list of 1 to {MOST_STARTS} names or ids")
@@ -177,20 +177,20 @@ def check_starts(entities: Sequence[str]) -> Sequence[str]:
 
 
 def check_depth(field: str, depth: int) -> None:
-    """Raise unless so many steps are allowed.
+    """Reject a depth that is out of bounds.
 
     Raises:
-        InvalidError: it is no number from 1 to 6.
+        InvalidError: the depth is not a number from 1 to 6.
     """
     if not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
         raise InvalidError(field, depth, f"give 1 to {DEEPEST}")
 
 
 def check_fan_out(fan_out: int) -> None:
-    """Raise unless so many facts of one entity can be followed.
+    """Reject a fan-out that is out of bounds.
 
     Raises:
-        InvalidError: it is no number from 1 to 1,000.
+        InvalidError: the fan-out is not a number from 1 to 1,000.
     """
     if not isinstance(fan_out, int) or not 1 <= fan_out <= MOST_FAN_OUT:
         raise InvalidError("fan_out", fan_out, f"give 1 to {MOST_FAN_OUT}")

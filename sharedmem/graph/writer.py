@@ -81,9 +81,9 @@ def build_results(taken: IngestResult, episode_inputs: Sequence[EpisodeInput], g
 
 
 def _build_result(taken: IngestResult, id_: str, group: str, *, is_new: bool) -> EpisodeResult:
-    """Return what became of one.
+    """Return the outcome of one input.
 
-    Entities are returned without attributes, which `entity` answers; of an episode that was there already only itself.
+    Entities are returned without attributes, which `entity` returns; for a repeated episode only the episode.
     """
     row = taken.rows[id_]
     episode = to_episode(row)
@@ -108,7 +108,7 @@ def closed_facts(taken: IngestResult, row: EpisodeRow) -> list[FactRow]:
 
 
 def _is_shortened(fact: FactRow, moments: set[int]) -> bool:
-    """Return whether it was shortened, or found to be wrong, at one of some moments."""
+    """Return whether a fact was shortened, or found to be wrong, at one of some moments."""
     newest = fact.versions[-1]
     if fact.current is None:
         return newest.superseded in moments
@@ -117,18 +117,18 @@ def _is_shortened(fact: FactRow, moments: set[int]) -> bool:
 
 
 MOST_AT_ONCE = 32
-"""Episodes that one step takes in."""
+"""Episodes of one step."""
 
 
 class GraphWriter:
-    """Writes what an actor says to the graphs of a namespace.
+    """Writes to the graphs of a namespace as one actor.
 
     Args:
         context: dependencies that the hub shares with its stores.
         access: rights of the actor.
         backend: stores the graphs.
         rules: relation types and extractor.
-        summaries: gets word of turns that were added to conversations.
+        summaries: notified of turns that were added to conversations.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class GraphWriter:
         self, content: str | Mapping[str, Any] | Episode, fields: Mapping[str, object], *, extract: bool
     ) -> EpisodeResult:
         """Ingest one episode; see `Graph.add_episode`."""
-        (result,) = await self._told([complete_episode(content, self._clock, **fields)], extract=extract)
+        (result,) = await self._ingest([complete_episode(content, self._clock, **fields)], extract=extract)
         return result
 
     async def add_episodes(self, episodes: Sequence[Episode], *, extract: bool) -> list[EpisodeResult]:
@@ -163,11 +163,11 @@ class GraphWriter:
         checked = [complete_episode(episode, self._clock) for episode in episodes]
         results: list[EpisodeResult] = []
         for first in range(0, len(checked), MOST_AT_ONCE):
-            results += await self._told(checked[first : first + MOST_AT_ONCE], extract=extract)
+            results += await self._ingest(checked[first : first + MOST_AT_ONCE], extract=extract)
         return results
 
     async def extract(self, group_id: str, episode_id: str) -> EpisodeResult:
-        """Extract entities and facts of an episode that is there; see `Graph.extract`."""
+        """Extract entities and facts of a stored episode; see `Graph.extract`."""
         group = await self._access.enter(group_id, "write")
         episode, digest = await self._episode(group, episode_id)
         check_extractable(episode)
@@ -176,10 +176,10 @@ class GraphWriter:
         return await self._one(group, EpisodeInput(episode, digest, extraction, adds=True, extracts=True))
 
     async def add_entity(self, group_id: str, mention: Mention, at: datetime | None) -> Entity:
-        """Find or make an entity; see `Graph.add_entity`."""
+        """Find or create an entity; see `Graph.add_entity`."""
         group = await self._access.enter(group_id, "write")
         if len(mention.aliases) > ALIASES_AT_ONCE:
-            advice = f"give up to {ALIASES_AT_ONCE} with the entity and the others to add_alias"
+            advice = f"pass up to {ALIASES_AT_ONCE} with the entity and the others to add_alias"
             raise InvalidError("aliases", f"{len(mention.aliases)} names", advice)
         mention = replace(
             mention,
@@ -198,7 +198,7 @@ class GraphWriter:
     async def add_relationship(
         self, group_id: str, statement: Statement, *, episode: str | None, recorded_at: datetime | None
     ) -> Fact:
-        """Say that something holds between two entities; see `Graph.add_relationship`."""
+        """Add a relationship between two entities; see `Graph.add_relationship`."""
         group = await self._access.enter(group_id, "write")
         ways = self._vocabulary
         statement = replace(statement, type=ways.normal(statement.type))
@@ -223,7 +223,7 @@ class GraphWriter:
         if current is None or current.end <= stamp:
             return to_latest_fact(row, group)
         if current.start >= stamp:
-            raise InvalidError("at", ended, "the fact begins then or later; undo the episode that says so instead")
+            raise InvalidError("at", ended, "the fact begins then or later; undo its episode instead")
         statement = Extraction(contradicted=(fact_id,))
         episode_input = await self._episode_input(
             group, episode, f"Not any more: {row.text}", statement, None, occurred_at=ended
@@ -232,7 +232,7 @@ class GraphWriter:
         return to_latest_fact(await self._fact_row(group, fact_id), group)
 
     async def undo(self, group_id: str, episode_id: str) -> EpisodeResult:
-        """Retract all that an episode says; see `Graph.undo`."""
+        """Retract all claims of an episode; see `Graph.undo`."""
         return await self._undoing.undo(await self._access.enter(group_id, "write"), episode_id)
 
     async def delete_group(self, group_id: str, progress: GraphProgress | None) -> int:
@@ -242,19 +242,19 @@ class GraphWriter:
         return await self._backend.delete(group, progress=progress)
 
     async def _permit_to_close(self, group: str, seen: LookupResult) -> None:
-        """Refuse to close a fact that an episode of another actor says, where `memory_rights` is `owner`."""
+        """Reject closing a fact of another actor's episode, if `memory_rights` is `owner`."""
         if self._access.may_change_everything():
             return
         for row in seen.facts.values():
             if len(row.episodes) >= MOST_EPISODES:
-                # More may say so than the fact knows by name.
+                # More episodes may state the fact than it lists.
                 self._access.check_everyone(row.id)
             found_episodes = await self._backend.look(group, LookupRequest(episodes=row.episodes))
             for episode in map(to_episode, found_episodes.episodes.values()):
                 if episode.undone_at is None:
                     self._access.check_author(episode)
 
-    async def _told(self, episodes: Sequence[Episode], *, extract: bool) -> list[EpisodeResult]:
+    async def _ingest(self, episodes: Sequence[Episode], *, extract: bool) -> list[EpisodeResult]:
         by_group: dict[str, list[Episode]] = {}
         for episode in map(self._access.sign, episodes):
             by_group.setdefault(check_group(episode.group_id), []).append(episode)
@@ -275,7 +275,7 @@ class GraphWriter:
         try:
             extraction = await self._extractor.extract(episode, await self._known(group, episode))
         except SharedMemoryError as error:
-            # The episode itself is never lost to a model's mood.
+            # A failure of the model must not lose the episode.
             self._counters.increment("graph_extraction_failures", extractor=self._extractor.name)
             failed = episode.model_copy(update={"extraction": "failed"})
             return make_input(failed, Extraction(warnings=(f"nothing was extracted: {error}",)))
@@ -308,7 +308,7 @@ class GraphWriter:
         *,
         occurred_at: datetime | None = None,
     ) -> EpisodeInput:
-        """Return a statement of its own, or one more of an episode that is there."""
+        """Return a statement as an episode of its own, or as an addition to an existing episode."""
         if episode is None:
             return self._statement(group, text, extraction, occurred_at=occurred_at, recorded_at=recorded_at)
         seen = await self._backend.look(group, LookupRequest(episodes=(check_id("episode", episode),)))
@@ -339,7 +339,7 @@ class GraphWriter:
         return make_input(stated, extraction)
 
     def _refuse(self, taken: IngestResult, episode_input: EpisodeInput) -> None:
-        # What comes from a model may be wrong in parts; what a program says must be right.
+        # Statements of a model may be partly wrong; those of a program must be right.
         warnings = taken.warnings.get(episode_input.episode.id, ())
         if warnings and not taken.rows[episode_input.episode.id].claims and episode_input.extraction.statements:
             raise InvalidError("relationship", episode_input.episode.content, warnings[0])
@@ -354,11 +354,11 @@ class GraphWriter:
     async def _episode(self, group: str, id_: str) -> tuple[Episode, str]:
         row = (await self._backend.look(group, LookupRequest(episodes=(id_,)))).episodes.get(id_)
         if row is None:
-            raise NotFoundError("episode", id_, f"group {group!r} has none of that id")
+            raise NotFoundError("episode", id_, f"group {group!r} has no episode with that id")
         return to_episode(row), row.digest
 
     async def _fact_row(self, group: str, id_: str) -> FactRow:
         row = (await self._backend.look(group, LookupRequest(facts=(id_,)))).facts.get(id_)
         if row is None:
-            raise NotFoundError("fact", id_, f"group {group!r} has none of that id")
+            raise NotFoundError("fact", id_, f"group {group!r} has no fact with that id")
         return row

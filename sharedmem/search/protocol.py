@@ -5,7 +5,7 @@ change it and the family's log (`KeySpace.record_log`) in one atomic step, and t
 to an index. Fields of the hash:
 
 `terms`   words to be found, as `text.analysis` spells them, separated by blanks
-`vector`  half-precision vector, missing if there is none
+`vector`  half-precision vector, missing if none exists
 `facts`   features for the ranking, opaque here
 `pool`    `1` while the namespace shares an index with others (see `KeySpace.record_place`)
 and the family's tags (several values separated by U+001F) and numbers, each in a field of its own.
@@ -46,7 +46,7 @@ def encode_tag(value: str) -> str:
 
 
 def join_tags(values: Iterable[str]) -> str:
-    """Encode the values of a tag field; write no field if there are none."""
+    """Encode the values of a tag field; write no field if none exist."""
     return SEPARATOR.join(map(encode_tag, values))
 
 

@@ -57,7 +57,7 @@ def test_a_row_comes_back_from_its_body_as_it_was(row: Row) -> None:
 
 
 def test_a_body_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="no record of a graph"):
+    with pytest.raises(ValueError, match="not a record of a graph"):
         decode_row("f", b'{"id": "x"}', version=1)
 
 
@@ -215,7 +215,7 @@ async def test_the_stream_tells_of_what_was_written(any_hub: Hub, backend: Redis
     store = any_hub.store(backend.keys.namespace)
     told = (("graph.fact", "f1"), ("graph.entity", "ann"), ("graph.episode", "e1"))
 
-    written = await write(backend, entity_row("Ann"), fact_row("f1", "Ann", "knows", "Bob"), told=told)
+    written = await write(backend, entity_row("Ann"), fact_row("f1", "Ann", "knows", "Bob"), events=told)
     feed = store.watch(f"{backend.keys.namespace}:*", since=0)
     changes = [await anext(feed) for _ in told]
 

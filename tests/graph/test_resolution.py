@@ -235,7 +235,7 @@ def test_of_very_many_aliases_some_wait_for_the_next_time() -> None:
     second = resolved([mention], seen)
 
     assert (len(first.names), len(second.names)) == (301, 200)
-    assert "tell add_alias the others" in first.warnings[0]
+    assert "pass the others to add_alias" in first.warnings[0]
     assert second.warnings == ()
     assert after(seen, second).entities[entity_id("acme")].alias_count == 500
 
@@ -382,7 +382,7 @@ def test_what_a_judge_says_is_a_merge() -> None:
 
     resolution = plan_resolution([Mention("New York City", "city")], found, recorded=NOW)
 
-    assert resolution.merged[0].reason == "a language model says so"
+    assert resolution.merged[0].reason == "decided by a language model"
 
 
 async def test_a_model_is_asked_once_and_only_where_names_leave_a_doubt(fake_graph: Graph) -> None:
@@ -396,7 +396,7 @@ async def test_a_model_is_asked_once_and_only_where_names_leave_a_doubt(fake_gra
 
     assert (asked_before, len(model.asked)) == (0, 1)
     assert clear.canonical_of("Jon Smith") == doubtful.canonical_of("J. Smith") == known.id
-    assert doubtful.merged[0].reason == "a language model says so"
+    assert doubtful.merged[0].reason == "decided by a language model"
 
 
 async def meaningless(texts: Iterable[str]) -> dict[str, Vector]:

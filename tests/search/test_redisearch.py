@@ -260,7 +260,7 @@ class TestOnOneServer(IndexFixtures):
         ("changed", "sentence"),
         [
             ({"dimension": 16}, "dimension 8, this hub expects 16"),
-            ({"model": "other"}, "model suite-model, this hub wants other"),
+            ({"model": "other"}, "model suite-model, this hub expects other"),
             ({"schema_version": 2}, "schema version 1, this hub expects 2"),
             ({"tags": ("ns", "user", "tags", "mood")}, r"none named mood \(TAG\)"),
         ],
@@ -298,7 +298,7 @@ class TestOnOneServer(IndexFixtures):
         await line.call("FT.CREATE", status.name, "SCHEMA", "terms", "TEXT", "vector", *metric)
         await line.call("FT.ALIASADD", f"{status.name.partition('suite-model')[0]}current", status.name)
 
-        with pytest.raises(ConfigError, match="metric L2, this hub wants COSINE"):
+        with pytest.raises(ConfigError, match="metric L2, this hub expects COSINE"):
             await open_index().search(shelf.namespace, IndexQuery(("appl",)))
 
     async def test_rebuilding_brings_the_index_of_a_new_schema(

@@ -373,7 +373,7 @@ def build_commit(
         names=resolution.names,
         merges=resolution.merges,
         steady=tuple(dict.fromkeys((*resolution.steady, *read_dependencies(projection, claims, lines)))),
-        told=change_events(rows, shift),
+        events=change_events(rows, shift),
     )
 
 
@@ -458,7 +458,7 @@ async def read_timelines(  # each is a property of the step
         vocabulary: relation types.
         version: a version that includes everything that the step has read before.
         stored: lines in which the claims are already.
-        into: merges that the step knows already, or makes.
+        into: merges that the step has read already, or makes.
         entities: ids of entities whose rows are read too.
 
     Returns:

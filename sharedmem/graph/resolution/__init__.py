@@ -1,1 +1,1 @@
-"""Entity resolution: which entity a name means."""
+"""Entity resolution: find the entity that a name means."""

@@ -1,10 +1,10 @@
 """Normalise, validate and compare names; validate groups and ids; derive the id of an entity from its name.
 
-Two spellings are names of one entity certainly, perhaps, or not at all. People err in names in few ways: they double a
-letter or leave one out, exchange two, drop an accent, a blank or an apostrophe, and call a company now with its legal
-form and now without. Only these are taken for the same. Names that are merely alike (Anna and Anne, Boston and Bolton,
-order 1234 and order 1235) belong to different entities as often as not, and a wrong merge does more harm than one that
-is missing.
+Two spellings belong to one entity certainly, perhaps, or not at all. Typing errors in names are of few kinds: a doubled
+or missing letter, two exchanged letters, a missing accent, blank or apostrophe, and company names with or without their
+legal form. Only these count as the same. Names that are merely alike (Anna and Anne, Boston and Bolton,
+order 1234 and order 1235) belong to different entities about as often as to the same one, and a wrong merge does more
+harm than a missing one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ try:
     from rapidfuzz import fuzz
     from rapidfuzz.distance import OSA
 except ImportError:
-    _is_installed = False  # the sync API imports this module before anybody asks for a graph
+    _is_installed = False  # the sync API imports this module without using a graph
 else:
     _is_installed = True
 
@@ -39,20 +39,20 @@ _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 32
 _ID = re.compile(r"(?:[a-z0-9-]+-)?[0-9a-f]{10}")
 _TRIGRAM = "0ug"
-"""Words begin with `0u` only where hex digits follow (`text.analysis`), and `g` is none."""
+"""Words begin with `0u` only before hex digits (`text.analysis`), and `g` is not a hex digit."""
 _PLAIN_RUN = re.compile(r"[a-z0-9]{3}")
 
 
 def normalize_name(name: str) -> str:
-    """A name without what does not tell names apart: case, outer punctuation, kinds of blanks, width of letters."""
+    """Return a name without irrelevant differences: case, outer punctuation, kinds of blanks, width of letters."""
     return _BLANKS.sub(" ", fold(name)).strip(_AROUND)
 
 
 def check_encodable(field: str, text: str) -> str:
-    """Return a text that UTF-8 can hold.
+    """Return a text that UTF-8 can encode.
 
     Raises:
-        InvalidError: there is half a character in it, as of an argument that was not decoded properly.
+        InvalidError: it contains half a character, as of an argument that was not decoded properly.
     """
     if _SURROGATES.search(text):
         raise InvalidError(field, text, "it holds half a character (a lone surrogate); decode it properly")
@@ -60,10 +60,10 @@ def check_encodable(field: str, text: str) -> str:
 
 
 def check_entity_name(field: str, name: str) -> str:
-    """Return a name, without blanks around it.
+    """Return a checked name, without surrounding blanks.
 
     Raises:
-        InvalidError: nothing of it is left when it is compared, or it is too long.
+        InvalidError: the name has no letter or digit, or is too long.
     """
     if not isinstance(name, str) or not normalize_name(name):
         raise InvalidError(field, name, "give a name with a letter or digit in it")
@@ -75,7 +75,7 @@ def check_entity_name(field: str, name: str) -> str:
 
 
 def entity_id(normal: str) -> str:
-    """Return the id that a normalised name gives: readable, and the same in every process."""
+    """Return the id for a normalised name: readable, and the same in every process."""
     plain = unicodedata.normalize("NFKD", normal).encode("ascii", "ignore").decode()
     slug = _NOT_IN_SLUG.sub("-", plain).strip("-")[:_LONGEST_SLUG].strip("-")
     digest = blake2b(normal.encode(), digest_size=5).hexdigest()
@@ -88,13 +88,13 @@ def looks_like_entity_id(name: str) -> bool:
 
 
 def check_group(group: str) -> str:
-    """Return a group, `tenant:session`.
+    """Return a checked group, `tenant:session`.
 
     Raises:
-        InvalidError: empty, too long, or with braces or control characters in it.
+        InvalidError: the group is empty, too long, or contains braces or control characters.
     """
     if not isinstance(group, str) or not group.strip():
-        raise InvalidError("group_id", group, "say whose graph it is, such as 'acme:session-7'")
+        raise InvalidError("group_id", group, "give a group, such as 'acme:session-7'")
     if _NOT_IN_GROUPS.search(group):
         raise InvalidError("group_id", group, "leave out braces and control characters")
     if len(group.encode()) > LONGEST_GROUP_BYTES:
@@ -103,10 +103,10 @@ def check_group(group: str) -> str:
 
 
 def check_id(field: str, id_: str) -> str:
-    """Return an id that a caller gives to an episode.
+    """Return a checked id of an episode.
 
     Raises:
-        InvalidError: empty, over 128 bytes, or with blanks, braces or control characters in it.
+        InvalidError: the id is empty, over 128 bytes, or contains blanks, braces or control characters.
     """
     if not isinstance(id_, str) or not id_ or _NOT_IN_IDS.search(id_):
         raise InvalidError(field, id_, "give a text without blanks, braces, '#' and control characters")
@@ -116,39 +116,39 @@ def check_id(field: str, id_: str) -> str:
 
 
 def encode_group(group: str) -> str:
-    """Return a group as a part of keys and ids: without `/`, which ends it there."""
+    """Return a group as a part of keys and ids: without `/`, which ends the group there."""
     return group.replace("%", "%25").replace("/", "%2F")
 
 
 def trigrams(normal: str) -> list[str]:
-    """The distinct runs of three characters of a normalised name, blanks around it included, as words to search for.
+    """Return the distinct runs of three characters of a normalised name with surrounding blanks, as words for a search.
 
-    `text.analysis` spells no word of a text like that, so that a word never finds an entity by its letters.
+    `text.analysis` never produces such words from a text, so that a word never finds an entity by its letters.
     """
     padded = f" {normal} "
     return list(dict.fromkeys(_encode_trigram(padded[place : place + 3]) for place in range(len(padded) - 2)))
 
 
 def _encode_trigram(run: str) -> str:
-    # Shorter than any run of three that is spelled in hex: no two runs are spelled alike.
+    # Shorter than any run of three in hex: no two different runs have the same spelling.
     return f"{_TRIGRAM}{run if _PLAIN_RUN.fullmatch(run) else run.encode().hex()}"
 
 
 SimilarityVerdict = Literal["same", "maybe", "other"]
 
 _SHORTEST_SQUASHED = 4
-"""Letters and digits from which names that differ in blanks and signs alone are the same; `U.S.` and `us` are not."""
+"""Letters and digits from which names that differ only in blanks and signs are the same; `U.S.` and `us` are not."""
 _SHORTEST_ALONE = 5
 _SHORTEST_IN_COMPANY = 3
-"""Letters of a word with a slip of the pen in it, in a name of one word or of several."""
+"""Least letters of a word with a typing error, in a name of one word or of several."""
 _LONG_ENOUGH_TO_SWAP = 7
-"""Letters; `Brian` and `Brain` are too short for it."""
+"""Least letters for exchanged letters; `Brian` and `Brain` are too short."""
 _LONG_ENOUGH_FOR_ANY = 9
-"""Letters from which any one wrong letter inside a word counts as a slip; `Boston` and `Bolton` are too short."""
+"""Letters from which any one wrong letter inside a word counts as a typing error; `Boston`, `Bolton` are too short."""
 _ALIKE, _WITHIN = 80.0, 85.0
-"""Of 100: from which likeness on a judge may be asked; of the whole names, and of what one has more than the other."""
+"""Of 100: likeness from which a judge may decide; of the whole names, and of the extra words of one name."""
 _FAR = 0.6
-"""Below this no rule can hold any more, and nothing else is looked at."""
+"""Below this likeness no rule can match, and no further check is made."""
 
 _IS_ADDRESS = re.compile(r"[@/\\_:]")
 _NUMBERED = re.compile(r"\S*\d\S*")
@@ -169,7 +169,7 @@ _DECISIVE_DIFFERENCES = frozenset({"numbers", "negation", "opposites"})
 
 
 def require_rapidfuzz() -> None:
-    """Refuse to compare names without the library for it; called before a graph is opened.
+    """Reject a comparison of names without the library for it; called before a graph is opened.
 
     Raises:
         UnsupportedError: rapidfuzz is not installed.
@@ -179,13 +179,13 @@ def require_rapidfuzz() -> None:
 
 
 class NameSimilarity(NamedTuple):
-    """How two names stand to each other."""
+    """The result of comparing two names."""
 
     verdict: SimilarityVerdict
     score: float
     """Likeness of the letters, 0 to 1."""
     why: str = ""
-    """One word for the log."""
+    """Reason for the log, in one word."""
 
 
 class _NameParts(NamedTuple):
@@ -197,11 +197,11 @@ class _NameParts(NamedTuple):
 
 
 def compare_names(a: str, b: str) -> NameSimilarity:
-    """Return how two normalised names stand to each other; their order does not matter.
+    """Compare two normalised names; their order does not matter.
 
     Returns:
-        `same` for spellings of one name; `maybe` for names that somebody who knows more could tell apart; `other` for
-        all else, among it whatever has other numbers or is an id or an address. About 20 microseconds.
+        `same` for spellings of one name; `maybe` for names that need more knowledge to decide; `other` for
+            all else, including names with other numbers, ids and addresses. About 20 microseconds.
     """
     if a == b:
         return NameSimilarity("same", 1.0, "equal")
@@ -217,19 +217,19 @@ def compare_names(a: str, b: str) -> NameSimilarity:
 
 
 def blocking_key(name: str) -> str:
-    """What all names share that `compare_names` takes for the same as this one, among others: first and last letter."""
+    """Return a key shared by all names that `compare_names` takes for the same: first and last letter."""
     after, comma, before = name.partition(",")
     letters = "".join(_split_name(f"{before} {after}" if comma else name).core) or name
     return letters[0] + letters[-1]
 
 
 def shares_word(a: str, b: str) -> bool:
-    """Whether two normalised names have a word of at least four letters in common, legal forms and titles aside."""
+    """Return whether two normalised names share a word of four letters or more, besides legal forms and titles."""
     return any(len(word) >= _SHORTEST_SQUASHED for word in {*_split_name(a).core} & {*_split_name(b).core})
 
 
 def may_be_near(a: str, b: str) -> bool:
-    """Return whether it is worth the trouble to compare two names, by the beginnings of their ids."""
+    """Return whether two names are worth a comparison, by the beginnings of their ids."""
     return not a or not b or max(fuzz.ratio(a, b), fuzz.token_set_ratio(a, b)) >= _WITHIN - 10
 
 
@@ -258,7 +258,7 @@ def _contradict(mine: frozenset[str], yours: frozenset[str]) -> bool:
 
 
 def _same_core(mine: _NameParts, yours: _NameParts) -> bool:
-    """Return whether only a legal form, a title or `the` is there more; a single name has no title to lose."""
+    """Return whether only a legal form, a title or `the` is added; a single name has no title to lose."""
     if mine.core != yours.core or len("".join(mine.core)) < _SHORTEST_SQUASHED:
         return False
     return mine.titles == yours.titles or len(mine.core) > 1
@@ -266,9 +266,9 @@ def _same_core(mine: _NameParts, yours: _NameParts) -> bool:
 
 @lru_cache(maxsize=16_384)
 def _squashed(name: str) -> frozenset[str]:
-    """Letters and digits of a name, without accents or with those spelled as two letters; of short names nothing.
+    """Return letters and digits of a name, without accents or with those spelled as two letters.
 
-    What stands between two digits stays: 1.2 is not 12.
+    The result is empty for short names. Signs between two digits stay: 1.2 is not 12.
     """
     bare = _SIGN.sub("", name.translate(_APOSTROPHES))
     spelled = {_without_accents(bare), _without_accents(bare.translate(_TWO_LETTERS))}
@@ -276,7 +276,7 @@ def _squashed(name: str) -> frozenset[str]:
 
 
 def _without_accents(name: str) -> str:
-    # Marks of scripts that cannot be read without them stay.
+    # Combining marks stay in scripts that cannot be read without them.
     letters = unicodedata.normalize("NFKD", name)
     return "".join(letter for letter in letters if not "\u0300" <= letter <= "\u036f")
 
@@ -294,14 +294,14 @@ def _split_name(name: str) -> _NameParts:
 
 
 def _abbreviates(mine: tuple[str, ...], yours: tuple[str, ...]) -> bool:
-    """Whether the words that differ are initials of each other, and some are whole: `J. Smith` and `John Smith`."""
+    """Return whether differing words are initials of each other, and some are whole: `J. Smith` and `John Smith`."""
     pairs = list(zip(mine, yours, strict=False)) if len(mine) == len(yours) else []
     unlike = [(a, b) for a, b in pairs if a != b]
     return 0 < len(unlike) < len(pairs) and all(a[0] == b[0] and 1 in (len(a), len(b)) for a, b in unlike)
 
 
 def _typo_in_words(mine: tuple[str, ...], yours: tuple[str, ...]) -> SimilarityVerdict:
-    """Return what is to be thought of two names that differ in one word."""
+    """Return the verdict for two names that differ in one word."""
     if len(mine) != len(yours):
         return "other"
     unlike = [(a, b) for a, b in zip(mine, yours, strict=True) if a != b]
@@ -313,7 +313,7 @@ def _typo_in_words(mine: tuple[str, ...], yours: tuple[str, ...]) -> SimilarityV
 def _typo(a: str, b: str, *, shortest: int) -> SimilarityVerdict:
     if OSA.distance(a, b, score_cutoff=1) != 1:
         return "other"
-    # The first letter is seldom wrong, and the last one tells Mario from Maria.
+    # The first letter is seldom wrong, and the last one distinguishes Mario from Maria.
     if a[0] != b[0] or a[-1] != b[-1] or (_ROMAN.fullmatch(a) and _ROMAN.fullmatch(b)):
         return "other"
     short, long = sorted((a, b), key=len)
@@ -323,7 +323,7 @@ def _typo(a: str, b: str, *, shortest: int) -> SimilarityVerdict:
 
 
 def _is_common_typo(short: str, long: str) -> bool:
-    """Return whether it is a slip that people often make, where one letter of two words differs."""
+    """Return whether one differing letter of two words is a common typing error."""
     place = next((place for place, (x, y) in enumerate(zip(short, long, strict=False)) if x != y), len(short))
     fresh = long[place]
     if len(short) < len(long):

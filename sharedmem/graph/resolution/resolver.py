@@ -1,11 +1,12 @@
-"""Resolve names to entities: to known ones where the evidence suffices, to new ones otherwise.
+"""Resolve names to entities: to known ones if the evidence suffices, to new ones otherwise.
 
 The evidence, from certain to likely: the same name; a declared alias; a typing error (`names.compare_names`); the same
-meaning, for entities whose types are known; a language model, where one is configured and the names leave a doubt. An
-entity that was found by anything but its name or alias is a merge: it is logged with its reason, and can be undone.
+meaning, for entities whose types are known; a language model, if one is configured and the names are ambiguous. An
+entity that was found by anything but its name or alias is merged: the merge is logged with its reason, and can be
+undone.
 
-The language model is asked while episodes are ingested, never by a query, and it can only choose one of the candidates.
-Without its answer the name means a new entity, which a merge can put right later.
+The language model is called while episodes are ingested, never by a query, and it can only choose one of the
+candidates. Without its answer the name means a new entity, which a later merge can correct.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ from sharedmem.runtime import Counters
 Embed = Callable[[Iterable[str]], Awaitable[Mapping[str, Vector]]]
 
 SAME_MEANING = 0.95
-"""Cosine similarity from which two entities of one known type that share a word are one. So high, because to static
-embeddings names are near each other for the words they share: `Martin Luther` and `Martin Luther King` have 0.88,
+"""Cosine similarity from which two entities of one known type that share a word are one. It is high, because static
+embeddings of names are near each other for the words they share: `Martin Luther` and `Martin Luther King` have 0.88,
 `New York` and `New York City` 0.91, and `Bank of America` and `Bank America` 0.99."""
 MOST_NAMES = 100
-"""Names and aliases that an entity's own record holds."""
+"""Names and aliases in an entity's own record."""
 ALIASES_AT_ONCE = 300
-"""That one step takes in; each beyond the first hundred of an entity is a record of its own."""
+"""New aliases of one step; each beyond the first hundred of an entity is a record of its own."""
 _CANDIDATES = 8
 _MOST_RUNS = 8
-"""Runs of three letters that are searched for, spread over the name: one wrong letter spoils three of them at most."""
+"""Runs of three letters in a search, spread over the name: one wrong letter changes at most three of them."""
 _MOST_AMBIGUOUS = 5
-"""Candidates for one name about which a judge is asked."""
+"""Most candidates for one name in a question to a judge."""
 _RELATED_TYPES = (
     frozenset({"company", "organization", "organisation", "org", "business", "vendor", "supplier", "client"}),
     frozenset({"person", "people", "human", "user", "customer", "employee", "contact", "client"}),
@@ -71,11 +72,11 @@ _ANY_TYPE = frozenset({"", "thing", "entity", "name", "other", "unknown", "conce
 
 
 class SimilarEntity(NamedTuple):
-    """An entity whose name a search found near to one that nobody knows."""
+    """An entity whose name a search found near to an unknown name."""
 
     row: EntityRow
     similarity: float = 0.0
-    """Cosine; 0 where meanings were not compared."""
+    """Cosine similarity; 0 if meanings were not compared."""
 
 
 class AmbiguousName(NamedTuple):
@@ -86,10 +87,10 @@ class AmbiguousName(NamedTuple):
 
 
 class Judge(Protocol):
-    """Decides where names leave a doubt."""
+    """Decides ambiguous names."""
 
     async def decide(self, doubts: Sequence[AmbiguousName]) -> Sequence[str]:
-        """For each doubt the id of the candidate that is meant; empty for none of them. Never fails."""
+        """Return for each doubt the id of the right candidate; empty if none is. Never fails."""
 
 
 class ResolutionInputs(NamedTuple):
@@ -99,21 +100,21 @@ class ResolutionInputs(NamedTuple):
     near: Mapping[str, Sequence[SimilarEntity]] = {}
     """By normalised name."""
     decided: Mapping[str, str] = {}
-    """The answers of a judge: id by normalised name."""
+    """Decisions of a judge: id by normalised name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameResolution:
-    """Whom names mean, and what that changes."""
+    """The entities of names, and the changes that follow."""
 
     version: int
-    """Of the group, as it was seen."""
+    """Version of the group that was read."""
     own: Mapping[str, str]
-    """By name as it was mentioned: the id with which claims are recorded, whatever it was merged into."""
+    """By mentioned name: the id with which claims are recorded, before merges."""
     into: Mapping[str, str]
-    """Ids that lead on to another one."""
+    """Merges: ids that lead to another one."""
     entities: tuple[EntityRow, ...] = ()
-    """To be written: new ones, and those that have learnt something."""
+    """Rows to write: new ones, and changed ones."""
     former: tuple[EntityRow, ...] = ()
     names: tuple[tuple[str, str], ...] = ()
     merges: tuple[tuple[str, bytes], ...] = ()
@@ -121,23 +122,23 @@ class NameResolution:
     steady: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     merged: tuple[EntityMerge, ...] = ()
-    """The merges, for people."""
+    """The merges, as public models."""
 
     def own_of(self, name: str) -> str:
-        """The id that a mentioned name gives by itself."""
+        """Return the id of a mentioned name before merges."""
         return self.own[name] if name in self.own else entity_id(normalize_name(name))
 
     def canonical(self, id_: str) -> str:
-        """The entity that an id leads to."""
+        """Return the id of an entity after merges."""
         return self.into.get(id_, id_)
 
     def canonical_of(self, name: str) -> str:
-        """The entity that a mentioned name leads to."""
+        """Return the id of a mentioned name after merges."""
         return self.canonical(self.own_of(name))
 
 
 def entity_text(row: EntityRow) -> str:
-    """The words by which an entity is found."""
+    """Return the words by which an entity is found."""
     names = ", ".join(dict.fromkeys((row.name, *row.aliases)))
     kind = f" ({row.type})" if row.type else ""
     return f"{names}{kind}: {row.summary}" if row.summary else f"{names}{kind}"
@@ -146,13 +147,13 @@ def entity_text(row: EntityRow) -> str:
 def plan_resolution(
     mentions: Iterable[Mention], found: ResolutionInputs, *, recorded: int, by: str = ""
 ) -> NameResolution:
-    """Whom some names mean. Pure, and the same for the same arguments.
+    """Return the entities of some names. Pure, and the same for the same arguments.
 
     Args:
-        mentions: in their order; later ones may mean what earlier ones have made.
+        mentions: in their order; later ones may mean entities that earlier ones have created.
         found: what is known of them.
-        recorded: when the graph learns of them.
-        by: who tells of them, for the log of merges.
+        recorded: when the graph records them.
+        by: author of the mentions, for the log of merges.
     """
     plan = _ResolutionBuilder(found, recorded, by)
     for mention in mentions:
@@ -161,14 +162,14 @@ def plan_resolution(
 
 
 class NameResolver:
-    """Finds out whom names mean, with a backend.
+    """Finds the entities of names, with a backend.
 
     Args:
         backend: stores the graphs.
-        embed: turns texts into vectors of unit length, leaving out those without one.
-        clock: what time it is.
-        judge: asked where names leave a doubt; None: such names mean new entities.
-        by: who tells of them.
+        embed: returns unit vectors for texts, without those that have none.
+        clock: the current time.
+        judge: decides ambiguous names; None: such names mean new entities.
+        by: author of the mentions.
     """
 
     def __init__(
@@ -187,9 +188,9 @@ class NameResolver:
         self._by = by
 
     async def resolve(self, group: str, mentions: Sequence[Mention]) -> NameResolution:
-        """Whom all these names mean.
+        """Return the entities of all these names.
 
-        One round trip when all are known; a second one to search for those that are not, and a third one only when
+        One round trip if all are known; a second one to search for unknown names, and a third one only if
         something similar was found.
 
         Raises:
@@ -197,7 +198,7 @@ class NameResolver:
         """
         seen = await self._backend.look(group, _names_to_look_up(mentions))
         unknown = [mention for mention in mentions if not _is_known(mention, seen)]
-        # In an empty group there is nobody to be found.
+        # An empty group has no entities to find.
         hits = await self._search(group, unknown, seen.version) if seen.version else {}
         rows = await self._rows(group, hits, _rows_to_load(mentions, seen))
         near = {normal: _similar_entities(normal, found, rows.entities) for normal, found in hits.items()}
@@ -207,7 +208,7 @@ class NameResolver:
         return plan_resolution(mentions, found._replace(decided=decided), recorded=recorded, by=self._by)
 
     async def _search(self, group: str, unknown: Sequence[Mention], seen: int) -> dict[str, RecordHits]:
-        """What is near to each name that nobody knows, by normalised name."""
+        """Return the records near to each unknown name, by normalised name."""
         if not unknown:
             return {}
         normals = list(dict.fromkeys(normalize_name(mention.name) for mention in unknown))
@@ -219,9 +220,9 @@ class NameResolver:
     async def _compared(
         self, unknown: Sequence[Mention], near: Mapping[str, Sequence[EntityRow]]
     ) -> dict[str, list[SimilarEntity]]:
-        """Candidates with how near their meanings are to those of the names, where that can settle anything.
+        """Return the candidates with the similarity of their meanings, if that can decide.
 
-        It can for few: asked for every new name, a search for the nearest meanings would take most of an episode.
+        It can decide for few: with a vector search for every new name, these would take most of the time of an episode.
         """
         texts = {normalize_name(mention.name): _mention_text(mention) for mention in unknown}
         pairs = [
@@ -253,7 +254,7 @@ class NameResolver:
 
 @dataclass(slots=True)
 class _ResolutionBuilder:
-    """A resolution in the making."""
+    """A resolution in progress."""
 
     found: ResolutionInputs
     recorded: int
@@ -261,9 +262,9 @@ class _ResolutionBuilder:
     own: dict[str, str] = field(default_factory=dict)
     into: dict[str, str] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
-    """Entity id by normalised name: what was seen, and what is to be set."""
+    """Entity id by normalised name: as read, and as it will be set."""
     rows: dict[str, EntityRow] = field(default_factory=dict)
-    """To be written."""
+    """Rows to write."""
     names: dict[str, str] = field(default_factory=dict)
     merged: list[EntityMerge] = field(default_factory=list)
     steady: set[str] = field(default_factory=set)
@@ -305,17 +306,17 @@ class _ResolutionBuilder:
         entities = self.found.seen.entities
         yield from (f"={name}" for name in self.names)
         yield from (f"@{id_}" for id_ in self.rows if id_ in entities)
-        # Two names that are one must not come to be at the same time, each without seeing the other.
+        # Two names of one entity must not be created at the same time without detecting each other.
         fresh = (row.names[0] for id_, row in self.rows.items() if id_ not in entities)
         yield from sorted({f"~{blocking_key(name)}" for name in fresh})
 
     def _meant(self, mention: Mention, normal: str) -> str:
-        """The entity that a name means by itself, made where there is none."""
+        """Return the entity of a name before merges; create it if it does not exist."""
         if mention.id:
             if self._row(mention.id) is not None:
                 self._call(normal, mention.id, mention.name)
                 return mention.id
-            self.warnings[f"there is no entity {mention.id!r}; {mention.name!r} was resolved by its name"] = None
+            self.warnings[f"entity {mention.id!r} does not exist; {mention.name!r} was resolved by its name"] = None
         if normal in self.owners:
             return self.owners[normal]
         for alias in mention.aliases:
@@ -342,13 +343,13 @@ class _ResolutionBuilder:
         return own
 
     def _likely(self, mention: Mention, normal: str) -> tuple[str, str]:
-        """The known entity that a name most likely means, and why; empty for none."""
+        """Return the known entity that a name most likely means, and the reason; empty for none."""
         near = [*self.found.near.get(normal, ()), *(SimilarEntity(row) for row in self.rows.values())]
         best = max((_rate_similar(mention, normal, each) for each in near), default=None)
         if best is not None and best.score:
             return self._end(best.id), best.reason
         decided = self.found.decided.get(normal, "")
-        return (self._end(decided), "a language model says so") if decided else ("", "")
+        return (self._end(decided), "decided by a language model") if decided else ("", "")
 
     def _merge(self, own: str, target: str, reason: str) -> EntityMerge:
         at = from_stamp(self.recorded)
@@ -361,10 +362,10 @@ class _ResolutionBuilder:
             self._call(normalize_name(alias), own, alias)
 
     def _call(self, normal: str, own: str, spelled: str) -> None:
-        """Another name of an entity, unless it is that of another one."""
+        """Add another name to an entity, unless it is the name of another one."""
         held = self.owners.get(normal)
         if held is None and normal and len(self.names) >= ALIASES_AT_ONCE + len(self.own):
-            self.warnings[f"only {ALIASES_AT_ONCE} new aliases were taken in at once; tell add_alias the others"] = None
+            self.warnings[f"only {ALIASES_AT_ONCE} new aliases were added at once; pass the others to add_alias"] = None
         elif held is None and normal:
             self.names[normal] = self.owners[normal] = own
             row = self._row(own)
@@ -394,20 +395,20 @@ class _ResolutionBuilder:
 
 class _Rating(NamedTuple):
     score: float
-    """0 when it is somebody else."""
+    """0 for a different entity."""
     id: str
     reason: str
 
 
 def with_alias(row: EntityRow, normal: str, spelled: str) -> EntityRow:
-    """An entity with one more name; of more than a hundred its own record holds the first."""
+    """Return an entity with one more name; its own record has the first hundred."""
     names = row.names if normal in row.names else (*row.names, normal)[:MOST_NAMES]
     aliases = row.aliases if spelled in (row.name, *row.aliases) else (*row.aliases, spelled)[:MOST_NAMES]
     return replace(row, names=names, aliases=aliases, alias_count=row.alias_count + 1)
 
 
 def are_types_compatible(a: str, b: str) -> bool:
-    """Whether things of two types may be one; a type that says nothing goes with every other."""
+    """Return whether entities of two types may be one; an unspecific type is compatible with every other."""
     one, other = a.casefold(), b.casefold()
     return one == other or bool({one, other} & _ANY_TYPE) or any({one, other} <= kin for kin in _RELATED_TYPES)
 
@@ -432,7 +433,7 @@ def _speaks_of_same(normal: str, row: EntityRow) -> bool:
 
 
 def _ambiguity(mention: Mention, found: ResolutionInputs) -> AmbiguousName | None:
-    """Who a name may mean, where neither the letters nor the meaning settle it."""
+    """Return the possible entities of a name that neither the letters nor the meaning decide."""
     normal = normalize_name(mention.name)
     near = found.near.get(normal, ())
     if not near or any(_rate_similar(mention, normal, each).score for each in near):
@@ -453,7 +454,7 @@ def _names_to_look_up(mentions: Iterable[Mention]) -> LookupRequest:
     for mention in mentions:
         normal = normalize_name(mention.name)
         names |= dict.fromkeys(filter(None, (normal, *map(normalize_name, mention.aliases))))
-        # Most names lead to the entity that they give the id to: then its row comes along.
+        # Most names lead to the entity of their own id: then its row is read too.
         entities |= dict.fromkeys(filter(None, (entity_id(normal) if normal else "", mention.id)))
     return LookupRequest(names=tuple(names), entities=tuple(entities))
 
@@ -465,7 +466,7 @@ def _is_known(mention: Mention, seen: LookupResult) -> bool:
 
 
 def _rows_to_load(mentions: Iterable[Mention], seen: LookupResult) -> set[str]:
-    """Entities whose rows are to learn something and were not seen."""
+    """Return the entities whose rows will change and were not read."""
     wanted = set()
     for mention in mentions:
         if mention.type or mention.aliases or mention.summary:
@@ -475,7 +476,7 @@ def _rows_to_load(mentions: Iterable[Mention], seen: LookupResult) -> set[str]:
 
 
 def _plausible(normal: str, hits: RecordHits) -> list[str]:
-    """The ids of hits whose names may be near, by their ids; so most searches end without fetching a row."""
+    """Return the ids of hits whose names may be near, by their ids; so most searches end without reading a row."""
     slug = _slug(entity_id(normal))
     return [hit.id for hit in hits.text if may_be_near(slug, _slug(hit.id))]
 
@@ -497,7 +498,7 @@ def _merge_lookups(seen: LookupResult, rows: LookupResult) -> LookupResult:
 
 
 def _mention_text(mention: Mention) -> str:
-    """What the meaning of a mention is made of; nothing without a type, as meanings alone settle nothing then."""
+    """Return the text to embed for a mention; empty without a type, as a meaning alone decides nothing then."""
     if mention.type.casefold() in _ANY_TYPE:
         return ""
     return entity_text(EntityRow("", mention.name, mention.type, (), (), 0, "", 0))
@@ -509,7 +510,7 @@ def _sample_evenly(runs: Sequence[str]) -> tuple[str, ...]:
 
 
 MOST_AT_ONCE = 20
-"""Names that one question asks about."""
+"""Most names in one question."""
 _INSTRUCTIONS = (
     "You decide which known entity a name means, if any. For each numbered name you are given its type and some known "
     "entities with number, names, type and summary. Answer with the number of the entity that is certainly the same "
@@ -528,17 +529,17 @@ class EntityChoice(BaseModel):
 
 
 class EntityChoices(BaseModel):
-    """What a model answers about several names."""
+    """A model's answer about several names."""
 
     choices: list[EntityChoice] = []
 
 
 class ModelJudge:
-    """Decides with a language model; a doubt that comes again, because others were faster, is decided as before.
+    """Decides with a language model; a repeated doubt, after a conflict, is decided as before.
 
     Args:
-        model: who is asked.
-        counters: get `graph_undecided` when the model could not be asked.
+        model: the language model.
+        counters: `graph_undecided` is incremented if the model cannot be reached.
     """
 
     def __init__(self, model: LanguageModel, counters: Counters | None = None) -> None:

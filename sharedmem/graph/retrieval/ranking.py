@@ -28,42 +28,42 @@ from sharedmem.text.analysis import query_terms
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each signal adds to a score at most; 0 takes it out."""
+    """The most that each signal adds to a score; 0 disables it."""
 
     words: float = 0.6
     """First place by BM25. More than meaning, as measured for memories (docs/retrieval.md): names and ids decide."""
     meaning: float = 0.4
     """First place by cosine similarity."""
     rrf_k: int = 10
-    """Of the reciprocal ranks. With the usual 60, meant for lists of a thousand, the last of 50 hits keeps more than
-    half of what the first has, and what stands in both lists anywhere beats the best of either."""
+    """Constant of the reciprocal ranks. With the usual 60, meant for lists of a thousand, the last of 50 hits keeps
+    more than half of the first hit's score, and a record anywhere in both lists beats the best of either."""
     near: float = 0.4
-    """A fact that touches an entity which the question names; half of it or less one step away. As much as the best
-    meaning: twice that, and all facts of an entity come before the one episode that answers."""
+    """A fact with an entity that the question names; half of it or less one step away. As much as the best
+    meaning: with twice that, all facts of an entity would come before the one episode that answers."""
     answer: float = 0.6
-    """A fact that touches such an entity in the very relation that the question asks for. As much as the best words,
-    as the words of a relation (`lives_in`) rarely stand in the text of an episode."""
+    """A fact with such an entity in the very relation that the question asks for. As much as the best words,
+    as the words of a relation (`lives_in`) are rarely in the text of an episode."""
     mention: float = 0.3
     """An episode that mentions every entity which the question names; less for some of them. Below `near`, as a fact
-    says more of them in fewer words."""
+    says more about them in fewer words."""
     stranger: float = 0.8
-    """Share of words and meaning that is lost by what has nothing to do with those whom the question names: it mostly
-    has a part of their names in common with them. With less, what lies two steps away drowns in namesakes."""
+    """Share of words and meaning that a record without connection to the named entities loses: it mostly
+    shares part of their names. With less, records two steps away are hidden by namesakes."""
     fresh: float = 0.1
-    """What has just begun or happened; it decides among equals."""
+    """A record that has just begun or happened; it decides among equals."""
     recent: float = 0.2
-    """A recent episode, in its own words."""
+    """A recent episode, in its original words."""
     distant: float = 0.2
-    """A summary of what is long past; with `recent` it lets summaries win where raw episodes have faded."""
+    """A summary of the distant past; with `recent` it lets summaries win over old raw episodes."""
     half_life_s: float = 30 * 86_400.0
-    """Age at which what is fresh and recent has lost half; from there on a summary stands for what it sums up."""
+    """Age at which fresh and recent have lost half; from there on a summary replaces the episodes that it covers."""
 
 
 class RelationMatcher:
-    """What the words of a question ask for.
+    """The relation that the words of a question ask for.
 
     Args:
-        vocabulary: knows how relations are called from either end.
+        vocabulary: the names of relations from either end.
         terms: the words, as `text.analysis` spells them.
     """
 
@@ -73,7 +73,7 @@ class RelationMatcher:
         self._overlaps: dict[str, float] = {}
 
     def overlap(self, type_: str) -> float:
-        """Which share of the words of a relation the question holds; of its two names, the one that it holds more of.
+        """Return the share of a relation's words that the question contains; of its two names the greater share.
 
         `Who employs Bo?` asks for `works_for` as much as `Where does Bo work?`.
         """
@@ -97,20 +97,20 @@ Shares = Mapping[str, float]
 Signals = dict[str, float]
 _MICROSECONDS = 1_000_000
 _LOOKED_THROUGH = 2_000
-"""Characters of an episode in which names are looked for."""
+"""Characters of an episode in which names are searched for."""
 _LONGEST_STATEMENT = 300
 """Characters; of a longer text not all words are compared, and it says more than a fact does."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankingQuery:
-    """What is asked."""
+    """The query of one ranking."""
 
     named: Mapping[str, str]
-    """Ids of those whom it names, by name as names are compared."""
+    """Ids of the named entities, by normalised name."""
     when: BitemporalPoint
     until: int
-    """Episodes that occurred later are out; OPEN when no time is given."""
+    """Later episodes are left out; OPEN if no time is given."""
     asks_for: Callable[[str], float]
     """How much it asks for a type of relation: the share of the type's words that are among its own."""
     include_past: bool = False
@@ -120,7 +120,7 @@ class RankingQuery:
         return row.source in self.named.values() or row.target in self.named.values()
 
     def mentioned(self, row: EpisodeRow, entities: Sequence[str]) -> float:
-        """Which share of those whom it names an episode mentions, as far as that was extracted or stands there."""
+        """Return the share of its named entities that an episode mentions, as extracted or in its text."""
         if not self.named:
             return 0.0
         text = row.text[:_LOOKED_THROUGH].casefold()
@@ -129,38 +129,38 @@ class RankingQuery:
 
 @dataclass(slots=True)
 class CandidatePool:
-    """What was found."""
+    """The candidates of a ranking."""
 
     facts: Mapping[str, FactRow]
     episodes: Mapping[str, EpisodeRow]
     entities: Mapping[str, EntityRow]
     words: Shares
-    """What the search by words gives to each record, by id."""
+    """Scores of the search by words, by id."""
     meaning: Shares
     nearness: Mapping[str, float] = field(default_factory=dict)
-    """Of the entities and facts that were walked to, by id: 1 where the walk began, less the farther away."""
+    """Of the entities and facts that were reached, by id: 1 where the walk began, less the farther away."""
 
 
 class RankedRecord(NamedTuple):
-    """A record in its place."""
+    """A record in the ranking."""
 
     kind: GraphKind
     id: str
     score: float
     signals: Signals
-    """What each of them added to the score."""
+    """What each signal added to the score."""
     version: Version | None = None
-    """Of a fact."""
+    """Version of a fact."""
 
 
 def rank(question: RankingQuery, pool: CandidatePool, weights: Weights, *, k: int) -> list[RankedRecord]:
-    """Return the best of what was found, without what says nothing new.
+    """Return the best candidates, without those that say nothing new.
 
     Args:
-        question: what is asked; nothing is answered that does not hold at its time.
-        pool: what was found.
-        weights: of the signals.
-        k: how many at most.
+        question: the query; records that do not hold at its time are left out.
+        pool: the candidates.
+        weights: weights of the signals.
+        k: most records.
 
     Returns:
         Best first; ties by kind and id. Takes about half a millisecond for 100 records.
@@ -178,7 +178,7 @@ class _Scorer:
         self._pool = pool
         self._weights = weights
         self.bodies: dict[str, dict[str, Any]] = {}
-        """Of the episodes that may be answered, by id."""
+        """Episodes that may be returned, by id."""
 
     def facts(self) -> Iterator[RankedRecord]:
         question = self._question
@@ -199,7 +199,7 @@ class _Scorer:
     def entities(self) -> Iterator[RankedRecord]:
         question = self._question
         for id_, row in self._pool.entities.items():
-            # What is known of others stands in facts and episodes.
+            # Knowledge of other entities is in facts and episodes.
             if row.summary and not row.merged_into and row.recorded <= question.when.known:
                 yield _ranked_record("entity", id_, self._of_entity(id_))
 
@@ -244,7 +244,7 @@ class _Scorer:
         return {"words": self._pool.words.get(id_, 0.0), "meaning": self._pool.meaning.get(id_, 0.0)}
 
     def _freshness(self, stamp: int) -> float:
-        """1 for this moment, halved with each half-life of distance from it."""
+        """Return 1 for this moment, halved with each half-life of distance from it."""
         age_s = abs(self._question.when.world - stamp) / _MICROSECONDS
         return exp2(-age_s / self._weights.half_life_s)
 
@@ -273,13 +273,13 @@ def _without_repetitions(
 
 
 def _summarized_episodes(best: Iterable[RankedRecord], judge: _Scorer) -> set[str]:
-    """Return the episodes of long ago for which a summary stands that is to be answered."""
+    """Return the old episodes that a returned summary replaces."""
     covered = (judge.bodies[one.id].get("covers", ()) for one in best if one.kind == "summary")
     return {id_ for ids in covered for id_ in ids if id_ in judge.bodies and judge.is_distant(id_)}
 
 
 def _episodes_in_facts(best: Iterable[RankedRecord], pool: CandidatePool) -> set[str]:
-    """Return the episodes whose every word stands in facts that are to be answered."""
+    """Return the episodes whose every word is in returned facts."""
     words_by_episode: dict[str, set[str]] = {}
     for row in [pool.facts[one.id] for one in best if one.kind == "fact"]:
         for episode in pool.episodes.keys() & set(row.episodes):

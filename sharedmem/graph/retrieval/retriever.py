@@ -47,26 +47,26 @@ from sharedmem.search.scoring import reciprocal_rank_scores, sum_scores
 from sharedmem.text.analysis import STOP_WORDS, query_terms
 
 LONGEST_RUN = 6
-"""Words of a name that are looked for together."""
+"""Most words of a name in a lookup."""
 MOST_WORDS = 64
-"""Words of a question that are looked at: the first ones."""
+"""Words of a question that are used, from its start."""
 _SHORTEST_PART = 3
 _DIGIT = re.compile(r"\d")
 _POSSESSIVE = re.compile(r"['\u2019]s?$")
 
 
 class WordRun(NamedTuple):
-    """Words of a question that stand together."""
+    """Consecutive words of a question."""
 
     name: str
-    """As names are compared."""
+    """As a normalised name."""
     first: int
-    """Place of its first word."""
+    """Position of its first word."""
     length: int
 
 
 def word_runs(query: str) -> list[WordRun]:
-    """Every run of words of a question that could be a name, longest first; `Ada's` is looked for as `Ada` too."""
+    """Return every run of words of a question that could be a name, longest first; `Ada's` also as `Ada`."""
     words = normalize_name(query).split(" ")[:MOST_WORDS]
     return [
         WordRun(name, first, length)
@@ -94,11 +94,11 @@ def match_entities(runs: Iterable[WordRun], known: Mapping[str, str]) -> dict[st
 
 
 def match_partial_names(query: str, known: Mapping[str, str]) -> dict[str, str]:
-    """Ids by the part of a name that a question says, such as `Ada` of `Ada Lovelace`, where only one can be meant.
+    """Return ids by a partial name in a question, such as `Ada` of `Ada Lovelace`, if only one entity can be meant.
 
     Args:
-        query: a part of a name must be written as one there: with a capital letter or a digit, and not as first word.
-        known: names of entities that resemble the question most, by id.
+        query: a partial name must look like a name: with a capital letter or a digit, and not as first word.
+        known: names of the entities that resemble the question most, by id.
     """
     spoken_words = {
         _strip_possessive(normalize_name(word))
@@ -128,26 +128,26 @@ def _spellings(words: str) -> Iterator[str]:
 
 @dataclass(slots=True)
 class WalkOrigins:
-    """How the walk came to what it found, where it began at entities that the question names."""
+    """The paths of a walk, if it began at entities that the question names."""
 
     reach: ShortestPaths = field(default_factory=lambda: ShortestPaths((), ()))
     nearer_ends: Mapping[str, str] = field(default_factory=dict)
-    """Of each fact that was walked along, by its id: the entity through which it was reached."""
+    """For each fact of the walk, by its id: the entity through which it was reached."""
     rows: Mapping[str, FactRow] = field(default_factory=dict)
-    """Of the facts on the ways."""
+    """Rows of the facts on the paths."""
 
 
 def format_items(
     ranked: Iterable[RankedRecord], pool: CandidatePool, around: WalkOrigins, group: str, *, explain: bool
 ) -> list[ContextItem]:
-    """Return what is answered.
+    """Return the items of the result.
 
     Args:
         ranked: the records, in their order.
         pool: their rows.
-        around: how the walk came to them.
+        around: the paths of the walk.
         group: group of the graph.
-        explain: whether to tell what each signal added to the score.
+        explain: whether each item has the contribution of every signal to its score.
     """
     return [_with_token_count(_item(one, pool, around, group), one, explain=explain) for one in ranked]
 
@@ -207,32 +207,32 @@ def _path_to(entity: str | None, around: WalkOrigins, group: str) -> tuple[tuple
 
 
 FAN_OUT = 25
-"""Facts of one entity that are walked along."""
+"""Most facts of one entity in a walk."""
 MOST_WALKED = 100
-"""Facts in all, nearest first: more than are ever answered."""
+"""Facts in all, nearest first: more than are ever returned."""
 MOST_STARTS = 8
 _CANDIDATES = 50
 _CANDIDATES_OF_THE_PAST = 100
-"""Much of what is found may hold at another time."""
+"""Many hits may hold at another time."""
 _GUESSED_STARTS = 2
-"""Where the walk begins when a question names nobody: at the entities that resemble it most."""
+"""Starts of the walk if a question names no entity: the entities that resemble it most."""
 _SPARE = 10
-"""How many more rows are fetched than answered: some say nothing new."""
+"""How many more rows are fetched than returned: some say nothing new."""
 _SPARE_OF_THE_PAST = 4
-"""How many times more are fetched than answered, where some hold at another time."""
+"""How many times more are fetched than returned, if some hold at another time."""
 _EPISODES: tuple[KindCode, ...] = ("e", "s")
 _NO_WALK = WalkResult([], truncated=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalQuery:
-    """What is asked."""
+    """The query of one retrieval."""
 
     query: str
     group: str
     when: BitemporalPoint
     until: int
-    """Episodes that occurred later are out."""
+    """Later episodes are left out."""
     vector: Vector | None
     k: int
     depth: int
@@ -244,16 +244,16 @@ class RetrievalQuery:
 
 
 class RetrievalResult(NamedTuple):
-    """What was found."""
+    """The result of one retrieval."""
 
     items: list[ContextItem]
     entities: dict[str, str]
-    """Ids of those that the question names, by name."""
+    """Ids of the entities that the question names, by name."""
     round_trips: int
 
 
 async def embed_question(embedder: Embedder | None, text: str, counters: Counters) -> QueryEmbedding:
-    """Return the vector of a question, or why there is none, which counts as `graph_degraded`."""
+    """Return the vector of a question, or the reason for none, which is counted as `graph_degraded`."""
     meaning = await embed_query(embedder, text)
     if meaning.missing is not None:
         counters.increment("graph_degraded", reason=meaning.reason)
@@ -261,7 +261,7 @@ async def embed_question(embedder: Embedder | None, text: str, counters: Counter
 
 
 class _FirstResults(NamedTuple):
-    """What the first round trip tells."""
+    """The results of the first round trip."""
 
     named: dict[str, str]
     episodes: RecordHits
@@ -274,8 +274,8 @@ class GraphRetriever:
 
     Args:
         backend: stores the graphs.
-        vocabulary: whose words tell which relation a question asks for.
-        weights: of the signals.
+        vocabulary: relation types, to recognise the relation that a question asks for.
+        weights: weights of the signals.
     """
 
     def __init__(self, backend: GraphBackend, vocabulary: Vocabulary, weights: Weights) -> None:
@@ -284,18 +284,18 @@ class GraphRetriever:
         self._weights = weights
 
     async def context(self, sought: RetrievalQuery) -> RetrievalResult:
-        """Return what is worth knowing for a question, best first.
+        """Return the context for a question, best first.
 
         Raises:
             UnavailableError: the server cannot be reached, or could not finish in time.
         """
         terms = query_terms(sought.query)
-        heard = await self._hear(sought, terms)
-        # `What was in order 7?` does not ask who ordered something.
-        asking = RelationMatcher(self._vocabulary, set(terms).difference(query_terms(" ".join(heard.named))))
-        words, meaning = self._shares(heard, "text"), self._shares(heard, "vector")
-        named = list(dict.fromkeys(heard.named.values()))[:MOST_STARTS]
-        wanted = _rows_to_load(heard, sum_scores(words, meaning), sought)
+        results = await self._first_results(sought, terms)
+        # `What was in order 7?` does not ask for the relation "ordered".
+        asking = RelationMatcher(self._vocabulary, set(terms).difference(query_terms(" ".join(results.named))))
+        words, meaning = self._shares(results, "text"), self._shares(results, "vector")
+        named = list(dict.fromkeys(results.named.values()))[:MOST_STARTS]
+        wanted = _rows_to_load(results, sum_scores(words, meaning), sought)
         starts = named or wanted.entities[:_GUESSED_STARTS]
         walked, attributes, seen = await asyncio.gather(
             self._walk(sought, starts), self._attributes(sought, named), self._backend.look(sought.group, wanted)
@@ -303,7 +303,7 @@ class GraphRetriever:
         reach = ShortestPaths(starts, walked.edges)
         edges = [*chain.from_iterable(attributes), *(edge for _, edge in walked.edges)]
         rows, trips = await self._rows(sought, edges, reach, seen, asking)
-        meant = heard.named or _partially_named(sought, starts, seen)
+        meant = results.named or _partially_named(sought, starts, seen)
         pool = CandidatePool(
             rows, seen.episodes, seen.entities, words, meaning, _nearness(reach, edges, is_known=bool(meant))
         )
@@ -313,7 +313,7 @@ class GraphRetriever:
         around = WalkOrigins(reach, ends, rows) if meant else WalkOrigins()
         return RetrievalResult(format_items(ranked, pool, around, sought.group, explain=sought.explain), meant, trips)
 
-    async def _hear(self, sought: RetrievalQuery, terms: tuple[str, ...]) -> _FirstResults:
+    async def _first_results(self, sought: RetrievalQuery, terms: tuple[str, ...]) -> _FirstResults:
         runs = word_runs(sought.query)
         seen, hits = await asyncio.gather(
             self._backend.look(sought.group, LookupRequest(names=tuple(dict.fromkeys(run.name for run in runs)))),
@@ -329,10 +329,10 @@ class GraphRetriever:
         )
 
     async def _attributes(self, sought: RetrievalQuery, named: Sequence[str]) -> list[list[Edge]]:
-        """Return the attributes of those whom a question names.
+        """Return the attributes of the entities that a question names.
 
         Facts of the relation that it asks for are found by their words alone: an entity may have so many facts that
-        looking among them for those of one type would hold up the server.
+        a search among them for one type would block the server.
         """
         return await asyncio.gather(
             *(
@@ -349,7 +349,7 @@ class GraphRetriever:
         seen: LookupResult,
         asking: RelationMatcher,
     ) -> tuple[Mapping[str, FactRow], int]:
-        """Return (the facts that were found in any way, round trips so far)."""
+        """Return (all facts found, round trips so far)."""
         distances = reach.distances
         best = sorted(
             edges, key=lambda edge: (distances.get(edge.entity, 0), -asking.overlap(edge.type), -edge.version.start)
@@ -361,10 +361,10 @@ class GraphRetriever:
         further = await self._backend.look(sought.group, LookupRequest(facts=missing))
         return {**seen.facts, **further.facts}, 3
 
-    def _shares(self, heard: _FirstResults, leg: str) -> dict[str, float]:
+    def _shares(self, results: _FirstResults, leg: str) -> dict[str, float]:
         weight = self._weights.words if leg == "text" else self._weights.meaning
         shares: dict[str, float] = {}
-        for hits in (heard.episodes, heard.facts, heard.entities):
+        for hits in (results.episodes, results.facts, results.entities):
             found: list[ScoredRecord] = getattr(hits, leg)
             shares |= reciprocal_rank_scores(found, weight, k=self._weights.rrf_k)
         return shares
@@ -376,35 +376,36 @@ def _searches(sought: RetrievalQuery, terms: tuple[str, ...]) -> list[RecordSear
     until = None if sought.until == OPEN else sought.until
     return [
         RecordSearch(_EPISODES, terms, sought.vector, most, session=sought.session, until=until),
-        # Facts that are yet to begin are few, and fall out when they are ranked: not to look for their start halves it.
+        # Future facts are few, and the ranking drops them: without a condition on the start the filter takes half the
+        # time.
         RecordSearch(facts, terms, sought.vector, most, until=until),
         RecordSearch(("n",), terms, sought.vector, _SPARE),
     ]
 
 
 def _partially_named(sought: RetrievalQuery, starts: Sequence[str], seen: LookupResult) -> dict[str, str]:
-    """Whom a question names by a part of the name, of those where the walk has begun on the chance of it."""
+    """Return the entities that a question names partly, among those where the walk began on a guess."""
     known = {id_: row.name for id_, row in seen.entities.items() if not row.merged_into}
     return {name: id_ for name, id_ in match_partial_names(sought.query, known).items() if id_ in starts}
 
 
 def _nearness(reach: ShortestPaths, edges: Sequence[Edge], *, is_known: bool) -> dict[str, float]:
     near = nearness_by_id(reach, edges)
-    # Who is only guessed to be meant is as far away as a neighbour of somebody named.
+    # A guessed entity is as far away as a neighbour of a named one.
     return near if is_known else {id_: value / 2 for id_, value in near.items()}
 
 
-def _rows_to_load(heard: _FirstResults, shares: Shares, sought: RetrievalQuery) -> LookupRequest:
-    """Return the rows of the best hits; of more of them where many may hold at another time."""
+def _rows_to_load(results: _FirstResults, shares: Shares, sought: RetrievalQuery) -> LookupRequest:
+    """Return the rows of the best hits; more of them if many may hold at another time."""
 
     def best(hits: RecordHits, most: int) -> tuple[str, ...]:
         ids = {hit.id for hit in (*hits.text, *hits.vector)}
         return tuple(sorted(ids, key=lambda id_: (-shares[id_], id_))[:most])
 
     most = sought.k * (_SPARE_OF_THE_PAST if sought.is_past else 1) + _SPARE
-    entities = (*heard.named.values(), *best(heard.entities, _SPARE))
+    entities = (*results.named.values(), *best(results.entities, _SPARE))
     return LookupRequest(
-        episodes=best(heard.episodes, most),
-        facts=best(heard.facts, most),
+        episodes=best(results.episodes, most),
+        facts=best(results.facts, most),
         entities=tuple(dict.fromkeys(entities)),
     )

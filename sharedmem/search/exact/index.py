@@ -93,7 +93,7 @@ class ExactIndex:
     ) -> list[IndexResult]:
         """See `Index.nearest_each`. Round trips as `search`."""
         if k < 1:
-            raise InvalidError("candidates", k, "give a number of at least 1")
+            raise InvalidError("candidates", k, "give at least one")
         checked = [check_vector("vector", vector, self._family.dimension) for vector in vectors]
         check_filter(self._family, filters)
 
@@ -160,7 +160,7 @@ class ExactIndex:
     ) -> Callable[[Mirror], tuple[list[IndexHit], list[IndexHit]]]:
         """Return a function that answers a query (by words, by meaning) from a mirror."""
         if query.candidates < 1:
-            raise InvalidError("candidates", query.candidates, "give a number of at least 1")
+            raise InvalidError("candidates", query.candidates, "give at least one")
         vector = None if query.vector is None else check_vector("vector", query.vector, self._family.dimension)
         prefix = namespace_term_prefix(namespace)
         # A term that is not ASCII is in no record.

@@ -185,7 +185,7 @@ class RediSearchIndex:
     ) -> list[IndexResult]:
         """See `Index.nearest_each`. One round trip; more if vectors of zeros fill the hits, see `nearest`."""
         if k < 1:
-            raise InvalidError("candidates", k, "give a number of at least 1")
+            raise InvalidError("candidates", k, "give at least one")
         wanted = render_filter(filters, self._family)
         policy, spent = await self._policy(namespace, filters)
         asked = [self._as_bytes(vector) for vector in vectors]
@@ -255,7 +255,7 @@ class RediSearchIndex:
     async def _plan_query(self, namespace: str, query: IndexQuery) -> tuple[_QueryPlan, int]:
         """Return (the searches for a query, round trips that the decision took)."""
         if query.candidates < 1:
-            raise InvalidError("candidates", query.candidates, "give a number of at least 1")
+            raise InvalidError("candidates", query.candidates, "give at least one")
         every = _prefix_terms(query.terms, namespace)
         terms = without_frequent_terms(self._holders.of(every), query.commonest)
         uncounted = (

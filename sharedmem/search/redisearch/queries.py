@@ -331,7 +331,7 @@ def parse_counts(reply: Reply) -> dict[str, int]:
 
 
 def newest_version(reply: Reply, log: bytes) -> int:
-    """Return the score of `[member, score]`, 0 if there is none.
+    """Return the score of `[member, score]`, 0 if none exists.
 
     Args:
         reply: the newest member of a family's log.

@@ -151,7 +151,7 @@ class IndexServer:
                 return facts
             if is_over(facts):
                 raise UnavailableError(
-                    f"search index {name}", f"it is half built ({facts.percent:.0%} of its documents); try again"
+                    f"search index {name}", f"it is partly built ({facts.percent:.0%} of its documents); try again"
                 )
             await asyncio.sleep(pause_s)
             # For a large graph of vectors one status read takes the server tens of milliseconds during a build.

@@ -283,7 +283,7 @@ COUNTED_FACTS = "CALL db.meta.stats() YIELD relTypes RETURN relTypes.FACT, relTy
 
 
 def indexes(dimension: int) -> Iterator[str]:
-    """Yield statements to create the indexes of a new graph before it is used, without vectors if there are none."""
+    """Yield statements to create the indexes of a new graph before it is used, without vectors if none exist."""
     yield from (f"CREATE INDEX FOR {each}" for each in _RANGES)
     for place in PLACES.values():
         pattern = f"()-[n:{place}]->()" if place in FACTS.values() else f"(n:{place})"

@@ -145,7 +145,7 @@ class RedisBackend:
     async def listed(
         self, group: str, kind: str, *, after: str = "", limit: int = 100, session: str | None = None
     ) -> tuple[list[str], str]:
-        """See `GraphBackend.listed`. Merges are listed by the merged entity. One round trip; two if there are none."""
+        """See `GraphBackend.listed`. Merges are listed by the merged entity. One round trip; two if none exist."""
         look = partial(self._listed_once, group, kind, after, limit, session)
         return await self._context.retry_after_restore(self.keys.namespace, look, lambda page: not page[0])
 
@@ -182,7 +182,7 @@ class RedisBackend:
         )
 
     async def groups(self) -> list[str]:
-        """See `GraphBackend.groups`. One round trip; two if there are none."""
+        """See `GraphBackend.groups`. One round trip; two if none exist."""
         return await self._context.retry_after_restore(
             self.keys.namespace, self._groups_once, lambda groups: not groups
         )

@@ -133,7 +133,7 @@ def _record_fields(one: DurableGraphRecord, namespace: str, *, now: int) -> list
 
 
 def _stored_row(one: DurableGraphRecord, held: StoredGraphRecord) -> Row | ExtraName | None:
-    """Return the stored row; None if there is none that can be read."""
+    """Return the stored row; None if it does not exist or cannot be read."""
     if not held.body:
         return None
     try:

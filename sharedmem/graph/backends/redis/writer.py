@@ -199,9 +199,9 @@ class CommitWriter:
     async def _stored_form(self, group: str, step: _CommitArguments) -> CommitRequest:
         """Return the same changes, with the replaced facts as they are stored. One round trip."""
         facts = (*step.changes.facts, *step.gone)
-        lie = (await self._look(group, LookupRequest(facts=tuple(row.id for row in facts)))).facts
+        stored = (await self._look(group, LookupRequest(facts=tuple(row.id for row in facts)))).facts
         others = (row for row in step.changes.former if not isinstance(row, FactRow))
-        return replace(step.changes, former=(*others, *lie.values()))
+        return replace(step.changes, former=(*others, *stored.values()))
 
     async def _written(self, group: str, step: _CommitArguments, words: list[Argument], seen: int) -> bytes:
         log, place = self._keys.common("log"), self._keys.common("place")
@@ -245,7 +245,7 @@ class CommitWriter:
         for block in step.blocks():
             words.append(len(block))
             words += block
-        spoken = [word for what, id_ in step.changes.told for word in (what, self._keys.record(step.named_of(id_)))]
+        spoken = [word for what, id_ in step.changes.events for word in (what, self._keys.record(step.named_of(id_)))]
         heads = [session_prefix(session, "e") for session in step.sessions]
         return [*words, len(spoken), *spoken, len(heads), *heads]
 
