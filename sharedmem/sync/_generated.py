@@ -2092,8 +2092,8 @@ class SemanticCache(Face["AsyncSemanticCache"]):
 class Graph(Face["AsyncGraph"]):
     """The temporal knowledge graphs of one namespace, a graph for each group, with the rights of one actor.
 
-    A group (`tenant:session`) is part of every call: nothing can be asked or written across groups, nor across
-    namespaces. It is a `MemoryStore`, on any backend.
+    A group (`tenant:session`) is part of every call: no call reads or writes across groups or namespaces. The class
+    implements `MemoryStore`, on any backend.
     """
 
     def add_episode(
@@ -2110,30 +2110,30 @@ class Graph(Face["AsyncGraph"]):
         metadata: Mapping[str, Any] | None = None,
         extract: bool = True,
     ) -> EpisodeResult:
-        """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step.
+        """Ingest an episode: its mentions and statements become part of the graph, in one atomic step.
 
-        Facts that it contradicts are closed, never deleted. Told again with the same id and content, nothing changes.
-        At most four round trips without a language model, five when a new name resembles a known one; more only while
-        others change the same entities.
+        Facts that it contradicts are closed, never deleted. A repeated call with the same id and content changes
+        nothing. At most four round trips without a language model, five if a new name resembles a known one; more only
+        while other writers change the same entities.
 
         Args:
-            content: what happened, as text or data, or a whole `Episode`.
-            group_id: whose graph, `tenant:session`; may be left out with an `Episode`, which says it.
-            id: yours, for idempotence; made when empty.
-            occurred_at: when it happened, with a time zone; now when not given.
-            recorded_at: when the graph learned of it, to tell old news again; now when not given.
-            source: what or who it comes from; `message` when not given.
-            session, user: which conversation it belongs to, and whose it is.
-            metadata: anything that is to be kept with it.
-            extract: whether entities and facts are looked for in it.
+            content: the content, as text or data, or a whole `Episode`.
+            group_id: group of the graph, `tenant:session`; optional with an `Episode` that has one.
+            id: your id, for idempotence; generated when empty.
+            occurred_at: when it happened, with a time zone; by default now.
+            recorded_at: when the graph recorded it, to import old data; by default now.
+            source: its kind or origin; `message` by default.
+            session, user: its conversation, and its user.
+            metadata: any data to store with it.
+            extract: whether to extract entities and facts from it.
 
         Returns:
-            What it mentions and says, and what it closed. Where the model that extracts cannot be asked, the episode
-            is kept and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
+            Its mentions and statements, and the facts that it closed. If the extracting model cannot be reached, the
+                episode is stored and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
 
         Raises:
-            InvalidError: the content, id, group or a moment is none.
-            ConflictError: the id is there with another content, or the group is being deleted.
+            InvalidError: the content, id, group or a moment is invalid.
+            ConflictError: the id exists with another content, or the group is being deleted.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
@@ -2153,20 +2153,20 @@ class Graph(Face["AsyncGraph"]):
         )
 
     def add_episodes(self, episodes: Sequence[Episode], *, extract: bool = True) -> list[EpisodeResult]:
-        """As `add_episode` for each, in their order, up to 32 of one group in one step.
+        """Ingest episodes as `add_episode` does, in their order, up to 32 of one group in one step.
 
         Args:
             episodes: any number, also of several groups.
-            extract: whether entities and facts are looked for in them.
+            extract: whether to extract entities and facts from them.
 
         Raises:
-            InvalidError: one of them is none; nothing was written then.
-            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; those before are in the graph.
+            InvalidError: one of them is invalid; then nothing was written.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; the episodes before are in the graph.
         """
         return self._portal.run(self._async.add_episodes(episodes, extract=extract))
 
     def extract(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Look again for entities and facts in an episode whose extraction has failed, or never was asked for.
+        """Extract entities and facts of an episode whose extraction has failed or was never requested.
 
         Raises:
             NotFoundError: there is no such episode, or it was deleted meanwhile.
@@ -2187,22 +2187,22 @@ class Graph(Face["AsyncGraph"]):
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """Return an entity: found by its name, an alias or a very similar name, or made.
+        """Return an entity: found by its name, an alias or a very similar name, or created.
 
         Args:
-            name: as people write it.
-            group_id: whose graph.
+            name: in the usual spelling.
+            group_id: group of the graph.
             type: one word, such as `person`.
             aliases: further names that lead to it, up to 300; `add_alias` takes any number.
-            attributes: values by name, as JSON has them; each is a fact with a history of its own.
-            summary: what it is, in a sentence.
-            at: since when the attributes have these values; now when not given.
+            attributes: JSON values by name; each is a fact with a history of its own.
+            summary: a sentence about it.
+            at: since when the attributes have these values; by default now.
 
         Returns:
-            The entity with all that is known of it now.
+            The entity with its current attributes.
 
         Raises:
-            InvalidError: a name, an attribute or a moment is none.
+            InvalidError: a name, an attribute or a moment is invalid.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         return self._portal.run(
@@ -2224,26 +2224,26 @@ class Graph(Face["AsyncGraph"]):
         episode: str | None = None,
         fact: str | None = None,
     ) -> Fact:
-        """Say that something holds between two entities, which are made where they are new.
+        """Add a relationship between two entities; new entities are created.
 
-        A relation that is functional (`lives_in`) closes the fact that it contradicts at `valid_from`. Said again, the
-        fact is one fact with two episodes.
+        A functional relation (`lives_in`) closes the fact that it contradicts at `valid_from`. A repeated relationship
+        is one fact with two episodes.
 
         Args:
             source, target: names, or ids of entities.
-            type: of the relation; turned around where it is declared as the inverse of another.
-            group_id: whose graph.
-            valid_from: since when; when it was said where nothing is given; `"unknown"` when nobody knows.
+            type: type of the relation; reversed if it is declared as the inverse of another.
+            group_id: group of the graph.
+            valid_from: since when; by default the time of the episode; `"unknown"` for an unknown start.
             valid_to: until when, exclusive; None while it holds.
-            recorded_at: when the graph learned of it; now when not given.
-            episode: id of the episode that says so; made where there is none.
-            fact: as a sentence; made of the names when not given.
+            recorded_at: when the graph recorded it; by default now.
+            episode: id of the episode that states it; by default a new one.
+            fact: as a sentence; by default made from the names.
 
         Returns:
             The fact as it is known now.
 
         Raises:
-            InvalidError: a name, a type or a moment is none, or it would end before it begins; the episode was undone.
+            InvalidError: a name, type or moment is invalid, it would end before it begins, or the episode was undone.
             NotFoundError: the episode was deleted meanwhile.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
@@ -2267,30 +2267,30 @@ class Graph(Face["AsyncGraph"]):
         """Close a fact: it does not hold any more. Nothing is deleted, and `undo` of the episode opens it again.
 
         Args:
-            fact_id: which.
-            group_id: whose graph.
-            at: since when it does not hold; now when not given.
-            episode: id of the episode that says so; made where there is none.
+            fact_id: id of the fact.
+            group_id: group of the graph.
+            at: since when it does not hold; by default now.
+            episode: id of the episode that states this; by default a new one.
 
         Returns:
-            The fact as it is known now; as it was when it had ended by then already. It stays open where an episode
-            says that it holds from that very moment on: undo that one.
+            The fact as it is known now; unchanged if it had ended by then already. It stays open if an episode
+                states that it holds from that very moment on: undo that episode.
 
         Raises:
             NotFoundError: there is no such fact.
-            InvalidError: it had not begun by then.
+            InvalidError: the fact began at that moment or later.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         return self._portal.run(self._async.invalidate(fact_id, group_id=group_id, at=at, episode=episode))
 
     def undo(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Take back all that an episode said: its facts go, and exactly what it had closed is open again.
+        """Undo an episode: its facts are retracted, and exactly the facts that it had closed are open again.
 
-        What was known before stays known: asked with `known_at` before this call, the graph answers as ever. An
-        episode that was undone before stays as it is (`repeated`).
+        Earlier knowledge stays readable: with `known_at` before this call, the graph returns the same as before. A
+        second undo of an episode changes nothing (`repeated`).
 
         Returns:
-            The episode, and in `facts` what changed.
+            The episode, and in `facts` the changed facts.
 
         Raises:
             NotFoundError: there is no such episode.
@@ -2299,21 +2299,22 @@ class Graph(Face["AsyncGraph"]):
         return self._portal.run(self._async.undo(episode_id, group_id=group_id))
 
     def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
-        """Make the summaries that are due: of each N turns of a session, and of each N summaries of one level.
+        """Make the summaries that are due: one for every N turns of a session, and for every N summaries of one level.
 
-        Nobody has to call this: it is done in the background when turns are added (setting `graph_summary_every`).
-        What was summed up is not touched; `retrieve` prefers summaries for what is long ago.
+        This call is optional: summaries are made in the background when turns are added (setting
+        `graph_summary_every`). The summarised episodes do not change; `retrieve` prefers summaries for the distant
+        past.
 
         Args:
-            group_id: whose graph.
-            session: which conversation; None for the turns that belong to none.
+            group_id: group of the graph.
+            session: the conversation; None for the turns without one.
 
         Returns:
             The new summaries, oldest first; none when none are due.
 
         Raises:
-            InvalidError: the group is none, or summaries are switched off.
-            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be asked.
+            InvalidError: the group is invalid, or summaries are disabled.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
             AccessDeniedError: this actor may not write the namespace's graphs.
         """
         return self._portal.run(self._async.summarize(group_id=group_id, session=session))
@@ -2321,108 +2322,108 @@ class Graph(Face["AsyncGraph"]):
     def merge(
         self, source: str, into: str, *, group_id: str, reason: str = "", progress: GraphProgress | None = None
     ) -> EntityMerge:
-        """Say that two entities are one: all that is and will be said of the first holds of the second.
+        """Merge two entities into one: all facts of the first, present and future, become facts of the second.
 
-        Its names lead to the other one at once, in one atomic step; then its facts move there, in steps of 100 lines of
-        facts, each atomic. When that was cut off, the same call goes on with it; make it before you merge or unmerge
-        these entities otherwise. Nothing is lost: `unmerge` takes the two apart again. Five round trips, and about
+        Its names lead to the second one at once, in one atomic step; then its facts move there, in steps of 100 lines
+        of facts, each atomic. After an interruption, the same call continues; repeat it before any other merge or
+        unmerge of these entities. Nothing is lost: `unmerge` separates the two again. Five round trips, and about
         four for each step.
 
         Args:
-            source: name or id of the entity that is the other one.
-            into: name or id of the one that stays; what that was merged into itself counts.
-            group_id: whose graph.
+            source: name or id of the entity to merge.
+            into: name or id of the entity that stays; if it was merged itself, the entity that it leads to.
+            group_id: group of the graph.
             reason: why, for the log.
             progress: called with (lines done, lines known so far).
 
         Returns:
-            The merge; the one of before when both were merged already.
+            The merge; the earlier one if they were merged already.
 
         Raises:
             InvalidError: both are the same, or the second was merged into the first.
-            NotFoundError: the group knows nobody of that name or id.
-            ConflictError: the first was merged into a third one, or others merge the same entities meanwhile.
+            NotFoundError: the group has no entity with that name or id.
+            ConflictError: the first was merged into a third one, or other callers merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.merge(source, into, group_id=group_id, reason=reason, progress=progress))
 
     def unmerge(self, entity: str, *, group_id: str, progress: GraphProgress | None = None) -> EntityMerge:
-        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
+        """Undo a merge: the entity's names lead to itself again, and facts stated with them are its own again.
 
-        What was said with the names of the other one stays there. As with `merge`, the same call goes on with what was
-        cut off. Five round trips, and about four for each step of 100 lines of facts.
+        Facts stated with names of the other entity stay there. As with `merge`, the same call continues after an
+        interruption. Five round trips, and about four for each step of 100 lines of facts.
 
         Args:
-            entity: name or id of the one that was merged, by a call of `merge` or because of its name.
-            group_id: whose graph.
+            entity: name or id of the merged entity, merged by a call of `merge` or because of its name.
+            group_id: group of the graph.
             progress: called with (lines done, lines known so far).
 
         Returns:
-            The merge, with `undone_at`; the one of before when it was taken back already.
+            The merge, with `undone_at`; the earlier one if it was undone already.
 
         Raises:
-            InvalidError: it was merged into nothing.
-            NotFoundError: the group knows nobody of that name or id.
-            ConflictError: others merge the same entities meanwhile.
+            InvalidError: the entity was not merged.
+            NotFoundError: the group has no entity with that name or id.
+            ConflictError: other callers merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.unmerge(entity, group_id=group_id, progress=progress))
 
     def aliases(self, entity: str, *, group_id: str, after: str = "", limit: int = 1000) -> Page[str]:
-        """Return a page of all names that lead to an entity, those of entities that were merged into it too.
+        """Return a page of all names that lead to an entity, including those of entities that were merged into it.
 
         Two round trips, and one for each of the entities whose names are on the page.
 
         Args:
             entity: its name or id.
-            group_id: whose graph.
+            group_id: group of the graph.
             after: the `cursor` of the page before.
-            limit: names at most, up to 10,000.
+            limit: most names, up to 10,000.
 
         Returns:
-            Names as they are compared: in small letters, without punctuation around them.
+            Names in their normalised form: lower case, without punctuation around them.
 
         Raises:
-            InvalidError: the limit is none.
-            NotFoundError: the group knows nobody of that name or id.
+            InvalidError: the limit is invalid.
+            NotFoundError: the group has no entity with that name or id.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.aliases(entity, group_id=group_id, after=after, limit=limit))
 
     def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
-        """Another name that leads to an entity, or several. Five round trips, and two for each 300 names more.
+        """Add one or several names that lead to an entity. Five round trips, and two for every further 300 names.
 
         Args:
             entity: its name or id.
-            alias: the other name, as people write it; or any number of them.
-            group_id: whose graph.
+            alias: the other name in its usual spelling; or any number of them.
+            group_id: group of the graph.
 
         Raises:
-            InvalidError: it can be no name.
-            NotFoundError: the group knows nobody of the entity's name or id.
-            ConflictError: the alias is the name of another entity; of several, those before it lead here now.
+            InvalidError: a name is invalid.
+            NotFoundError: the group has no entity with that name or id.
+            ConflictError: the alias is the name of another entity; aliases before it in the list were added.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.add_alias(entity, alias, group_id=group_id))
 
     def delete_by_group(self, group_id: str, *, progress: GraphProgress | None = None) -> int:
-        """Delete everything of a group. Its episodes, entities and facts are gone for good. Several round trips.
+        """Delete everything of a group: its episodes, entities and facts are deleted for good. Several round trips.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
             progress: called with (records deleted, records in all).
 
         Returns:
-            How many records were deleted; 0 where there was nothing.
+            How many records were deleted; 0 if there were none.
 
         Raises:
-            InvalidError: the group is none.
+            InvalidError: the group is invalid.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         return self._portal.run(self._async.delete_by_group(group_id, progress=progress))
 
@@ -2431,25 +2432,25 @@ class Graph(Face["AsyncGraph"]):
 
         Also reports claims in the wrong lines, entities without a record, and index entries that are missing or belong
         to no record. Reads all episodes and facts of the group, 500 in a round trip, and holds its claims in memory.
-        Others may write meanwhile: only what is wrong at one moment is reported. While a merge moves claims, and after
-        one that was cut off, what is not moved yet counts as misplaced. A repair changes no episode's content; it
-        writes in steps of about 100 lines of facts, each atomic and guarded like any other step.
+        Other clients may write meanwhile: only what is wrong at one moment is reported. While a merge moves claims, and
+        after an interrupted merge, claims that are not moved yet count as misplaced. A repair changes no episode's
+        content; it writes in steps of about 100 lines of facts, each atomic and guarded like any other step.
 
-        Use the same relations (`using`) as the processes that tell the group something: facts depend on them.
+        Use the same relations (`using`) as the processes that write to the group: facts depend on them.
 
         Args:
-            group_id: whose graph.
-            repair: whether to write what should be there, and remove what should not.
+            group_id: group of the graph.
+            repair: whether to write missing records and remove superfluous ones.
             progress: called with (episodes read, episodes known so far).
 
         Returns:
-            What was read, and every problem; `is_clean` when none is left.
+            What was read, and every problem; `is_clean` if none is left.
 
         Raises:
             InvalidError: the group is invalid.
-            ConflictError: the group is being deleted, or others change the same entities without end.
+            ConflictError: the group is being deleted, or other writers keep changing the same entities.
             AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         return self._portal.run(self._async.check(group_id=group_id, repair=repair, progress=progress))
 
@@ -2460,15 +2461,16 @@ class Graph(Face["AsyncGraph"]):
         extractor: Extractor | None = None,
         backend: GraphBackend | None = None,
     ) -> Graph:
-        """Return the same graphs, with an application's own relations, or another way to find facts in episodes.
+        """Return the same graphs with an application's own relations, or another extractor of facts.
 
-        All processes that tell a group something should use the same relations: these decide what contradicts what.
+        All processes that write to a group should use the same relations: these decide which facts contradict each
+        other.
         No round trip.
 
         Args:
-            relations: how relations behave; these come before the declared and the shipped ones.
-            extractor: finds entities and facts; None leaves it as it is.
-            backend: keeps the graphs, such as one that observes `backend`; None leaves it as it is.
+            relations: relation types; these replace declared and built-in types of the same name.
+            extractor: finds entities and facts; None for the current one.
+            backend: stores the graphs, such as one that wraps `backend`; None for the current one.
 
         Raises:
             InvalidError: the relations contradict each other.
@@ -2476,19 +2478,19 @@ class Graph(Face["AsyncGraph"]):
         return Graph(self._portal, self._async.using(relations=relations, extractor=extractor, backend=backend))
 
     def get(self, id_: str, *, group_id: str) -> Episode | Entity | Fact:
-        """Return a record by its id: a fact as it is known now, an entity with its attributes of now.
+        """Return a record by its id: a fact as it is known now, an entity with its current attributes.
 
         One round trip; three for an entity.
 
         Args:
-            id_: of an episode, an entity or a fact.
-            group_id: whose graph.
+            id_: id of an episode, an entity or a fact.
+            group_id: group of the graph.
 
         Raises:
-            InvalidError: it can be no id.
-            NotFoundError: the group has none of that id.
+            InvalidError: the id is invalid.
+            NotFoundError: the group has no record with that id.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.get(id_, group_id=group_id))
 
@@ -2501,18 +2503,18 @@ class Graph(Face["AsyncGraph"]):
         known_at: datetime | None = None,
         embedding: bool = False,
     ) -> Entity:
-        """Return an entity with its attributes at a time; of one that was merged, what it became. Four round trips.
+        """Return an entity with its attributes at a time; for a merged one, the entity it leads to. Four round trips.
 
         Args:
             name_or_id: any of its names, in any case, or its id.
-            group_id: whose graph.
-            as_of: the attributes that it had then; None for now.
-            known_at: as they were known then; None for now.
-            embedding: whether its `embedding` is wanted too; None where nobody embeds.
+            group_id: group of the graph.
+            as_of: time at which the attributes hold; None for now.
+            known_at: time of knowledge; None for now.
+            embedding: whether to return its `embedding` too; None without an embedder.
 
         Raises:
-            InvalidError: it can be no name, or a moment has no time zone.
-            NotFoundError: the group knows nobody of that name.
+            InvalidError: the name is invalid, or a moment has no time zone.
+            NotFoundError: the group has no entity of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(
@@ -2520,15 +2522,15 @@ class Graph(Face["AsyncGraph"]):
         )
 
     def entities(self, *, group_id: str, after: str = "", limit: int = 100) -> Page[Entity]:
-        """Entities page by page, those that were merged too, with their attributes of now. Four round trips.
+        """Return entities page by page, merged ones too, with their current attributes. Four round trips.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
             after: `cursor` of the page before.
-            limit: at most so many, 1 to 1,000.
+            limit: most items, 1 to 1,000.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(self._async.entities(group_id=group_id, after=after, limit=limit))
@@ -2542,19 +2544,19 @@ class Graph(Face["AsyncGraph"]):
         after: str = "",
         limit: int = 100,
     ) -> Page[Episode]:
-        """Episodes, or summaries, page by page as they occurred, oldest first, with those that were undone.
+        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were undone.
 
         Two round trips.
 
         Args:
-            group_id: whose graph.
-            session: only of this one.
-            kind: `summary` for what the graph made of earlier ones.
+            group_id: group of the graph.
+            session: only those of this session.
+            kind: `summary` for the graph's summaries of earlier episodes.
             after: `cursor` of the page before.
-            limit: at most so many, 1 to 1,000.
+            limit: most items, 1 to 1,000.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(
@@ -2572,22 +2574,22 @@ class Graph(Face["AsyncGraph"]):
         direction: Direction = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """Return what holds of an entity at a time, as known at a time: now and now, when none is given.
+        """Return the facts of an entity that hold at a time, as known at a time; by default now and now.
 
         Three round trips.
 
         Args:
-            entity: its name or id; of one that was merged, what it became is meant.
-            group_id: whose graph.
-            as_of: what was true then.
-            known_at: as it was known then, whatever has been learned since.
-            type: only of this type of relation, or `@name` for an attribute.
-            direction: `out` for those of which it is the source, `in` for those of which it is the target.
-            limit: at most so many, 1 to 10,000; the newest.
+            entity: its name or id; a merged one means the entity that it leads to.
+            group_id: group of the graph.
+            as_of: time at which the facts hold.
+            known_at: time of knowledge; later knowledge does not count.
+            type: only facts of this relation type, or `@name` for an attribute.
+            direction: `out` for facts whose source it is, `in` for facts whose target it is.
+            limit: most facts, 1 to 10,000; the newest.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            NotFoundError: the group knows nobody of that name.
+            InvalidError: an argument is invalid, or a moment has no time zone.
+            NotFoundError: the group has no entity of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(
@@ -2597,14 +2599,14 @@ class Graph(Face["AsyncGraph"]):
         )
 
     def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first.
 
         Three round trips.
 
         Args:
             entity: its name or id.
-            group_id: whose graph.
-            limit: versions at most, 1 to 10,000; of more, those of the newest facts.
+            group_id: group of the graph.
+            limit: most versions, 1 to 10,000; if there are more, those of the newest facts.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `facts`.
@@ -2614,34 +2616,34 @@ class Graph(Face["AsyncGraph"]):
     def as_of(
         self, when: datetime, *, group_id: str, known_at: datetime | None = None, limit: int = 1000, after: str = ""
     ) -> Page[Fact]:
-        """Return all that was true at a moment in a group, page by page.
+        """Return all facts of a group that were true at a moment, page by page.
 
-        Two round trips for each 1,000 facts that are looked at, or twice `limit`.
+        Two round trips for every 1,000 facts that are read, or twice `limit`.
 
         Args:
             when: the moment.
-            group_id: whose graph.
-            known_at: as it was known then; None for what is known now.
-            limit: at most so many, 1 to 10,000.
+            group_id: group of the graph.
+            known_at: time of knowledge; None for now.
+            limit: most items, 1 to 10,000.
             after: `cursor` of the page before.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(self._async.as_of(when, group_id=group_id, known_at=known_at, limit=limit, after=after))
 
     def stats(self, *, group_id: str) -> GraphStats:
-        """Return what a group holds. One round trip.
+        """Return the counts of a group's records. One round trip.
 
         Raises:
-            InvalidError: the group is none.
+            InvalidError: the group is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return self._portal.run(self._async.stats(group_id=group_id))
 
     def groups(self) -> list[str]:
-        """Return the names of the namespace's groups, and nothing of what they hold. One round trip.
+        """Return the names of the namespace's groups, and none of their content. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `get`.
@@ -2649,7 +2651,7 @@ class Graph(Face["AsyncGraph"]):
         return self._portal.run(self._async.groups())
 
     def relations(self) -> tuple[RelationType, ...]:
-        """Return the vocabulary: every relation that is declared, with how it behaves. No round trip."""
+        """Return the vocabulary: every declared relation type. No round trip."""
         return self._async.relations()
 
     def vector_search(
@@ -2662,20 +2664,20 @@ class Graph(Face["AsyncGraph"]):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """Return what is near in meaning, nearest first; a score is the cosine similarity.
+        """Return the records nearest in meaning; a score is the cosine similarity.
 
-        Two round trips; two more where entities are found, and where many hits hold at another time.
+        Two round trips; two more if entities are found, and if many hits hold at another time.
 
         Args:
             query: a text, or a vector as long as the embedder's.
-            group_id: whose graph.
-            limit: at most so many, 1 to 100.
-            kinds: of what: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
+            group_id: group of the graph.
+            limit: most items, 1 to 100.
+            kinds: kinds of records: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
             as_of: facts that were true then, episodes until then; None for now.
-            known_at: what was known then; None for now.
+            known_at: time of knowledge; None for now.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             UnsupportedError: there is no embedder.
             UnavailableError: the embedder or the server cannot be reached.
             AccessDeniedError: this actor may not read the namespace's graphs.
@@ -2696,10 +2698,10 @@ class Graph(Face["AsyncGraph"]):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """What holds any of the words of a text, best first; a score is that of BM25. Round trips as `vector_search`.
+        """Return the records with any word of a text, best first; scores are BM25. Round trips as `vector_search`.
 
         Args:
-            query: the words; inflected forms count as the same, and nothing in it has a meaning of its own.
+            query: the words; inflected forms count as the same, and there is no query syntax.
             group_id, limit, kinds, as_of, known_at: as `vector_search` takes them.
 
         Raises:
@@ -2725,24 +2727,24 @@ class Graph(Face["AsyncGraph"]):
     ) -> ContextSet:
         """Return the context for a question: facts, episodes and summaries that help to answer it, best first.
 
-        Found by words, by meaning, and along the facts of the entities that the question names; without a language
-        model. At most three round trips. Without an embedder, or while it is down, words and graph decide, and
-        `degraded` says why.
+        Hits are found by words, by meaning, and along the facts of the entities that the question names; without a
+        language model. At most three round trips. Without an embedder, or while it is down, words and graph decide,
+        and `degraded` contains the reason.
 
         Args:
             query: the question, in everyday language.
-            group_id: whose graph.
-            k: items at most, 1 to 100.
+            group_id: group of the graph.
+            k: most items, 1 to 100.
             as_of: facts that were true then, and episodes until then; None for now.
-            known_at: what was known then, whatever has been learned since; None for now.
+            known_at: time of knowledge; later knowledge does not count; None for now.
             depth: steps from the entities that the question names, 1 to 6.
-            session: episodes of this one only; facts are those of the group.
-            include_past: facts that have ended too, as far as they were not found to be wrong.
-            explain: whether each item tells what every signal added to its score.
-            weights: other ones than the usual.
+            session: only episodes of this session; facts are those of the group.
+            include_past: whether to include facts that have ended, except those found to be wrong.
+            explain: whether each item has the contribution of every signal to its score.
+            weights: other weights than the default.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             AccessDeniedError: this actor may not read the namespace's graphs.
             UnavailableError: the server cannot be reached, or could not finish in time.
         """
@@ -2774,22 +2776,22 @@ class Graph(Face["AsyncGraph"]):
     ) -> Traversal:
         """Return what is around some entities, nearest first, along facts that hold at a time. Three round trips.
 
-        Facts are followed in both directions. Distances are those of the shortest paths; one of these is returned.
+        Facts are followed in both directions. Distances are those of the shortest paths; one such path is returned.
 
         Args:
             entities: names or ids, 1 to 100.
-            group_id: whose graph.
-            depth: steps at most, 1 to 6.
-            fan_out: how many facts of one entity are followed at most, 1 to 1,000: the newest.
+            group_id: group of the graph.
+            depth: most steps, 1 to 6.
+            fan_out: most facts of one entity that are followed, 1 to 1,000: the newest.
             limit: facts in all, 1 to 5,000.
-            as_of: along what was true then; None for now.
-            known_at: as it was known then; None for now.
+            as_of: facts that were true then are followed; None for now.
+            known_at: time of knowledge; None for now.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            NotFoundError: the group knows nobody of one of the names.
+            InvalidError: an argument is invalid, or a moment has no time zone.
+            NotFoundError: the group has no entity of one of the names.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(
             self._async.traverse_from_entities(
@@ -2807,20 +2809,20 @@ class Graph(Face["AsyncGraph"]):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> tuple[Step, ...]:
-        """Return a shortest way from one entity to another, along facts that hold at a time.
+        """Return a shortest path from one entity to another, along facts that hold at a time.
 
-        Walks from both ends, a step further each round trip: at most three of them, and two more. Of an entity with
-        more than 1,000 facts the newest are followed.
+        The search runs from both ends, a step further in each round trip: at most three of them, and two more. For an
+        entity with more than 1,000 facts the newest are followed.
 
         Args:
             a, b: names or ids.
-            group_id: whose graph.
-            max_depth: steps at most, 1 to 6.
-            as_of: along what was true then; None for now.
-            known_at: as it was known then; None for now.
+            group_id: group of the graph.
+            max_depth: most steps, 1 to 6.
+            as_of: facts that were true then are followed; None for now.
+            known_at: time of knowledge; None for now.
 
         Returns:
-            The steps from `a` to `b`; none when there is no way, or both are the same.
+            The steps from `a` to `b`; none if there is no path, or both are the same.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `traverse_from_entities`.
@@ -2832,19 +2834,19 @@ class Graph(Face["AsyncGraph"]):
     def drawing(self, *, group_id: str, entity: str | None = None, depth: int = 2, limit: int = 500) -> GraphDrawing:
         """Return a part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
 
-        About four round trips, and one more for each page of ids or, around an entity, for each 64 neighbours of a
-        depth.
+        About four round trips, and one more for each page of ids or, around an entity, for every 64 neighbours of a
+        step.
 
         Args:
-            group_id: whose graph.
-            entity: name or id of whom it is drawn around; None for the whole group.
-            depth: steps from the entity, at any time, at most 6; of no account without one.
-            limit: facts at most, and entities at most, up to 2,000.
+            group_id: group of the graph.
+            entity: name or id of the central entity; None for the whole group.
+            depth: steps from the entity, at any time, at most 6; ignored without an entity.
+            limit: most facts, and most entities, up to 2,000.
 
         Raises:
-            InvalidError: an argument is out of its bounds.
+            InvalidError: an argument is invalid.
             NotFoundError: there is no such entity.
-            AccessDeniedError: this actor must not read graphs of the namespace.
+            AccessDeniedError: this actor may not read graphs of the namespace.
             UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.drawing(group_id=group_id, entity=entity, depth=depth, limit=limit))
