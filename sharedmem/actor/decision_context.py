@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from pydantic import BaseModel
+
+from sharedmem.api.table import find_operation
 from sharedmem.decisions.executions import TakeoverPolicy
-from sharedmem.errors import InvalidError
+from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats, PlanRecord, SaveResult
+from sharedmem.store import SharedMemoryStore
 
 _SESSION = "main"
 _WINDOW_S = 300.0
@@ -83,6 +87,14 @@ class AgentMemory(Protocol):
 
     async def publish(self, channel: str, message: object, /) -> int:
         """Send a message to whoever subscribes now."""
+
+
+@runtime_checkable
+class CallsOperations(Protocol):
+    """Runs operations by their names, as a `MemoryClient` of the gRPC face."""
+
+    async def call(self, operation: str, **fields: object) -> Any:
+        """Run an operation."""
 
 
 class Context:
@@ -237,5 +249,39 @@ class Context:
         event = {"agent_id": self._agent_id, "topic": topic, "data": dict(data)}
         return await self._client.publish(topic, event)
 
+    async def call(self, operation: str, **fields: object) -> Any:
+        """Run any operation of the shared memory by its name, such as `value.write` or `memory.search`.
+
+        The operations and their fields are those of the REST service; the session of the agent is not among them.
+
+        Args:
+            operation: `<noun>.<verb>`.
+            fields: of its request.
+
+        Returns:
+            The answer: plain values, and dictionaries for records. Over gRPC also times are texts.
+
+        Raises:
+            NotFoundError: there is no such operation, or what it asks for does not exist.
+            InvalidError: a field is invalid.
+            UnsupportedError: the client has no operations.
+            SharedMemoryError: as the operation.
+        """
+        if isinstance(self._client, SharedMemoryStore):
+            row = find_operation(operation)
+            return _plain(await row.run(self._client, row.request(fields)))
+        if isinstance(self._client, CallsOperations):
+            return await self._client.call(operation, **fields)
+        raise UnsupportedError("operations by name", "give the context a SharedMemoryStore or a MemoryClient")
+
     def __repr__(self) -> str:
         return f"<Context of {self._agent_id} in session {self._session!r}>"
+
+
+def _plain(answer: object) -> Any:
+    match answer:
+        case BaseModel():
+            return answer.model_dump()
+        case list() | tuple():
+            return [_plain(one) for one in answer]
+    return answer

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,9 @@ import pytest
 from support import backends
 
 from sharedmem import ActorContext, Hub, InvalidError, RemembersMixin, Settings, UsageError
+from sharedmem.actor.memory_mixin import CacheOptions, SearchOptions
+from sharedmem.cache.semantic_cache import SemanticCache
+from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem
 from sharedmem.testing import fake_hub
 
@@ -182,3 +187,14 @@ def test_what_to_remember_must_be_said() -> None:
 
     with pytest.raises(TypeError, match="extract_memory"):
         Silent()  # type: ignore[abstract]  # what is tested
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "others"),
+    [
+        (SearchOptions, Memories.search, {"self", "query", "limit"}),
+        (CacheOptions, SemanticCache.check, {"self", "prompt"}),
+    ],
+)
+def test_options_are_those_of_the_call(options: type, call: Callable[..., object], others: set[str]) -> None:
+    assert set(options.__annotations__) | others == set(inspect.signature(call).parameters)

@@ -37,9 +37,10 @@ LAYERS = (
     ("indexes", "visualization"),
     ("synthesis",),
     ("store",),
+    ("api",),
     ("hub", "actor"),
     ("",),  # sharedmem/__init__.py: what users import from `sharedmem` itself
-    ("sync", "testing", "client", "api"),
+    ("sync", "testing", "client"),
     ("faces",),
     ("__main__",),
 )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from support.backends import OnFakeredis
 
-from sharedmem import Context, Hub, InvalidError
+from sharedmem import Context, Hub, InvalidError, NotFoundError
 from sharedmem.actor import AgentMemory
 from sharedmem.clock import new_id
+from sharedmem.decisions.decisions import Decisions
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
 
@@ -120,6 +122,19 @@ class ContextSuite:
             "data": {"plan_hash": "c18188c2"},
         }
 
+    async def test_any_operation_can_be_called_by_its_name(self, planner: Context) -> None:
+        await planner.call("value.write", key="limits", value={"BTC": 0.5})
+        await planner.call("queue.put", queue="jobs", payload=17)
+
+        grant = await planner.call("lease.acquire", name="index")
+        tasks = await planner.call("queue.peek", queue="jobs")
+
+        assert await planner.call("value.read", key="limits") == {"BTC": 0.5}
+        assert await planner.call("lease.release", name="index", id=grant["id"]) is True
+        assert [task["payload"] for task in tasks] == [17]
+        with pytest.raises(NotFoundError, match=r"value\.wrte"):
+            await planner.call("value.wrte", key="limits")
+
     async def test_bad_input_is_refused(self, planner: Context, memory: AgentMemory) -> None:
         with pytest.raises(InvalidError, match="confidence"):
             await planner.save_plan("BTC", "BUY", 1.5, WHY)
@@ -129,6 +144,31 @@ class ContextSuite:
     async def test_it_says_who_it_is(self, planner: Context) -> None:
         assert (planner.agent_id, planner.session) == ("planner-btc", "btc")
         assert repr(planner) == "<Context of planner-btc in session 'btc'>"
+
+
+@pytest.mark.parametrize(
+    ("call", "of_the_log"),
+    [
+        (Context.save_plan, Decisions.save_plan),
+        (Context.save_plan_if_new, Decisions.save_if_new),
+        (Context.get_recent_plans, Decisions.get_recent_plans),
+        (Context.check_duplicate_plan, Decisions.check_duplicate),
+        (Context.begin_execution, Decisions.begin_execution),
+        (Context.renew_execution, Decisions.renew),
+        (Context.mark_plan_executed, Decisions.mark_executed),
+        (Context.check_plan_executed, Decisions.check_executed),
+        (Context.get_execution_stats, Decisions.get_execution_stats),
+    ],
+    ids=lambda function: function.__qualname__,
+)
+def test_a_call_has_all_arguments_of_the_log_but_the_session(
+    call: Callable[..., object], of_the_log: Callable[..., object]
+) -> None:
+    def arguments(function: Callable[..., object]) -> list[tuple[str, object, object]]:
+        found = inspect.signature(function).parameters.values()
+        return [(one.name, one.kind, one.default) for one in found if one.name != "session"]
+
+    assert arguments(call) == arguments(of_the_log)
 
 
 class _OverTheLibrary(ContextSuite):
