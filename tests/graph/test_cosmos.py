@@ -64,6 +64,8 @@ def fact(id_: str = "f1", stamp: int = 5, group: str = "acme", **fields: Any) ->
     return DurableRecord.model_validate(plain | {"body": body_of(stamp, id=id_)} | fields)
 
 
+# Each run has the suite on records (tests/durable/test_cosmos.py), and what is particular to this container below.
+@pytest.mark.nightly
 class TestCosmosGraphs(OneContainerSuite):
     layouts: ClassVar = {"graphs": graphs_layout(DIMENSION)}
     charged = ("reads", 2)

@@ -52,6 +52,8 @@ def hub_settings(room: EmulatedDatabase, tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path, durable_url=room.emulator.url, cosmos_database=room.database)
 
 
+# Each run has the suite on records (tests/durable/test_cosmos.py), and what is particular to this container below.
+@pytest.mark.nightly
 class TestCosmosMemories(OneContainerSuite):
     layouts: ClassVar = {"memories": memories_layout(DIMENSION)}
     charged = ("queries", 2)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -143,13 +145,33 @@ class Module(NamedTuple):
 
 @cache
 def modules(folder: Path = PACKAGE) -> list[Module]:
-    found = []
+    with no_garbage_collection():
+        return list(parsed_modules(folder))
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect nothing meanwhile, nor look through what was made later: trees are many objects, and all of them stay."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
+def parsed_modules(folder: Path) -> Iterator[Module]:
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         parts = path.relative_to(folder).with_suffix("").parts
         name = ".".join(part for part in parts if part != "__init__")
-        found.append(Module(path, name, text, ast.parse(text, str(path))))
-    return found
+        yield Module(path, name, text, ast.parse(text, str(path)))
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Statements, cases and handlers below a node; imports and functions are among them, no expression holds any."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, part, ()):
+            yield child
+            yield from statements(child)
 
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:
@@ -157,7 +179,7 @@ def imports(module: Module) -> Iterator[tuple[int, str]]:
     package = ["sharedmem", *(module.name.split(".") if module.name else [])]
     if module.path.name != "__init__.py":
         package.pop()
-    for node in ast.walk(module.tree):
+    for node in statements(module.tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -273,7 +295,7 @@ def measured_modules() -> list[Module]:
 
 @cache
 def functions(module: Module) -> list[FunctionNode]:
-    return [node for node in ast.walk(module.tree) if isinstance(node, FunctionNode)]
+    return [node for node in statements(module.tree) if isinstance(node, FunctionNode)]
 
 
 def length(function: FunctionNode) -> int:
