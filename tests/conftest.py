@@ -38,6 +38,9 @@ efforts.register_profile(
 )
 efforts.load_profile("usual")
 
+# A hub of a test opens on a machine that is busy with other tests; where time runs out is said by the test itself.
+os.environ.setdefault("SHAREDMEM_CONNECT_TIMEOUT_S", "60")
+
 pytest.register_assert_rewrite(
     "conformance",
     *(f"sharedmem.testing.{part}_suite" for part in ("blob", "durable", "graph", "index", "provider")),

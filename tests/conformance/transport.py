@@ -15,7 +15,7 @@ from sharedmem.redis.client import Transport
 from sharedmem.redis.replies import LostError, Reply, ServerError
 from sharedmem.testing.pytest_required import pytest
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 _PAUSE_S = 0.005
 
 

@@ -248,7 +248,7 @@ class TimedLeaseMachine(LeaseMachine):
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  # the condition lies behind a server
             await asyncio.sleep(0)
 

@@ -61,7 +61,7 @@ async def ask(store: SharedMemoryStore, text: str = "The lift in house four is b
 
 async def names_of(store: SharedMemoryStore, task_id: str) -> tuple[str | None, set[str]]:
     """Of the note that a task makes: its author, and all who have signed a change of it."""
-    done = await store.synthesis.wait(task_id, timeout=30)
+    done = await store.synthesis.wait(task_id, timeout=60)
     assert done.result is not None, done
     note = await store.synthesis.get_memory(done.result["memory_id"], app_id=APP)
     assert note is not None

@@ -209,13 +209,13 @@ async def test_changes_are_told_on_channels_and_on_the_feed(store: SharedMemoryS
 
 
 async def _next(messages: AsyncIterator[Message]) -> Message:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await anext(messages)
 
 
 async def _changes(store: SharedMemoryStore, count: int) -> list[Change]:
     found: list[Change] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async for change in store.watch(since=0):
             found.append(change)
             if len(found) == count:

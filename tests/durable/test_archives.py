@@ -239,7 +239,7 @@ async def test_a_restored_key_is_announced(settings: Settings, tmp_path: Path) -
         await hub.archive.export("research", tmp_path / "a.jsonl")
         await store.delete("plan")
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             changes = store.watch("plan")
             heard = asyncio.ensure_future(anext(changes))
             await asyncio.sleep(0)

@@ -132,7 +132,7 @@ async def told_of(memory: SharedMemoryClient, text: str) -> Note:
     """The note that a message has become."""
     task = await memory.add_memory(**SHE, messages=[{"role": "user", "content": text}])
     assert task.status == "accepted"
-    done = await memory.wait(task.task_id, timeout=30)
+    done = await memory.wait(task.task_id, timeout=60)
     assert done.result is not None
     note = await memory.get_memory(done.result["memory_id"], app_id="shop")
     assert note is not None

@@ -70,7 +70,7 @@ async def history_of(bare_server: RedisProcess, log: Decisions) -> list[Executor
         async def all_taken_over() -> bool:
             return (await log.get_execution_stats("takeover")).total_executions == PLANS
 
-        await wait_until(all_taken_over, description="every plan that may be taken over has ended", within_s=30)
+        await wait_until(all_taken_over, description="every plan that may be taken over has ended", within_s=60)
     finally:
         for child in children:
             with suppress(ProcessLookupError):  # it was killed before

@@ -23,7 +23,7 @@ from sharedmem.models import AddResult, MemoryItem
 
 MANY, FEWER = 2000, 800
 # Each try takes a hub without patience about a second; that many wait for the same does not make it more.
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 _TESTS = Path(__file__).resolve().parent.parent
 _CHILD = """
 import asyncio, sys
@@ -136,7 +136,7 @@ async def tried(call: Callable[[], Awaitable[list[AddResult]]]) -> list[AddResul
             return False
         return True
 
-    await wait_until(works, description="the server is well again", within_s=30)
+    await wait_until(works, description="the server is well again", within_s=60)
     return answers
 
 
@@ -197,7 +197,7 @@ async def test_calls_of_every_kind_while_the_server_dies_and_comes_back_end_in_a
         server.kill()
         restart = asyncio.ensure_future(asyncio.to_thread(server.start))
 
-        done, left = await asyncio.wait(under_way, timeout=30)
+        done, left = await asyncio.wait(under_way, timeout=60)
 
         await restart
         assert not left

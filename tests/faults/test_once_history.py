@@ -130,7 +130,7 @@ async def stand_in_line(raw: Redis, number: int) -> None:
     def do() -> bool:
         return raw.zcard(f"sm:{{{NAMESPACE}}}:$once.waiters:shared:report") == number
 
-    await wait_until(do, description=f"{number} stand in line", within_s=30)
+    await wait_until(do, description=f"{number} stand in line", within_s=60)
 
 
 async def test_the_work_of_a_killed_process_is_taken_over_by_who_waits(bare_server: RedisProcess) -> None:

@@ -102,7 +102,7 @@ async def test_who_waits_while_the_server_restarts_gets_what_comes_then() -> Non
 
             await queue.put("a")
 
-            async with asyncio.timeout(25):
+            async with asyncio.timeout(60):
                 task = await waiting
             assert task is not None
 

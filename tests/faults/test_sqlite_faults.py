@@ -66,7 +66,7 @@ async def process(what: str, file: Path) -> AsyncIterator[ForkedProcess]:
 
 
 async def line(child: ForkedProcess) -> str:
-    return (await asyncio.wait_for(child.stdout.readline(), 30)).decode().strip()
+    return (await asyncio.wait_for(child.stdout.readline(), 60)).decode().strip()
 
 
 # -- locked ---------------------------------------------------------------------------------------

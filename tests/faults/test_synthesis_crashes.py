@@ -47,7 +47,7 @@ async def test_five_hundred_tasks_outlive_the_worker_that_was_killed_over_them(
         return stats.counters.done >= MANY // 5 and stats.claimed > 0
 
     async with running_agents(1, "work", bare_server.url, module=MODULE) as (worker,):
-        await wait_until(some_are_done, description="a fifth is done", within_s=30)
+        await wait_until(some_are_done, description="a fifth is done", within_s=60)
         worker.kill()
         await worker.rest()
 
@@ -97,7 +97,7 @@ async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_en
         await worker.rest()
 
     # What it held comes free by itself: the task soon, the locks when their lease has ended.
-    await wait_until(bench.worker.work_once, description="the task is somebody else's", within_s=30)
+    await wait_until(bench.worker.work_once, description="the task is somebody else's", within_s=60)
     done = await bench.intake.status(second.task_id)
 
     assert (done.status, done.attempts) == ("done", 2)

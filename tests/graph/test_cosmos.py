@@ -222,7 +222,7 @@ async def test_a_hub_keeps_its_graphs_there_and_finds_them_again(room: EmulatedD
         await graph.add_entity("Annie", group_id="acme:7/x")
         await graph.merge("Annie", "Ann", group_id="acme:7/x")
         before = await graph.history("Ann", group_id="acme:7/x"), await graph.stats(group_id="acme:7/x")
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
         assert (await hub.durable.verify("research")).differences == []
         async with room.client() as client:
             container = client.get_database_client(room.database).get_container_client("graphs")
@@ -235,6 +235,6 @@ async def test_a_hub_keeps_its_graphs_there_and_finds_them_again(room: EmulatedD
         assert (await graph.history("Ann", group_id="acme:7/x"), await graph.stats(group_id="acme:7/x")) == before
         assert (await graph.unmerge("Annie", group_id="acme:7/x")).undone_at is not None
         await graph.delete_by_group("acme:7/x")
-        await anew.durable.drain("research", timeout=20)
+        await anew.durable.drain("research", timeout=60)
     async with fake_hub(settings=settings, embedder=HashingEmbedder(dimension=8)) as empty:
         assert await empty.store("research").graph.groups() == []

@@ -160,7 +160,7 @@ async def test_more_names_than_a_row_holds_all_come_back(hub: Hub, graph: Graph)
     await graph.add_entity("Ann", group_id=GROUP, aliases=[f"name {number}" for number in range(150)])
     await graph.add_alias("Ann", "the last one", group_id=GROUP)
     before = await graph.aliases("Ann", group_id=GROUP)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     assert (await hub.durable.verify("research")).differences == []
     await drain_and_flush(hub)
 
@@ -176,7 +176,7 @@ async def test_more_names_than_a_row_holds_all_come_back(hub: Hub, graph: Graph)
 async def test_what_was_deleted_stays_away(hub: Hub, graph: Graph) -> None:
     await write_story(graph)
     await write_story(graph, "other")
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     await graph.delete_by_group(GROUP)
 
     await drain_and_flush(hub)
@@ -188,7 +188,7 @@ async def test_what_was_deleted_stays_away(hub: Hub, graph: Graph) -> None:
 
 async def test_what_was_cleared_does_not_come_back(hub: Hub, graph: Graph) -> None:
     await write_story(graph)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
 
     await hub.store("research").clear()
 
@@ -200,7 +200,7 @@ async def test_what_was_cleared_does_not_come_back(hub: Hub, graph: Graph) -> No
 @pytest.mark.parametrize("group", ["a::b", ":x:", "100% {}".replace("{}", "/a"), "ü" * 128, "x" * 256])
 async def test_a_group_of_any_name_lasts(hub: Hub, graph: Graph, group: str) -> None:
     await graph.add_episode("Ann lives in Oslo.", group_id=group, id="e::1:")
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     assert hub.durable is not None
     status = await hub.durable.status()
     assert [lag.dead for lag in status.namespaces] == [0]
@@ -279,7 +279,7 @@ async def test_a_document_that_cannot_be_read_stays_away_and_the_rest_comes_back
     hub: Hub, graph: Graph, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     await write_story(graph)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     async with reopen_sqlite(settings) as tier:
         first, *_ = await tier.query("research", of_type="episode", where={}, limit=10)
         await tier.put([first.model_copy(update={"stamp": first.stamp + 1, "body": '"nothing"'})])
@@ -302,7 +302,7 @@ async def test_restoring_brings_graphs_back_before_anybody_asks(hub: Hub, graph:
 
 async def test_redis_and_the_tier_say_the_same_of_graphs(hub: Hub, graph: Graph) -> None:
     await write_story(graph)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     verified = await hub.durable.verify("research")
     assert (verified.differences, verified.waiting) == ([], 0)
     bob = await graph.entity("Bob", group_id=GROUP)
@@ -317,7 +317,7 @@ async def test_redis_and_the_tier_say_the_same_of_graphs(hub: Hub, graph: Graph)
 async def test_an_archive_carries_graphs_to_another_place(hub: Hub, graph: Graph, tmp_path: Path) -> None:
     began = datetime.now(UTC)
     await write_story(graph)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     before = await query_story(graph, began)
     await hub.archive.export("research", tmp_path / "research.jsonl.gz")
     settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/other.db")
@@ -351,7 +351,7 @@ async def test_while_the_tier_is_away_the_graph_grows_and_what_it_learns_waits(
     hub: Hub, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await graph.add_relationship("Bob", "lives_in", "Paris", group_id=GROUP)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     store = tier_of(hub).store
 
     async def away(records: list[DurableRecord]) -> list[Put]:
@@ -375,13 +375,13 @@ async def test_a_server_that_was_set_back_in_time_gets_what_came_later(settings:
         await graph.add_entity("Bobby", group_id=GROUP)
         await graph.merge("Bobby", "Bob", group_id=GROUP)
         await graph.add_entity("Zed", group_id="gone")
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
         keys = [key async for key in raw.scan_iter(match="*{research}*")]
         before = {key: await raw.dump(key) for key in keys}
         await write_story(graph)
         await graph.delete_by_group("gone")
         told = await query_story(graph, began)
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
         now = [key async for key in raw.scan_iter(match="*{research}*")]
         async with raw.pipeline(transaction=True) as at_once:
             at_once.unlink(*now)
@@ -404,7 +404,7 @@ async def test_a_server_without_a_query_engine_has_them_back_too(tmp_path: Path)
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as hub:
         await write_story(hub.store("research").graph)
         before = await query_story(hub.store("research").graph, began)
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as anew:
         assert await query_story(anew.store("research").graph, began) == before
 
@@ -437,7 +437,7 @@ async def test_each_record_is_a_document_that_other_programs_can_read(
     hub: Hub, graph: Graph, settings: Settings
 ) -> None:
     await write_story(graph)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
 
     async with reopen_sqlite(settings) as tier:
         facts = await tier.query("research", of_type="fact", where={"type": "lives_in"}, limit=100)

@@ -215,7 +215,7 @@ async def test_a_dead_server_is_told_by_every_call_in_time(tmp_path: Path, provi
             await asyncio.wait_for(all_refused(graph, r"."), 60)
             for read in (graph.facts("Ann", group_id=GROUP), graph.retrieve("Ann", group_id=GROUP)):
                 with pytest.raises(UnavailableError):
-                    await asyncio.wait_for(read, 30)
+                    await asyncio.wait_for(read, 60)
 
 
 async def prepared(graph: Graph) -> None:

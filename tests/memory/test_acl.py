@@ -137,7 +137,7 @@ async def test_a_user_remembers_and_recalls_where_its_namespace_has_an_index_of_
     assert cached is not None
     assert cached.response == "the harbour master"
     assert await ada.memory.delete(added.id)
-    await limited.durable.drain("research", timeout=20)
+    await limited.durable.drain("research", timeout=60)
     with pytest.raises(AccessDeniedError):
         await limited.store("payroll").memory.get("any")
 

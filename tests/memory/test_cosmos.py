@@ -306,7 +306,7 @@ async def test_a_hub_keeps_its_memories_there_and_finds_them_again(
 ) -> None:
     async with fake_hub(settings=hub_settings, embedder=HashingEmbedder(dimension=8)) as hub:
         added = await hub.store("research").memory.add("the tide table is wrong", thread_id="harbour")
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
         async with room.client() as client:
             container = client.get_database_client(room.database).get_container_client("memories")
             seen = await container.read_item(added.id, partition_key=["research", "harbour"])

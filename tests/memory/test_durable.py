@@ -44,7 +44,7 @@ def store(hub: Hub) -> SharedMemoryStore:
 
 async def lose_everything(hub: Hub) -> None:
     """What has reached the tier is all that is left."""
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     async with Redis.from_url(hub.url) as raw:
         await raw.flushall()
 
@@ -225,7 +225,7 @@ async def test_restoring_brings_memories_back_before_anybody_asks(hub: Hub, stor
 async def test_redis_and_the_tier_say_the_same_of_memories(hub: Hub, store: SharedMemoryStore) -> None:
     added = await store.memory.add("the harbour master owns the tide table", importance="high", metadata={"n": 1})
     await store.memory.add("invoices are paid on Fridays", ttl=600)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     assert (await hub.durable.verify("research")).differences == []
 
     await lose_everything(hub)
@@ -240,7 +240,7 @@ async def test_redis_and_the_tier_say_the_same_of_memories(hub: Hub, store: Shar
 
 async def test_what_was_cleared_does_not_come_back(hub: Hub, store: SharedMemoryStore) -> None:
     await store.memory.add("the harbour master owns the tide table")
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
 
     await hub.store("research").clear()
 
@@ -251,7 +251,7 @@ async def test_what_was_cleared_does_not_come_back(hub: Hub, store: SharedMemory
 
 async def test_an_archive_carries_memories_to_another_place(hub: Hub, store: SharedMemoryStore, tmp_path: Path) -> None:
     added = await store.memory.add("the harbour master owns the tide table", tags=["tides"])
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     await hub.archive.export("research", tmp_path / "research.jsonl.gz")
     await hub.store("research").clear()
 
@@ -263,7 +263,7 @@ async def test_an_archive_carries_memories_to_another_place(hub: Hub, store: Sha
 async def test_sessions_of_decisions_are_not_taken_for_memories(hub: Hub, store: SharedMemoryStore) -> None:
     await store.memory.add("the harbour master owns the tide table")
     await store.decisions.save_plan("desk", "BTC", "BUY", 0.8, "a new high")
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
 
     assert await store.decisions.sessions() == ["desk"]
     assert [key async for key in store.keys("*")] == []
@@ -282,7 +282,7 @@ async def test_memories_copied_to_another_server_are_found_there(
     hub: Hub, store: SharedMemoryStore, tmp_path: Path
 ) -> None:
     added = await store.memory.add("the harbour master owns the tide table", tags=["tides"])
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     await hub.archive.export("research", tmp_path / "research.jsonl.gz")
     settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/other.db")
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as other:
@@ -313,7 +313,7 @@ async def test_a_server_without_a_query_engine_has_them_back_too(tmp_path: Path)
     settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/tier.db")
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as hub:
         added = await hub.store("research").memory.add("the harbour master owns the tide table", ttl=600)
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as anew:
         assert [hit.item.id for hit in await anew.store("research").memory.search("tide")] == [added.id]
         found = await anew.store("research").memory.get(added.id, embedding=True)
@@ -340,7 +340,7 @@ async def test_a_memory_that_waits_for_its_vector_waits_on_after_a_loss(tmp_path
     settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/tier.db")
     async with fake_hub(settings=settings.replace(embedder="none")) as hub:
         added = await hub.store("research").memory.add("the harbour master owns the tide table")
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as anew:
         memory = anew.store("research").memory
         assert [hit.item.id for hit in await memory.search_keywords("tide")] == [added.id]
@@ -359,13 +359,13 @@ async def test_a_server_that_was_set_back_in_time_gets_what_came_later(settings:
         changed, gone = [
             (await memory.add(text)).id for text in ("invoices are paid on Fridays", "the crane is broken")
         ]
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
         keys = [key async for key in raw.scan_iter(match="*{research}*")]
         before = {key: await raw.dump(key) for key in keys}
         await memory.update(changed, memory="invoices are paid on Mondays")
         await memory.delete(gone)
         await memory.add("the tide table is new")
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
         await raw.unlink(*[key async for key in raw.scan_iter(match="*{research}*")])
         for key, held in before.items():
             await raw.restore(key, 0, held or b"")

@@ -85,7 +85,7 @@ async def added_by(bob: SharedMemoryStore, team: SharedMemoryStore) -> Added:
     await bob.graph.add_relationship("Adele", "knows", "Dora", group_id=GROUP, valid_from=day(1))
     await team.graph.merge("Adele", "Ada", group_id=GROUP)
     task = await bob.synthesis.add_memory(app_id=APP, user_id=USER, messages=[{"role": "user", "content": TEXT}])
-    done = await bob.synthesis.wait(task.task_id, timeout=30)
+    done = await bob.synthesis.wait(task.task_id, timeout=60)
     assert done.result is not None, done
     return Added(
         memory=memory.id,

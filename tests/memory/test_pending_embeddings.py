@@ -170,7 +170,7 @@ async def test_adds_that_are_under_way_when_the_hub_closes_do_not_hang(settings:
         adding = [asyncio.ensure_future(hub.store("ns").memory.add(f"fact {n}")) for n in range(200)]
         await asyncio.sleep(0)
 
-    await asyncio.wait(adding, timeout=10)
+    await asyncio.wait(adding, timeout=60)
 
     assert all(task.done() for task in adding)
     for task in adding:

@@ -47,8 +47,9 @@ def run_page(page: Path, room: Path) -> subprocess.CompletedProcess[str]:
 
 
 def clean_environment(room: Path) -> dict[str, str]:
-    """The environment of a page: no setting but its data folder."""
-    others = {key: value for key, value in os.environ.items() if not key.startswith("SHAREDMEM_")}
+    """The environment of a page: no settings but its data folder, and patience when the machine is busy."""
+    kept = "SHAREDMEM_CONNECT_TIMEOUT_S"
+    others = {key: value for key, value in os.environ.items() if key == kept or not key.startswith("SHAREDMEM_")}
     return others | {"PYTHONPATH": str(TESTS), "SHAREDMEM_DATA_DIR": str(room / "data")}
 
 

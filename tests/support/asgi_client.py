@@ -110,14 +110,14 @@ class AsgiCaller:
         task = asyncio.ensure_future(self._app(self.scope(method, path, body, headers), receive, asked.take))
         task.add_done_callback(lambda _: asked.over())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await asked.began.wait()
                 if task.done():
                     await task
             yield asked
         finally:
             asked.gone.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await task
 
     def scope(
@@ -196,7 +196,7 @@ class EventReader:
 
     async def _block(self) -> bytes | None:
         while b"\n\n" not in self._text:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 chunk = await self._asked.chunks.get()
             if chunk is None:
                 return None

@@ -32,7 +32,7 @@ HOSTILE = (
     "constructor",
 )
 WINDOW = (1200, 800)
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ class CrashRound:
     steps: int = 14
     manner: str | None = None
     durability: str | None = None
-    patience_s: float = 40.0
+    patience_s: float = 120.0
     agents: list[AgentHandle] = field(default_factory=list)
     _told: int = 0
     _at_work: int = 2
@@ -104,7 +104,7 @@ class CrashRound:
             "kind_rules": {"know-*": "knowledge", "sess-*": "session"},
             "session_durability": self.durability,
             "knowledge_durability": self.durability,
-            "connect_timeout_s": 5.0,
+            "connect_timeout_s": 30.0,
             "response_timeout_s": 2.0,
             "retry_for_s": 30.0,
         } | self.environment.tier

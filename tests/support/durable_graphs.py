@@ -23,7 +23,7 @@ NAMES = ("Bob", "Ann", "Zoe", "Rob", "Bobby", "Annie", "Acme")
 
 async def drain_and_flush(hub: Hub) -> None:
     """What has reached the tier is all that is left."""
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     async with Redis.from_url(hub.url) as raw:
         await raw.flushall()
 
@@ -54,7 +54,7 @@ async def durable_live_keys(hub: Hub) -> list[str]:
 
 async def durable_live_keys_after_drain(hub: Hub) -> list[str]:
     """The same, once it has all."""
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     return await durable_live_keys(hub)
 
 

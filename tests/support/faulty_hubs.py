@@ -27,7 +27,7 @@ def impatient_settings(url: str, **choices: Any) -> Settings:
 
 def persistent_settings(url: str, **choices: Any) -> Settings:
     """Settings under which a hub outlasts every fault that a test lets pass."""
-    waits = {"connect_timeout_s": 5.0, "response_timeout_s": 1.0, "retry_for_s": 30.0}
+    waits = {"connect_timeout_s": 30.0, "response_timeout_s": 1.0, "retry_for_s": 30.0}
     return Settings(redis_url=url, **(waits | choices))
 
 

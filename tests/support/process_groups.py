@@ -19,7 +19,7 @@ from support.forked_processes import ForkedChild, start_child
 from support.invariants import RecordedCall
 from support.redis_process import RedisProcess
 
-_PATIENCE_S = 40.0
+_PATIENCE_S = 60.0
 
 
 class RewindableRedis(RedisProcess):

@@ -121,7 +121,7 @@ class RecoveryHarness(OutboxHarness):
         await self.line.call("DEL", self.target(key).physical)
 
     async def drain(self) -> None:
-        await self.relay.drain(self.namespace, timeout=20)
+        await self.relay.drain(self.namespace, timeout=60)
 
     async def settled(self, *keys: str) -> None:
         """Let the tier have everything, and Redis nothing of these keys."""

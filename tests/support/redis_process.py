@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from sharedmem.embedded.binaries import find_server
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 
 
 class RedisProcess:

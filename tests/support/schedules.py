@@ -89,7 +89,7 @@ class Schedule:
     async def _settled(self) -> None:
         while self._running:
             self._changed.clear()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await self._changed.wait()
 
 

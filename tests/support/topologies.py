@@ -104,9 +104,9 @@ async def redis_cluster(masters: int = 3, *, replica: bool = False, **more: obje
         _share_slots(cluster.masters)
         for server, bus in zip(servers, ports, strict=True):
             servers[0].tell("CLUSTER", "MEET", "127.0.0.1", server.port, bus)
-        await wait_until(cluster.is_well, description="the cluster is formed", within_s=30)
-        await wait_until(cluster.follow, description="the replica knows its master", within_s=30)
-        await wait_until(cluster.has_its_replica, description="the replica follows", within_s=30)
+        await wait_until(cluster.is_well, description="the cluster is formed", within_s=60)
+        await wait_until(cluster.follow, description="the replica knows its master", within_s=60)
+        await wait_until(cluster.has_its_replica, description="the replica follows", within_s=60)
         yield cluster
 
 
@@ -170,10 +170,10 @@ async def sentinel_group(sentinels: int = 3) -> AsyncIterator[SentinelGroup]:
         replica = stack.enter_context(RedisProcess(tcp=True, appendonly="yes", replicaof=f"127.0.0.1 {master.port}"))
         ports = [free_port() for _ in range(sentinels)]
         group = SentinelGroup(master, replica, ports)
-        await wait_until(group.is_replicated, description="the replica has caught up", within_s=30)
+        await wait_until(group.is_replicated, description="the replica has caught up", within_s=60)
         for port in ports:
             stack.enter_context(_Sentinel(port, master.port, quorum=sentinels // 2 + 1))
-        await wait_until(group.is_watched, description="the sentinels know each other", within_s=30)
+        await wait_until(group.is_watched, description="the sentinels know each other", within_s=60)
         yield group
 
 

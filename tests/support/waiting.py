@@ -10,7 +10,7 @@ _PAUSE_S = 0.01
 
 
 async def wait_until(
-    condition: Callable[[], bool | Awaitable[bool]], *, description: str, within_s: float = 10
+    condition: Callable[[], bool | Awaitable[bool]], *, description: str, within_s: float = 60
 ) -> None:
     """Return as soon as the condition holds.
 

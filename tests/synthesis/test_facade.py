@@ -42,7 +42,7 @@ def synthesis(hub: Hub, namespace: str) -> Synthesis:
 async def remembered(synthesis: Synthesis, *texts: str, user: str = "ada", app: str = SHOP) -> str:
     """The id of the note that these messages became."""
     task = await synthesis.add_memory(app_id=app, user_id=user, messages=said(*texts))
-    done = await synthesis.wait(task.task_id, timeout=30)
+    done = await synthesis.wait(task.task_id, timeout=60)
     assert done.status == "done", done.error
     assert done.result is not None
     return str(done.result["memory_id"])
@@ -82,7 +82,7 @@ async def test_the_same_key_of_a_caller_is_the_same_task(synthesis: Synthesis) -
     tasks = await asyncio.gather(*asked)
 
     assert len({task.task_id for task in tasks}) == 1
-    await synthesis.wait(tasks[0].task_id, timeout=30)
+    await synthesis.wait(tasks[0].task_id, timeout=60)
     assert len(await synthesis.query_memory(app_id=SHOP, query=MOVED)) == 1
 
 
@@ -99,7 +99,7 @@ async def test_tasks_that_a_hub_leaves_behind_are_done_by_the_next_one(
 
     async with Hub.open(redis_url, settings=chosen) as hub:
         synthesis = hub.store(namespace).synthesis
-        done = [await synthesis.wait(task.task_id, timeout=30) for task in tasks]
+        done = [await synthesis.wait(task.task_id, timeout=60) for task in tasks]
         await hub.store(namespace).clear()
 
     assert {task.status for task in done} == {"done"}
@@ -116,7 +116,7 @@ async def test_a_summary_is_told_and_not_stored(synthesis: Synthesis) -> None:
 
 async def test_an_agents_text_is_kept_as_a_note_of_its_own(synthesis: Synthesis) -> None:
     task = await synthesis.add_agent_memory(app_id=SHOP, user_id="ada", messages="Refund 17 was promised by May 3.")
-    await synthesis.wait(task.task_id, timeout=30)
+    await synthesis.wait(task.task_id, timeout=60)
 
     (hit,) = await synthesis.query_memory(app_id=SHOP, query="Refund 17 promised", similarity_threshold=0.1)
     assert (hit.metadata.kind, "Refund 17" in hit.memory_note) == ("agent", True)
@@ -127,7 +127,7 @@ async def test_messages_of_a_batch_become_notes_when_there_are_enough(synthesis:
     put = [task for number in range(7) for task in await batcher.add(said(f"Message number {number}.")[0])]
     put += await batcher.flush()
 
-    done = [await synthesis.wait(task, timeout=30) for task in put]
+    done = [await synthesis.wait(task, timeout=60) for task in put]
 
     notes = [await synthesis.get_memory(str((one.result or {})["memory_id"]), app_id=SHOP) for one in done]
     kept = [message.content for note in notes if note for message in note.messages]
@@ -195,6 +195,6 @@ def test_without_await_it_is_the_same(settings: Settings, redis_url: str) -> Non
         synthesis = store.synthesis
         task = synthesis.add_memory(app_id=SHOP, user_id="ada", messages=said(MOVED))
 
-        assert synthesis.wait(task.task_id, timeout=30).status == "done"
+        assert synthesis.wait(task.task_id, timeout=60).status == "done"
         assert len(synthesis.query_memory(app_id=SHOP, query=MOVED)) == 1
         store.clear()

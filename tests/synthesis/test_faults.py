@@ -272,7 +272,7 @@ async def ended(bench: SynthesisHarness, number: int) -> SynthesisTask:
     """What becomes of a request by the hands of a worker."""
     bench.worker.start()
     task = await bench.intake.put(note_request(numbered_fact(number)))
-    return await bench.intake.wait(task.task_id, timeout=20)
+    return await bench.intake.wait(task.task_id, timeout=60)
 
 
 @pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
@@ -316,7 +316,7 @@ async def test_an_outage_that_ends_in_time_leaves_no_trace(
 
     panel.errors.clear()
     bench.worker.start()
-    done = await bench.intake.wait(task.task_id, timeout=20)
+    done = await bench.intake.wait(task.task_id, timeout=60)
 
     assert done.result is not None
     assert (done.status, done.result["status"], done.result["degraded"]) == ("done", "updated", [])
@@ -339,7 +339,7 @@ async def test_without_vectors_a_task_waits_and_ends_when_they_are_back(
 
     provider.fail(None)
     assert await bench.intake.redrive(task.task_id)
-    done = await bench.intake.wait(task.task_id, timeout=20)
+    done = await bench.intake.wait(task.task_id, timeout=60)
 
     assert (done.status, len(await bench.search.query(APP, numbered_fact(1)))) == ("done", 1)
     await bench.check(said=[numbered_fact(1)])
@@ -358,7 +358,7 @@ async def test_without_a_vector_for_a_successor_the_notes_stay_apart(
     panel.judging = no_vectors_from_now_on
     bench.worker.start()
     task = await bench.intake.put(note_request(numbered_fact(2)))
-    done = await bench.intake.wait(task.task_id, timeout=20)
+    done = await bench.intake.wait(task.task_id, timeout=60)
 
     # Its own vector was made before; with that it is stored, and in the last attempt it needs no other.
     assert done.status in {"done", "failed"}
@@ -405,7 +405,7 @@ async def test_what_a_process_left_undone_another_one_does() -> None:
     async with fake_hub(server=server) as hub:
         bench = make_synthesis_harness(hub.store("desk"), panel, visibility=0.5)
         bench.worker.start()
-        done = [await bench.intake.wait(task, timeout=20) for task in tasks]
+        done = [await bench.intake.wait(task, timeout=60) for task in tasks]
 
         assert {task.status for task in done} == {"done"}
         assert len(await bench.notes()) == 6
@@ -432,7 +432,7 @@ async def test_a_hub_that_closes_gives_its_tasks_back(tmp_path: Path) -> None:
     async with fake_hub(server=server) as hub:
         bench = make_synthesis_harness(hub.store("desk"), panel)
         bench.worker.start()
-        done = await bench.intake.wait(task.task_id, timeout=20)
+        done = await bench.intake.wait(task.task_id, timeout=60)
 
         assert (done.status, done.attempts) == ("done", 2)
         assert panel.calls["episodic"] == 2

@@ -306,7 +306,7 @@ async def test_threads_share_what_was_embedded_and_do_not_wait_for_each_other() 
     first = asyncio.create_task(asyncio.to_thread(asyncio.run, embed_note(cached, "the same text")))
     assert await asyncio.to_thread(slow.is_asked.wait, 30)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         second = await embed_note(cached, "the same text")
         slow.may_answer.set()
         told = await first

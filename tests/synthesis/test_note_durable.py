@@ -151,7 +151,7 @@ async def test_an_archive_carries_notes_to_another_place(
     hub: Hub, repository: RedisNoteRepository, tmp_path: Path
 ) -> None:
     await tell(repository)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     before = await answers(repository)
     await hub.archive.export("research", tmp_path / "research.jsonl.gz")
     settings = Settings(data_dir=tmp_path, durable_url=f"sqlite://{tmp_path}/other.db")
@@ -176,7 +176,7 @@ async def test_a_server_without_a_query_engine_has_them_back_too(tmp_path: Path)
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as hub:
         await tell(open_note_repository(hub, "research"))
         before = await answers(open_note_repository(hub, "research"))
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
     async with fake_hub(settings=settings, embedder=HashingEmbedder()) as anew:
         assert await answers(open_note_repository(anew, "research")) == before
 
@@ -189,7 +189,7 @@ async def test_a_server_that_was_set_back_in_time_gets_what_came_later(hub: Hub,
         make_fresh_note("late", 1),
         make_fresh_note("erased", 1, user="bob"),
     )
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     async with Redis.from_url(hub.url) as raw:
         keys = [key async for key in raw.scan_iter(match="*{research}*")]
         before = {key: await raw.dump(key) for key in keys}
@@ -197,7 +197,7 @@ async def test_a_server_that_was_set_back_in_time_gets_what_came_later(hub: Hub,
         await repository.commit("desk", changes=[NoteChange(read["early"], status="deleted", chain_id="late")])
         await repository.erase("desk", ["erased"])
         told = await answers(repository, "desk")
-        await hub.durable.drain("research", timeout=20)
+        await hub.durable.drain("research", timeout=60)
         now = [key async for key in raw.scan_iter(match="*{research}*")]
         async with raw.pipeline(transaction=True) as at_once:
             at_once.unlink(*now)
@@ -223,7 +223,7 @@ async def test_a_note_that_was_changed_behind_the_back_of_the_tier_is_told(
     hub: Hub, repository: RedisNoteRepository
 ) -> None:
     await tell(repository)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
     async with Redis.from_url(hub.url) as raw:
         await raw.hset("sm:$note:{research}:a%2Fb%25/new", "status", "deleted")
 
@@ -236,7 +236,7 @@ async def test_each_note_is_a_document_that_other_programs_can_read(
     hub: Hub, repository: RedisNoteRepository, settings: Settings
 ) -> None:
     await tell(repository)
-    await hub.durable.drain("research", timeout=20)
+    await hub.durable.drain("research", timeout=60)
 
     async with reopen_sqlite(settings) as tier:
         (new,) = await tier.query("research", of_type="note", where={"id": "new", "app_id": "a/b%"}, limit=10)

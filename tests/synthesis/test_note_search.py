@@ -75,7 +75,7 @@ async def hub(opens: Opens) -> AsyncIterator[Hub]:
 async def remembered(synthesis: Synthesis, text: str, *, user: str = "ada", app: str = SHOP, **more: Any) -> str:
     """The id of the note that a text became."""
     task = await synthesis.add_agent_memory(app_id=app, user_id=user, messages=text, **more)
-    done = await synthesis.wait(task.task_id, timeout=30)
+    done = await synthesis.wait(task.task_id, timeout=60)
     assert done.status == "done", done.error
     assert done.result is not None
     return str(done.result["memory_id"])

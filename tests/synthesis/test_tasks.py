@@ -91,7 +91,7 @@ async def test_a_task_goes_from_accepted_to_done_with_a_result(bench: SynthesisH
 
 async def test_who_waits_is_called_when_the_task_is_done(bench: SynthesisHarness) -> None:
     task = await bench.intake.put(note_request(numbered_fact(1)))
-    waiting = asyncio.create_task(bench.intake.wait(task.task_id, timeout=20))
+    waiting = asyncio.create_task(bench.intake.wait(task.task_id, timeout=60))
 
     bench.worker.start()
 
@@ -286,7 +286,7 @@ async def test_a_task_that_fails_for_good_tells_its_reason_and_its_webhook(
     request = note_request(numbered_fact(1)).model_copy(update={"callback_url": "https://example.com/hook"})
     task = await bench.intake.put(request)
 
-    failed = await bench.intake.wait(task.task_id, timeout=20)
+    failed = await bench.intake.wait(task.task_id, timeout=60)
 
     assert (failed.status, failed.result) == ("failed", None)
     assert "it does not answer" in (failed.error or "")
@@ -296,7 +296,7 @@ async def test_a_task_that_fails_for_good_tells_its_reason_and_its_webhook(
 
     monkeypatch.undo()
     assert await bench.intake.redrive(task.task_id)
-    assert (await bench.intake.wait(task.task_id, timeout=20)).status == "done"
+    assert (await bench.intake.wait(task.task_id, timeout=60)).status == "done"
     await bench.check(said=[numbered_fact(1)])
 
 
@@ -322,7 +322,7 @@ async def test_draining_ends_what_is_under_way_and_begins_nothing(
     began, may_end = gate(panel)
     bench.worker.start()
     first = await bench.intake.put(note_request(numbered_fact(1)))
-    await bench.intake.wait(first.task_id, timeout=20)
+    await bench.intake.wait(first.task_id, timeout=60)
     under_way = await bench.intake.put(note_request(numbered_fact(2)))
     await began.wait()
 
@@ -357,7 +357,7 @@ async def test_no_more_tasks_are_worked_on_at_a_time_than_were_asked_for(
 
     assert bench.worker.under_way == 3
     may_end.set()
-    assert {(await bench.intake.wait(task.task_id, timeout=20)).status for task in tasks} == {"done"}
+    assert {(await bench.intake.wait(task.task_id, timeout=60)).status for task in tasks} == {"done"}
     await bench.check()
 
 
@@ -372,7 +372,7 @@ async def test_a_process_that_is_not_to_work_leaves_tasks_to_others(panel: Scrip
         task = await asks.intake.put(note_request(numbered_fact(1)))
 
         assert not asks.worker.is_running
-        assert (await asks.intake.wait(task.task_id, timeout=20)).status == "done"
+        assert (await asks.intake.wait(task.task_id, timeout=60)).status == "done"
 
 
 # -- batches ----------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ async def test_a_master_may_restart_while_a_store_is_used(hub: Hub, cluster: Red
 
     owner.kill()
     await asyncio.to_thread(owner.start)
-    await wait_until(cluster.is_well, description="the cluster is whole again", within_s=30)
+    await wait_until(cluster.is_well, description="the cluster is whole again", within_s=60)
     enough.set()
     counted = await counting
 

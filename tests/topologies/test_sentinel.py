@@ -75,7 +75,7 @@ async def test_listeners_learn_of_a_failover(group: SentinelGroup, hub: Hub, sto
 
     group.master.kill()
     await store.write("second", 2)
-    await wait_until(lambda: bool(missed), description="the subscriber is told", within_s=30)
+    await wait_until(lambda: bool(missed), description="the subscriber is told", within_s=60)
     await store.publish("news", "we are back")
 
     await wait_until(lambda: heard == ["we are back"], description="the subscriber hears again")

@@ -66,7 +66,7 @@ class Client:
         self._writer.write(data)
 
     async def reply(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return (await self._reader.readuntil(b"\r\n")).strip()
 
 

@@ -15,7 +15,7 @@ from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryEvent, MemoryItem
 from sharedmem.testing.store_fixtures import eventually
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 ZEBRA = FACTS[3]
 
 

@@ -17,7 +17,7 @@ from sharedmem.store import SharedMemoryStore
 from sharedmem.testing.store_fixtures import StoreFixtures, eventually
 
 _T = TypeVar("_T")
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 
 
 async def take_first(count: int, items: AsyncIterator[_T]) -> list[_T]:
@@ -267,7 +267,7 @@ class FeedTests(StoreFixtures):
                 await take_first(1, aiter(consumer))
 
         letters: list[Change] = []
-        async with team.consumer("workers", "three", idle=0.001, max_deliveries=2) as consumer, asyncio.timeout(10):
+        async with team.consumer("workers", "three", idle=0.001, max_deliveries=2) as consumer, asyncio.timeout(60):
             while not letters:
                 await ada.write("good", 1)
                 [change] = await take_first(1, aiter(consumer))

@@ -48,7 +48,7 @@ async def test_everything_is_served_until_it_is_told_to_end(serve: Launch, shell
     async with SharedMemoryClient(url) as memory:
         version = await memory.call("value.write", key="findings", value={"topic": "tides"})
         task = await memory.add_memory(app_id="shop", user_id="ada", messages=MESSAGES)
-        done = await memory.wait(task.task_id, timeout=30)
+        done = await memory.wait(task.task_id, timeout=60)
     async with httpx2.AsyncClient(base_url=url) as calling:
         read = await calling.get(FINDINGS)
         health = await calling.get("/health")

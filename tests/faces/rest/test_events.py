@@ -284,7 +284,7 @@ async def test_a_reader_that_takes_nothing_is_left(hub: Hub, registry: TokenRegi
 
     async with AsgiCaller(app, token).asking("GET", "/quick/changes") as asked:
         asked.takes.clear()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asked.ended.wait()
 
     assert asked.status == 200
