@@ -367,6 +367,8 @@ def _note_names(arguments: ast.arguments, answer: str, home: ModuleType, needed:
 def _origin(name: str, home: ModuleType) -> str:
     if name in {"Any", "Self"}:
         return "typing"
+    if name == "builtins":
+        return name
     if name == "T":
         return "sharedmem.sync.portal"  # each module has its own: one of them stands for all
     if name in {"Callable", "Iterator", "Sequence"}:
@@ -380,7 +382,7 @@ def _origin(name: str, home: ModuleType) -> str:
 
 
 def _import(module: str, names: set[str]) -> str:
-    return f"from {module} import {', '.join(sorted(names))}"
+    return "import builtins" if module == "builtins" else f"from {module} import {', '.join(sorted(names))}"
 
 
 if __name__ == "__main__":

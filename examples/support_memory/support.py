@@ -295,7 +295,7 @@ class Support:
         return str(file)
 
     async def forget(self) -> None:
-        await self._memory.call("synthesis.forget", app_id=self.app_id)
+        await self._memory.call("synthesis.erase", app_id=self.app_id)
 
 
 def stands_in(hits: Sequence[NoteHit], expect: Sequence[str]) -> bool:

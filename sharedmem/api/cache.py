@@ -9,7 +9,14 @@ _cache = Facet("cache", lambda store, _: store.cache)
 
 _cache.operation("cache.check", SemanticCache.check, "POST /cache/check", needs="read")
 _cache.operation("cache.put", SemanticCache.put, "POST /cache", needs="write")
-_cache.operation("cache.invalidate", SemanticCache.invalidate, "POST /cache/invalidate", needs="write", bulk=True)
+_cache.operation(
+    "cache.delete",
+    SemanticCache.delete,
+    "POST /cache/delete",
+    needs="write",
+    bulk=True,
+    formerly=["cache.invalidate", "POST /cache/invalidate"],
+)
 _cache.operation("cache.clear", SemanticCache.clear, "DELETE /cache", needs="write", bulk=True)
 _cache.operation(
     "cache.report",

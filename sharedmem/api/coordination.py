@@ -23,7 +23,11 @@ _coordination.operation("lease.acquire", Store.lease_acquire, "POST /locks/{name
 _coordination.operation("lease.renew", Store.lease_renew, "PUT /locks/{name}/{id}", needs="write")
 _coordination.operation("lease.release", Store.lease_release, "DELETE /locks/{name}/{id}", needs="write")
 _coordination.operation("once.state", Store.once_state, "GET /once/{key}", needs="read")
-_coordination.operation("once.forget", Store.forget_once, "DELETE /once/{key}", needs="write")
+_coordination.operation("once.begin", Store.once_begin, "POST /once/{key}", needs="write")
+_coordination.operation("once.renew", Store.once_renew, "POST /once/{key}/renew", needs="write")
+_coordination.operation("once.finish", Store.once_finish, "POST /once/{key}/finish", needs="write")
+_coordination.operation("once.fail", Store.once_fail, "POST /once/{key}/fail", needs="write")
+_coordination.operation("once.delete", Store.once_delete, "DELETE /once/{key}", needs="write", formerly=["once.forget"])
 
 # -- barriers ----------------------------------------------------------------------------------------
 
@@ -96,7 +100,7 @@ _limits.operation(
 
 _presence = Facet("coordination", lambda store, _: store.presence)
 
-_presence.operation("presence.who", Presence.who, "GET /presence", needs="read")
+_presence.operation("presence.list", Presence.list, "GET /presence", needs="read", formerly=["presence.who"])
 _presence.operation("presence.announce", Presence.announce, "PUT /presence", needs="write")
 _presence.operation("presence.leave", Presence.leave, "DELETE /presence", needs="write")
 
@@ -184,7 +188,9 @@ _queue.operation("queue.peek", TaskQueue.peek, "GET /queues/{queue}/tasks", need
 _claims.operation("queue.claim", TaskQueue.claim, "POST /queues/{queue}/claim", needs="write")
 _claims.operation("queue.claim_many", TaskQueue.claim_many, "POST /queues/{queue}/claim/batch", needs="write")
 _queue.operation("queue.result", TaskQueue.result, f"GET {_TASK}", needs="write", names=_ID)
-_queue.operation("queue.discard", TaskQueue.discard, f"DELETE {_TASK}", needs="write", names=_ID)
+_queue.operation(
+    "queue.delete", TaskQueue.delete, f"DELETE {_TASK}", needs="write", names=_ID, formerly=["queue.discard"]
+)
 _queue.written(
     "queue.renew", TaskQueue.renew, f"POST {_TASK}/renew", _renew, needs="write", takes=TaskRenew, gives=None
 )

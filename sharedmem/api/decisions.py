@@ -10,7 +10,9 @@ _PLAN = "/decisions/{session}/plans/{plan_hash}/execution"
 _decisions = Facet("decisions", lambda store, _: store.decisions)
 
 _decisions.operation("plan.sessions", Decisions.sessions, "GET /decisions", needs="read", paging="names")
-_decisions.operation("plan.forget", Decisions.forget, "DELETE /decisions/{session}", needs="write", bulk=True)
+_decisions.operation(
+    "plan.erase", Decisions.erase, "DELETE /decisions/{session}", needs="write", bulk=True, formerly=["plan.forget"]
+)
 _decisions.operation("plan.list", Decisions.get_recent_plans, "GET /decisions/{session}/plans", needs="read")
 _decisions.operation("plan.save", Decisions.save_plan, "POST /decisions/{session}/plans", needs="write")
 _decisions.operation("plan.save_if_new", Decisions.save_if_new, "POST /decisions/{session}/plans/if-new", needs="write")

@@ -10,7 +10,9 @@ from sharedmem.episodes.episodes import Episodes
 _episodes = Facet("episodes", lambda store, _: store.episodes)
 
 _episodes.operation("episode.sessions", Episodes.sessions, "GET /episodes", needs="read", paging="recent")
-_episodes.operation("episode.retrieve", Episodes.retrieve, "POST /episodes/search", needs="read")
+_episodes.operation(
+    "episode.search", Episodes.retrieve, "POST /episodes/search", needs="read", formerly=["episode.retrieve"]
+)
 _episodes.operation("episode.append", Episodes.append_event, "POST /episodes/{session}/events", needs="write")
 _episodes.operation(
     "episode.events",

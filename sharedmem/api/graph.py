@@ -9,7 +9,7 @@ from pydantic import AwareDatetime
 
 from sharedmem.api.operation import Facet
 from sharedmem.graph.graph import Graph
-from sharedmem.models import Entity, EntityFacts, Episode, EpisodeResult, Fact, Record, Step
+from sharedmem.models import Entity, EntityFacts, Episode, EpisodeResult, Fact, Record, RelationType, Step
 from sharedmem.models.graph import Direction
 from sharedmem.store import SharedMemoryStore
 
@@ -24,6 +24,10 @@ class GraphAdd(Record):
     episode: Episode
     extract: bool = True
     """Whether entities and facts are extracted now."""
+
+
+class RelationsRequest(Record):
+    """The vocabulary of the graph."""
 
 
 class EntityAtRequest(Record):
@@ -84,6 +88,10 @@ async def _add(store: SharedMemoryStore, ask: GraphAdd) -> EpisodeResult:
     return await store.graph.add_episode(ask.episode, extract=ask.extract)
 
 
+async def _relations(store: SharedMemoryStore, _: RelationsRequest) -> list[RelationType]:
+    return list(store.graph.relations())
+
+
 async def _entity(store: SharedMemoryStore, ask: EntityAtRequest) -> EntityFacts:
     group, as_of, known_at = ask.group_id, ask.as_of, ask.known_at
     entity = await store.graph.entity(
@@ -111,6 +119,15 @@ _GROUP = "/graph/{group_id}"
 _ENTITY = _GROUP + "/entities/{entity}"
 _graph = Facet("graph", lambda store, _: store.graph)
 
+_graph.written(
+    "graph.relations",
+    Graph.relations,
+    "GET /graph/relations",
+    _relations,
+    needs="read",
+    takes=RelationsRequest,
+    gives=list[RelationType],
+)
 _graph.operation("graph.groups", Graph.groups, "GET /graph", needs="read", paging="names")
 _graph.written(
     "graph.add",
@@ -123,9 +140,27 @@ _graph.written(
 )
 _graph.operation("graph.add_many", Graph.add_episodes, "POST /graph/episodes/batch", needs="write", bulk=True)
 _graph.operation("graph.delete", Graph.delete_by_group, f"DELETE {_GROUP}", needs="write", bulk=True)
-_graph.operation("graph.ask", Graph.retrieve, f"POST {_GROUP}/ask", needs="read")
-_graph.operation("graph.search_words", Graph.text_search, f"POST {_GROUP}/search/words", needs="read")
-_graph.operation("graph.search_meaning", Graph.vector_search, f"POST {_GROUP}/search/meaning", needs="read")
+_graph.operation(
+    "graph.search",
+    Graph.retrieve,
+    f"POST {_GROUP}/search",
+    needs="read",
+    formerly=["graph.ask", f"POST {_GROUP}/ask"],
+)
+_graph.operation(
+    "graph.search_keywords",
+    Graph.text_search,
+    f"POST {_GROUP}/search/keywords",
+    needs="read",
+    formerly=["graph.search_words", f"POST {_GROUP}/search/words"],
+)
+_graph.operation(
+    "graph.search_semantic",
+    Graph.vector_search,
+    f"POST {_GROUP}/search/semantic",
+    needs="read",
+    formerly=["graph.search_meaning", f"POST {_GROUP}/search/meaning"],
+)
 _graph.operation("graph.traverse", Graph.traverse_from_entities, f"POST {_GROUP}/traverse", needs="read")
 _graph.operation("graph.get", Graph.get, f"GET {_GROUP}/records/{{id}}", needs="read", names={"id_": "id"})
 _graph.operation("graph.entities", Graph.entities, f"GET {_GROUP}/entities", needs="read", **_page_of(EntityPage))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic import AwareDatetime, Field
@@ -9,9 +10,11 @@ from pydantic import AwareDatetime, Field
 from sharedmem.api.operation import Facet
 from sharedmem.memory.memories import Memories
 from sharedmem.memory.ranking import RankingWeights
+from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD
 from sharedmem.models import (
     AddResult,
     Importance,
+    MemoryEvent,
     MemoryFilter,
     MemoryItem,
     MemoryMessage,
@@ -73,6 +76,18 @@ class MemoryUpdate(Record):
     """Change it only if it has this version."""
 
 
+class MemoryFollow(Record):
+    """Which memories to follow, and from where on."""
+
+    query: str
+    """What they are about, in everyday language."""
+    threshold: float = DEFAULT_THRESHOLD
+    """Least likeness, 0 to 1."""
+    filters: MemoryFilter | None = None
+    since: str | int | None = None
+    """Cursor of the last event seen; from now on when not given."""
+
+
 # -- answers --------------------------------------------------------------------------------------
 
 
@@ -98,6 +113,13 @@ async def _add(store: SharedMemoryStore, ask: MemoryAdd) -> AddResult:
 
 async def _update(store: SharedMemoryStore, ask: MemoryUpdate) -> MemoryItem:
     return await store.memory.update(ask.id, if_version=ask.if_version, **ask.changes.given())
+
+
+async def _events(store: SharedMemoryStore, ask: MemoryFollow) -> AsyncIterator[MemoryEvent]:
+    following = store.memory.subscribe(ask.query, threshold=ask.threshold, filters=ask.filters, since=ask.since)
+    async with following as events:
+        async for event in events:
+            yield event
 
 
 # -- operations -------------------------------------------------------------------------------------
@@ -129,6 +151,14 @@ _memory.operation(
     bulk=True,
 )
 _memory.operation(
+    "memory.import",
+    Memories.import_,
+    "POST /memory/import",
+    needs="write",
+    fields={"items": list[MemoryItem]},
+    bulk=True,
+)
+_memory.operation(
     "memory.search",
     Memories.search,
     "POST /memory/search",
@@ -141,7 +171,17 @@ _memory.operation("memory.search_hybrid", Memories.search_hybrid, "POST /memory/
 _memory.operation(
     "memory.search_keywords", Memories.search_keywords, "POST /memory/search/keywords", needs="read", **_FOUND
 )
-_memory.operation("memory.find_similar", Memories.find_similar, "POST /memory/search/vector", needs="read", **_FOUND)
+_memory.operation(
+    "memory.search_semantic", Memories.search_semantic, "POST /memory/search/semantic", needs="read", **_FOUND
+)
+_memory.operation(
+    "memory.search_vector",
+    Memories.find_similar,
+    "POST /memory/search/vector",
+    needs="read",
+    formerly=["memory.find_similar"],
+    **_FOUND,
+)
 _memory.operation("memory.get", Memories.get, "GET /memory/items/{id}", needs="read", absent="memory")
 _memory.written(
     "memory.update",
@@ -164,7 +204,13 @@ _memory.operation(
 _memory.operation("memory.history", Memories.history, "GET /memory/items/{id}/history", needs="read", names=_ID)
 _memory.operation("memory.undo", Memories.undo, "POST /memory/items/{id}/undo", needs="write", names=_ID)
 _memory.operation("memory.stats", Memories.stats, "GET /memory/stats", needs="read", fields=_FILTERS)
-_memory.operation("memory.use", Memories.use, "GET /memory/use", needs="read")
+_memory.operation(
+    "memory.uses",
+    Memories.uses,
+    "GET /memory/uses",
+    needs="read",
+    formerly=["memory.use", "GET /memory/use"],
+)
 _memory.operation("memory.recent", Memories.recent, "GET /memory/threads/{thread_id}", needs="read", fields=_THREAD)
 _memory.operation(
     "thread.stats", Memories.thread_stats, "GET /memory/threads/{thread_id}/stats", needs="read", fields=_THREAD
@@ -176,5 +222,7 @@ _memory.operation(
     needs="write",
     fields=_THREAD,
 )
+
+_memory.feed("memory.subscribe", Memories.subscribe, _events, takes=MemoryFollow, gives=MemoryEvent)
 
 FACETS = (_memory,)

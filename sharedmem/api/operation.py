@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, overload
@@ -85,6 +85,10 @@ class Operation(Generic[Answer]):
     http: HttpRoute
     method: Callable[..., object]
     """The method that it calls."""
+    former_names: tuple[str, ...] = ()
+    """Names that it had before; `find_operation` knows them for one minor version."""
+    former_routes: tuple[HttpRoute, ...] = ()
+    """Routes that it had before; REST answers them for one minor version, with a `Deprecation` header."""
 
     def request(self, fields: Mapping[str, Any]) -> Record:
         """Return a request with these fields.
@@ -167,6 +171,7 @@ class Facet(Generic[Owner]):
         fields: Mapping[str, object] = _NOTHING,
         reply: Callable[[Any], Any] | None = None,
         gives: object = ...,
+        formerly: Collection[str] = (),
         **route: Any,
     ) -> Operation[Any]:
         """Declare a method as an operation.
@@ -182,6 +187,7 @@ class Facet(Generic[Owner]):
             fields: another type of a field, or (type, default), by argument.
             reply: makes the answer of what the method returns.
             gives: type of the answer; that of the method if not given.
+            formerly: names that it had before, such as `graph.ask`, and routes, such as `POST /graph/{group_id}/ask`.
             route: further fields of `HttpRoute`.
         """
         signature = _Signature(method, without=without, names=names, fields=fields)
@@ -193,9 +199,9 @@ class Facet(Generic[Owner]):
             found = await method(of(store, request), *arguments, **options)
             return found if reply is None else reply(found)
 
-        return self._add(
-            name, method, http, needs, summary, takes, signature.gives if gives is ... else gives, run, route
-        )
+        answered = signature.gives if gives is ... else gives
+        line, address = summary or _first_sentence(method), _route(http, route)
+        return self._add(Operation(name, line, needs, self.tag, takes, answered, run, address, method), formerly)
 
     def written(
         self,
@@ -208,16 +214,18 @@ class Facet(Generic[Owner]):
         takes: type[Request],
         gives: object,
         summary: str = "",
+        formerly: Collection[str] = (),
         **route: Any,
     ) -> Operation[Answer]:
         """Declare an operation whose request or call is not that of its method.
 
         Args:
-            name, method, http, needs, summary, gives, route: as `operation`.
+            name, method, http, needs, summary, gives, formerly, route: as `operation`.
             run: calls it.
             takes: the request.
         """
-        return self._add(name, method, http, needs, summary, takes, gives, run, route)
+        line, address = summary or _first_sentence(method), _route(http, route)
+        return self._add(Operation(name, line, needs, self.tag, takes, gives, run, address, method), formerly)
 
     def feed(
         self,
@@ -237,23 +245,18 @@ class Facet(Generic[Owner]):
         self.feeds.append(row)
         return row
 
-    def _add(
-        self,
-        name: str,
-        method: Callable[..., object],
-        http: str,
-        needs: Need,
-        summary: str,
-        takes: type[Record],
-        gives: object,
-        run: Callable[[SharedMemoryStore, Any], Awaitable[Any]],
-        route: Mapping[str, Any],
-    ) -> Operation[Any]:
-        verb, _, path = http.partition(" ")
-        line = summary or _first_sentence(method)
-        row = Operation(name, line, needs, self.tag, takes, gives, run, HttpRoute(verb, path, **route), method)
+    def _add(self, row: Operation[Any], formerly: Collection[str]) -> Operation[Any]:
+        names = tuple(one for one in formerly if " " not in one)
+        routes = tuple(_route(one, row.http._asdict()) for one in formerly if " " in one)
+        row = replace(row, former_names=names, former_routes=routes)
         self.rows.append(row)
         return row
+
+
+def _route(http: str, details: Mapping[str, Any]) -> HttpRoute:
+    """A route from its text, such as `GET /memory/items/{id}`."""
+    verb, _, path = http.partition(" ")
+    return HttpRoute(**{**details, "method": verb, "path": path})
 
 
 class _Signature:
@@ -273,7 +276,8 @@ class _Signature:
         fields: Mapping[str, object],
     ) -> None:
         hints = typing.get_type_hints(method, include_extras=True)
-        self.gives: object = hints.get("return")
+        returned = hints.get("return")
+        self.gives: object = None if returned is type(None) else returned
         described = argument_descriptions(method)
         self._positional: list[str] = []
         self._rest = ""

@@ -149,7 +149,7 @@ _store.operation(
     names={"mapping": "values"},
     fields={"mapping": (dict[str, Any], ...)},
 )
-_store.operation("hash.all", Store.hgetall, "GET /store/hashes/{key}", needs="read")
+_store.operation("hash.get_all", Store.hgetall, "GET /store/hashes/{key}", needs="read", formerly=["hash.all"])
 _store.operation("hash.delete", Store.hdel, "DELETE /store/hashes/{key}/fields", needs="write")
 _store.written(
     "hash.get",
@@ -163,7 +163,13 @@ _store.written(
 _store.operation("hash.increment", Store.hincrby, "POST /store/hashes/{key}/fields/{field}/increment", needs="write")
 _store.operation("set.add", Store.sadd, "POST /store/sets/{key}", needs="write")
 _store.operation("set.members", Store.smembers, "GET /store/sets/{key}", needs="read")
-_store.operation("set.remove", Store.srem, "POST /store/sets/{key}/remove", needs="write")
+_store.operation(
+    "set.delete",
+    Store.srem,
+    "POST /store/sets/{key}/delete",
+    needs="write",
+    formerly=["set.remove", "POST /store/sets/{key}/remove"],
+)
 _store.operation("set.contains", Store.sismember, "POST /store/sets/{key}/contains", needs="read")
 _store.operation("set.size", Store.scard, "GET /store/sets/{key}/size", needs="read")
 _store.written("set.pop", Store.spop, "POST /store/sets/{key}/pop", _pop, needs="write", **_ONE_KEY)

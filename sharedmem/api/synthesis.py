@@ -67,7 +67,13 @@ _synthesis.operation(
     "synthesis.generate_evolution_graph", Synthesis.draw_evolution, f"GET {_NOTE}/evolution/graph", needs="read"
 )
 _synthesis.operation("synthesis.archived_memories", Synthesis.archived_memories, "GET /memories/archived", needs="read")
-_synthesis.operation("synthesis.recall_archived", Synthesis.recall_archived, f"GET {_NOTE}/archived", needs="read")
+_synthesis.operation(
+    "synthesis.get_archived",
+    Synthesis.get_archived,
+    f"GET {_NOTE}/archived",
+    needs="read",
+    formerly=["synthesis.recall_archived"],
+)
 _synthesis.operation("synthesis.unarchive", Synthesis.unarchive, f"POST {_NOTE}/unarchive", needs="write")
 _synthesis.operation(
     "synthesis.add_agent_memory",
@@ -105,6 +111,13 @@ _synthesis.operation(
 _synthesis.operation("synthesis.fsck", Synthesis.fsck, "POST /system/fsck", needs="write", bulk=True)
 _synthesis.operation("synthesis.archive", Synthesis.archive, "POST /system/archive", needs="write", bulk=True)
 _synthesis.operation("synthesis.retain", Synthesis.retain, "POST /system/retain", needs="write", bulk=True)
-_synthesis.operation("synthesis.forget", Synthesis.forget, "POST /system/forget", needs="write", bulk=True)
+_synthesis.operation(
+    "synthesis.erase",
+    Synthesis.erase,
+    "POST /system/erase",
+    needs="write",
+    bulk=True,
+    formerly=["synthesis.forget", "POST /system/forget"],
+)
 
 FACETS = (_synthesis,)

@@ -54,22 +54,44 @@ def operations() -> Mapping[str, Operation[Any]]:
 
 @cache
 def feeds() -> Mapping[str, FeedOperation[Any]]:
-    """Return the calls that go on answering, by name."""
-    facets = [facet for module in _MODULES if not module.extra for facet in module.facets()]
+    """Return the calls that go on answering, by name.
+
+    Raises:
+        UnsupportedError: the extra `memory` is missing.
+    """
+    facets = [facet for module in _MODULES for facet in module.facets()]
     return MappingProxyType({row.name: row for facet in facets for row in facet.feeds})
 
 
 def find_operation(name: str) -> Operation[Any]:
-    """Return an operation; imports no other facet than its own.
+    """Return an operation by its name or a former one; imports no other facet than its own.
 
     Raises:
         NotFoundError: there is none of this name.
         UnsupportedError: it needs an extra that is missing.
     """
-    noun = name.partition(".")[0]
-    for module in _MODULES:
-        if noun in module.nouns:
-            rows = {row.name: row for facet in module.facets() for row in facet.rows}
-            if name in rows:
-                return rows[name]
+    for facet in _facets_of(name):
+        for row in facet.rows:
+            if name == row.name or name in row.former_names:
+                return row
     raise NotFoundError("operation", name, "sharedmem.api.table.operations() has all")
+
+
+def find_feed(name: str) -> FeedOperation[Any]:
+    """Return a feed by its name; imports no other facet than its own.
+
+    Raises:
+        NotFoundError: there is none of this name.
+        UnsupportedError: it needs an extra that is missing.
+    """
+    for facet in _facets_of(name):
+        for row in facet.feeds:
+            if name == row.name:
+                return row
+    raise NotFoundError("feed", name, "sharedmem.api.table.feeds() has all")
+
+
+def _facets_of(name: str) -> tuple[Facet[Any], ...]:
+    """The facets of the module that has operations of this noun."""
+    noun = name.partition(".")[0]
+    return next((module.facets() for module in _MODULES if noun in module.nouns), ())

@@ -102,7 +102,7 @@ class SemanticCache(ProcessBound):
             response: the answer: any value that `write` takes.
             ttl: seconds until the answer expires; None for the setting `cache_ttl_s`.
             key, model, prompt_version: as `check`.
-            tags: tags, to invalidate answers together.
+            tags: tags, to delete answers together.
             cost, tokens: the cost of the answer, which each hit saves.
 
         Returns:
@@ -173,7 +173,7 @@ class SemanticCache(ProcessBound):
 
     # -- deletion
 
-    async def invalidate(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
+    async def delete(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
         """Delete the answers that match all given arguments; return how many were deleted.
 
         Two round trips, one more for every further 500.
@@ -195,7 +195,7 @@ class SemanticCache(ProcessBound):
         if key is not None:
             wanted.append(Tagged("scope", (key_scope(check_name("key", key)),)))
         if not wanted:
-            raise InvalidError("invalidate", None, "give a tag, a prompt or a key; clear() deletes all answers")
+            raise InvalidError("delete", None, "give a tag, a prompt or a key; clear() deletes all answers")
         _ = self._answers.may_write
         return await self._answers.drop(await self._answers.matching(Every(tuple(wanted))))
 

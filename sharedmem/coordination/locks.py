@@ -207,8 +207,7 @@ class Leases:
             InvalidError, UnavailableError: as `lock`.
         """
         names = self._lease_names
-        if kind not in _KINDS:
-            raise InvalidError("kind", kind, f"use one of {', '.join(_KINDS)}")
+        _check_kind(kind)
         target = names.scope.common(name, "read")
         places = LeaseKeys(names.part(target, kind), names.part(target, f"{kind}.waiters"))
         looks = (("TIME",), ("ZRANGE", places.holders, 0, -1, "WITHSCORES"), ("ZCARD", places.waiters))
@@ -224,33 +223,52 @@ class Leases:
             waiting=waiting if isinstance(waiting, int) else 0,
         )
 
-    async def lease_acquire(self, name: str, *, lease: float = 30.0, wait: float | None = 0.0) -> LeaseGrant:
+    async def lease_acquire(
+        self,
+        name: str,
+        *,
+        kind: LeaseKind = "lock",
+        limit: int | None = None,
+        shared: bool = False,
+        lease: float = 30.0,
+        wait: float | None = 0.0,
+    ) -> LeaseGrant:
         """Take a lock that does not renew itself, for holders who come and go between calls. One round trip.
 
-        Inside of Python `lock` is the better way: it renews itself, and ends with its block.
+        Inside of Python `lock`, `semaphore`, `rwlock` and `leader` are the better way: they renew themselves, and end
+        with their blocks.
 
         Args:
             name: plain or absolute; the same lock as `lock` takes.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+            limit: of a semaphore: how many hold it at a time.
+            shared: of a read/write lock: hold it for reading, together with other readers.
             lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
             wait: seconds; 0 tries once, None waits for as long as it takes.
 
         Raises:
             LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        lease_ms, patience = check_lease_ms(lease), check_wait(wait)
-        hold = LeaseSession(
-            self._lease_environment, self._lease_resource("lock", name), LeaseTerms(1, 1, lease_ms), lambda: None
-        )
+        terms, patience = _grant_terms(kind, limit, shared=shared, lease_ms=check_lease_ms(lease)), check_wait(wait)
+        hold = LeaseSession(self._lease_environment, self._lease_resource(kind, name), terms, lambda: None)
         await hold.take(patience)
         lease_renewer(self._lease_names.context).stop_renewing(hold)
         return LeaseGrant(name=name, token=hold.token, id=hold.id, remaining=hold.remaining)
 
-    async def lease_renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:  # noqa: A002  its name
+    async def lease_renew(
+        self,
+        name: str,
+        id: str,  # noqa: A002  its name
+        *,
+        kind: LeaseKind = "lock",
+        lease: float = 30.0,
+    ) -> LeaseGrant:
         """Keep a lock that `lease_acquire` gave. One round trip.
 
         Args:
             name: as it was taken.
             id: of the grant.
+            kind: as it was taken.
             lease: seconds from now.
 
         Raises:
@@ -259,7 +277,7 @@ class Leases:
         """
         environment, place, lease_ms = (
             self._lease_environment,
-            self._lease_resource("lock", name),
+            self._lease_resource(_check_kind(kind), name),
             check_lease_ms(lease),
         )
         token, holder = parse_grant_id(id, environment.names.actor)
@@ -267,20 +285,27 @@ class Leases:
             place.target.space, place.places.holders, environment.names.actor, holder=holder, lease_ms=lease_ms
         )
         if not await environment.names.explained(place.target, renewing):
-            raise LockLostError("lock", name, token)
+            raise LockLostError(kind, name, token)
         return LeaseGrant(name=name, token=token, id=id, remaining=lease)
 
-    async def lease_release(self, name: str, id: str) -> bool:  # noqa: A002  its name
+    async def lease_release(
+        self,
+        name: str,
+        id: str,  # noqa: A002  its name
+        *,
+        kind: LeaseKind = "lock",
+    ) -> bool:
         """Give a lock back that `lease_acquire` gave; whether it was held until now. One round trip.
 
         Args:
             name: as it was taken.
             id: of the grant.
+            kind: as it was taken.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        environment, place = self._lease_environment, self._lease_resource("lock", name)
+        environment, place = self._lease_environment, self._lease_resource(_check_kind(kind), name)
         _, holder = parse_grant_id(id, environment.names.actor)
         releasing = environment.scripts.lease_release(
             place.target.space, place.places, environment.names.actor, holder=holder
@@ -308,7 +333,27 @@ class Leases:
         return self._lease_resources.setdefault((kind, name), place)
 
 
-def _check_limit(limit: int) -> int:
+def _check_kind(kind: LeaseKind) -> LeaseKind:
+    if kind not in _KINDS:
+        raise InvalidError("kind", kind, f"use one of {', '.join(_KINDS)}")
+    return kind
+
+
+def _grant_terms(kind: LeaseKind, limit: int | None, *, shared: bool, lease_ms: int) -> LeaseTerms:
+    """The terms of a lock of a kind, as its block would take them."""
+    _check_kind(kind)
+    if limit is not None and kind != "semaphore":
+        raise InvalidError("limit", limit, f"leave it out: a {kind} has none; only kind='semaphore' takes it")
+    if shared and kind != "rwlock":
+        raise InvalidError("shared", shared, f"leave it out: a {kind} is held alone; only kind='rwlock' takes it")
+    if kind == "semaphore":
+        return LeaseTerms(_check_limit(limit), 1, lease_ms)
+    if kind == "rwlock":
+        return LeaseTerms(MOST_READERS, 1 if shared else MOST_READERS, lease_ms)
+    return LeaseTerms(1, 1, lease_ms, _GAIN) if kind == "leader" else LeaseTerms(1, 1, lease_ms)
+
+
+def _check_limit(limit: int | None) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_PLACES:
         raise InvalidError("limit", limit, f"give a whole number from 1 to {MOST_PLACES}")
     return limit

@@ -27,7 +27,7 @@ from sharedmem.errors import (
     UnavailableError,
     UsageError,
 )
-from sharedmem.models.coordination import OnceState
+from sharedmem.models.coordination import OnceGrant, OnceState
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.keys import Target
 from sharedmem.redis.scripts.coordination import OnceKeys, OnceScripts
@@ -38,6 +38,7 @@ from sharedmem.runtime import get_logger
 T = TypeVar("T")
 SHORTEST_TTL_S = 0.001
 LONGEST_TTL_S = 100 * 365 * 86_400.0
+DEFAULT_TTL_S = 86_400.0
 # Those who are not first in line look again by themselves after so long.
 _POLL_S = (10.0, 20.0)
 # Prefixes of a result that is stored elsewhere, or nowhere; coded values begin with neither.
@@ -72,6 +73,7 @@ class _OnceClaim(NamedTuple):
     """It is this caller's to do."""
 
     token: int
+    attempt: int
     asked_at: float
     """By the hub's monotonic clock: the lease ends no earlier than its length after this."""
 
@@ -132,8 +134,7 @@ class Once:
             AccessDeniedError, UnavailableError: as `write`.
             Exception: what `fn` raises.
         """
-        ttl_ms = check_seconds("ttl", ttl, least=SHORTEST_TTL_S, most=LONGEST_TTL_S)
-        work = self._once_runner.work(key, ttl_ms=ttl_ms, lease_ms=check_lease_ms(lease))
+        work = self._once_work(key, ttl=ttl, lease=lease)
         patience = check_wait(wait)
         if not callable(fn):
             raise InvalidError("fn", fn, "give a function or coroutine function without arguments")
@@ -157,6 +158,89 @@ class Once:
             raise NotFoundError("work", "once", "ask for its token inside of the function that once() runs")
         return found
 
+    # -- call by call
+
+    async def once_begin(
+        self, key: str, *, ttl: float = DEFAULT_TTL_S, lease: float = 30.0, wait: float | None = 0.0
+    ) -> OnceGrant:
+        """Take a piece of work for a caller who reports its end with `once_finish` or `once_fail`.
+
+        Inside of Python `once` is the better way: it runs a function, renews the lease and stores the result. Both
+        share their work: of all callers exactly one does it. One round trip.
+
+        Args:
+            key: as `once`.
+            ttl: seconds for which the number of attempts is kept after the lease.
+            lease: seconds after which another caller may begin, unless `once_renew` prolongs it.
+            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+
+        Raises:
+            LockHeldError: somebody else was still at it when `wait` had passed.
+            ResultNotKeptError, AccessDeniedError, InvalidError, UnavailableError: as `once`.
+        """
+        work = self._once_work(key, ttl=ttl, lease=lease)
+        patience = check_wait(wait)
+        found = await self._once_runner.begin(work)
+        if isinstance(found, _RunningElsewhere):
+            found = await self._once_runner.follow(work, found, patience)
+        if isinstance(found, _OnceResult):
+            return OnceGrant(key=work.target.key, done=True, result=found.value)
+        left_s = found.asked_at + lease - self._once_names.context.clock.monotonic()
+        return OnceGrant(
+            key=work.target.key, done=False, token=found.token, attempt=found.attempt, remaining=max(0.0, left_s)
+        )
+
+    async def once_renew(self, key: str, token: int, *, lease: float = 30.0, ttl: float = DEFAULT_TTL_S) -> None:
+        """Prolong the lease of work that `once_begin` gave. One round trip.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            lease: seconds from now.
+            ttl: as `once_begin`.
+
+        Raises:
+            ClaimLostError: the lease has ended, or the work is done.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        work = self._once_work(key, ttl=ttl, lease=lease)
+        renewing = self._once_runner.renew_lease(work, _check_token(token))
+        if not await self._once_names.explained(work.target, renewing):
+            raise ClaimLostError("once", work.target.key, token)
+
+    async def once_finish(self, key: str, token: int, result: object = None, *, ttl: float = DEFAULT_TTL_S) -> None:
+        """Store the result of work that `once_begin` gave; all who wait for it get it. One round trip.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            result: any value that `write` takes.
+            ttl: seconds for which the result is kept.
+
+        Raises:
+            ClaimLostError: the lease has ended, or the work is done; the result is not stored.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        work = self._once_work(key, ttl=ttl)
+        await self._once_runner.finish(work, _check_token(token), encode_member(result))
+
+    async def once_fail(self, key: str, token: int, *, ttl: float = DEFAULT_TTL_S) -> bool:
+        """Give back work that `once_begin` gave and that has failed: the next in line may do it. One round trip.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            ttl: seconds for which the number of attempts is kept.
+
+        Returns:
+            Whether it was still the caller's.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        work = self._once_work(key, ttl=ttl)
+        return await self._once_names.explained(work.target, self._once_runner.release(work, _check_token(token)))
+
     async def once_state(self, key: str) -> OnceState:
         """How far a piece of work is. One round trip.
 
@@ -177,8 +261,8 @@ class Once:
                 remaining=int(left_ms) / 1000,
             )
 
-    async def forget_once(self, key: str) -> bool:
-        """Drop a stored result, so that the work can be done again; whether there was one. One round trip.
+    async def once_delete(self, key: str) -> bool:
+        """Delete a stored result, so that the work can be done again; whether there was one. One round trip.
 
         Work that is under way is left alone.
 
@@ -189,6 +273,10 @@ class Once:
         target = names.scope.common(key, "write")
         call = self._once_runner.scripts.once_forget(target.space, names.part(target, "once"), names.actor)
         return await names.explained(target, call)
+
+    def _once_work(self, key: str, *, ttl: float, lease: float = 30.0) -> _OnceWork:
+        ttl_ms = check_seconds("ttl", ttl, least=SHORTEST_TTL_S, most=LONGEST_TTL_S)
+        return self._once_runner.work(key, ttl_ms=ttl_ms, lease_ms=check_lease_ms(lease))
 
     @cached_property
     def _once_runner(self) -> _OnceRunner:
@@ -243,7 +331,7 @@ class _OnceRunner:
             return _OnceResult(await self._value(work.target, rest))
         first, _, second = rest.partition(b" ")
         return (
-            _OnceClaim(int(first), asked_at)
+            _OnceClaim(int(first), int(second), asked_at)
             if word == b"yours"
             else _RunningElsewhere(int(first) / 1000, second == b"1")
         )
@@ -290,15 +378,30 @@ class _OnceRunner:
         lease_renewer(names.context).keep(held)
         try:
             coded = await self._result(work, claim.token, fn)
-            stored = await self._stored(work.target, coded)
-            call = self.scripts.once_finish(
-                work.target.space, work.keys, names.actor, token=claim.token, ttl_ms=work.ttl_ms, result=stored
-            )
-            if not await names.explained(work.target, call):
-                raise ClaimLostError("once", work.target.key, claim.token)
+            await self.finish(work, claim.token, coded)
         finally:
             lease_renewer(names.context).stop_renewing(held)
         return decode_member(coded)
+
+    async def finish(self, work: _OnceWork, token: int, coded: bytes) -> None:
+        """Store the coded result of a run.
+
+        Raises:
+            ClaimLostError: the work is not this run's any more.
+        """
+        names = self._names
+        stored = await self._stored(work.target, coded)
+        call = self.scripts.once_finish(
+            work.target.space, work.keys, names.actor, token=token, ttl_ms=work.ttl_ms, result=stored
+        )
+        if not await names.explained(work.target, call):
+            raise ClaimLostError("once", work.target.key, token)
+
+    async def release(self, work: _OnceWork, token: int) -> bool:
+        """Give work back that has failed; whether it was still this run's."""
+        return await self.scripts.once_release(
+            work.target.space, work.keys, self._names.actor, token=token, ttl_ms=work.ttl_ms
+        )
 
     async def _result(self, work: _OnceWork, token: int, fn: Callable[[], Awaitable[object] | object]) -> bytes:
         """What `fn` returns, coded; on any failure the work is given back."""
@@ -319,9 +422,7 @@ class _OnceRunner:
 
     async def _give_back(self, work: _OnceWork, token: int) -> None:
         with suppress(UnavailableError, UsageError):  # the lease ends by itself
-            await self.scripts.once_release(
-                work.target.space, work.keys, self._names.actor, token=token, ttl_ms=work.ttl_ms
-            )
+            await self.release(work, token)
 
     async def renew_lease(self, work: _OnceWork, token: int) -> bool:
         """Whether it is still ours, with its lease prolonged."""
@@ -394,6 +495,12 @@ class _OnceLease:
         """Log that the lease is lost. The function runs on; its caller gets the error when it returns."""
         lost = (self._work.target.key, self._claim.token)
         _logger.warning("once %s: the lease (token %d) was lost while its function ran", *lost)
+
+
+def _check_token(token: int) -> int:
+    if isinstance(token, bool) or not isinstance(token, int) or token < 1:
+        raise InvalidError("token", token, "give the token of the OnceGrant")
+    return token
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
@@ -106,25 +107,6 @@ class Presence(ProcessBound):
             if reply != CALL_AGAIN:
                 return reply == b"1"
 
-    async def who(self, role: str | None = None) -> list[Present]:
-        """Who is here, in the order in which they came. One round trip, another one if somebody has lapsed.
-
-        Args:
-            role: only those in this role; None for all.
-
-        Raises:
-            UnavailableError: as `read`.
-        """
-        names = self._names
-        target, keys = self._target, self._keys
-        lapsed, found = await names.explained(target, self._scripts.presence_look(keys))
-        while lapsed:
-            call = self._scripts.presence_lapse(target.space, keys, names.actor)
-            lapsed = await names.explained(target, call) == CALL_AGAIN
-        with decoding(keys.facts):
-            everybody = sorted((_parse_present(sighting) for sighting in found), key=lambda present: present.since)
-        return [present for present in everybody if role is None or present.role == role]
-
     def __repr__(self) -> str:
         return f"<Presence in {self._names.scope.identity.namespace}>"
 
@@ -149,6 +131,26 @@ class Presence(ProcessBound):
             await self._names.context.clock.sleep(ttl / 3)
             with suppress(UnavailableError):  # it joins anew when the server is back
                 await self.announce(role=role, info=info, ttl=ttl)
+
+    # The last one: a method named as a type hides the type from the annotations after it.
+    async def list(self, role: str | None = None) -> builtins.list[Present]:
+        """List who is here, in the order in which they came. One round trip, another one if somebody has lapsed.
+
+        Args:
+            role: only those in this role; None for all.
+
+        Raises:
+            UnavailableError: as `read`.
+        """
+        names = self._names
+        target, keys = self._target, self._keys
+        lapsed, found = await names.explained(target, self._scripts.presence_look(keys))
+        while lapsed:
+            call = self._scripts.presence_lapse(target.space, keys, names.actor)
+            lapsed = await names.explained(target, call) == CALL_AGAIN
+        with decoding(keys.facts):
+            everybody = sorted((_parse_present(sighting) for sighting in found), key=lambda present: present.since)
+        return [present for present in everybody if role is None or present.role == role]
 
 
 def _encode_info(role: str, info: object) -> bytes:

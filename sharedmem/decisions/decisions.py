@@ -387,8 +387,8 @@ class Decisions(ProcessBound):
         """
         return await self._sessions.session_names()
 
-    async def forget(self, session: str) -> int:
-        """Remove all that a session has decided, executions and counts too. One round trip.
+    async def erase(self, session: str) -> int:
+        """Erase all decisions of a session for good, executions and counts too. One round trip.
 
         The same plans can then be saved and executed again.
 
@@ -400,7 +400,7 @@ class Decisions(ProcessBound):
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is forgotten in Redis, and the durable tier is told as soon as it can be.
+            DurabilityPendingError: it is erased in Redis, and the durable tier is told as soon as it can be.
         """
         found = self._sessions.keys(session, "write")
         call = self._sessions.scripts.session_forget(found.space, found.forget, self._sessions.actor, keep=found.keep)

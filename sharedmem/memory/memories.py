@@ -503,7 +503,7 @@ class Memories(ProcessBound):
 
     # -- statistics
 
-    async def use(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
+    async def uses(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
         """Return how often memories were returned by searches and `get`, and when last.
 
         Counts of other hubs within the last half second may be missing. Two round trips a page of 500 memories, and

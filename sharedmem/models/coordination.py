@@ -78,6 +78,21 @@ class LimitState(Record):
     """Seconds until a cost of one can be admitted; 0 when it can be now."""
 
 
+class OnceGrant(Record):
+    """Whether a piece of work is the caller's to do now, or was done already."""
+
+    key: str
+    done: bool
+    """True if it was done already: `result` is what it returned. False if the caller is to do it now."""
+    result: Any = None
+    token: int = 0
+    """Fencing token of the caller's run, higher than those of all earlier runs; 0 when it was done already."""
+    attempt: int = 0
+    """How often it was begun, this run included; 0 when it was done already."""
+    remaining: float = 0.0
+    """Seconds until the lease of the run ends if it is not renewed."""
+
+
 class OnceState(Record):
     """How far a piece of work is, and how it came about."""
 

@@ -173,7 +173,7 @@ class ArchiveReport(Record):
     dry_run: bool = False
 
 
-class ForgetReport(Record):
+class EraseReport(Record):
     """What was erased for good."""
 
     app_id: str

@@ -9,8 +9,8 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import (
     ArchiveReport,
     ConversationSummary,
+    EraseReport,
     EvolutionGraph,
-    ForgetReport,
     GraphFormat,
     Note,
     NoteCheck,
@@ -342,7 +342,7 @@ class Synthesis(ProcessBound):
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
         """Return one note, whatever its status; None when there is none. One round trip.
 
-        Of an archived note the text is away: `archival_location` says where, and `recall_archived` reads it.
+        Of an archived note the text is away: `archival_location` says where, and `get_archived` reads it.
 
         Raises:
             InvalidError: an id is refused.
@@ -401,7 +401,7 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.delete_memory")
     async def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False when there is none. Its text stays until `forget`. About four round trips.
+        """Mark a note as deleted; False when there is none. Its text stays until `erase`. About four round trips.
 
         Raises:
             InvalidError: it is archived; unarchive it first.
@@ -502,8 +502,8 @@ class Synthesis(ProcessBound):
         check_id("app_id", app_id)
         return await self._services.archiver.archive(app_id, dry_run=dry_run, progress=progress)
 
-    @measured("synthesis.recall_archived")
-    async def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
+    @measured("synthesis.get_archived")
+    async def get_archived(self, memory_id: str, *, app_id: str) -> Note:
         """Return a note with its text and messages, also when it was archived; it stays archived.
 
         Raises:
@@ -511,7 +511,7 @@ class Synthesis(ProcessBound):
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
         """
         self._permit("read")
-        return await self._services.archiver.recall_archived(check_id("app_id", app_id), memory_id)
+        return await self._services.archiver.get_archived(check_id("app_id", app_id), memory_id)
 
     @measured("synthesis.archived_memories")
     async def archived_memories(
@@ -546,19 +546,19 @@ class Synthesis(ProcessBound):
         self._permit("write")
         return await self._services.archiver.unarchive(check_id("app_id", app_id), memory_id)
 
-    @measured("synthesis.forget")
-    async def forget(
+    @measured("synthesis.erase")
+    async def erase(
         self,
         *,
         app_id: str,
         user_id: str | None = None,
         dry_run: bool = False,
         progress: NoteProgress | None = None,
-    ) -> ForgetReport:
+    ) -> EraseReport:
         """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
 
         Broken off, it goes on when it is called again. A conversation of that user that is told meanwhile may leave a
-        note: forget once more when nobody adds for that user any longer.
+        note: erase once more when nobody adds for that user any longer.
 
         Args:
             app_id: whose.
@@ -583,7 +583,7 @@ class Synthesis(ProcessBound):
         app_id: str,
         dry_run: bool = False,
         progress: NoteProgress | None = None,
-    ) -> ForgetReport:
+    ) -> EraseReport:
         """Erase what was retired and is older than rules allow; the current note of a chain stays.
 
         Args:

@@ -346,7 +346,7 @@ class TaskIntake:
             if _is_timer(task):
                 name = batch_name(app_id, task.payload["user_id"], task.payload.get("session_id"))
                 await self._mutations.key_delete(self._scope.common(name, "write"), self._scope.signature)
-            gone += await self.queue.discard(task.id)
+            gone += await self.queue.delete(task.id)
         return gone
 
     async def check_authors(self, app_id: str, user_id: str | None = None) -> None:

@@ -219,11 +219,11 @@ async def test_answers_are_invalidated_by_tag(cache: SemanticCache) -> None:
     await cache.put(FRANCE, "Paris", tags=["geo"])
     await cache.put("how large is France", "543,940 km²", tags=["geo", "numbers"])
 
-    assert await cache.invalidate(tag="numbers") == 1
+    assert await cache.delete(tag="numbers") == 1
     assert await cache.check("how large is France") is None
     assert await cache.check(FRANCE) is not None
-    assert await cache.invalidate(tag="geo") == 1
-    assert await cache.invalidate(tag="geo") == 0
+    assert await cache.delete(tag="geo") == 1
+    assert await cache.delete(tag="geo") == 0
     assert await cache.check("tell me the capital of France") is None
 
 
@@ -232,7 +232,7 @@ async def test_answers_are_invalidated_by_prompt_whatever_the_model(cache: Seman
     await cache.put(FRANCE, "Paris!", model="large")
     await cache.put("how large is France", "large")
 
-    assert await cache.invalidate(prompt="What is the capital of france?") == 2
+    assert await cache.delete(prompt="What is the capital of france?") == 2
     assert (await cache.stats()).entries == 1
 
 
@@ -241,14 +241,14 @@ async def test_answers_are_invalidated_by_key_and_by_all_that_is_said(cache: Sem
     await cache.put("how large is France", "large", key="user-1")
     await cache.put(FRANCE, "Paris", key="user-2", tags=["geo"])
 
-    assert await cache.invalidate(key="user-1", tag="geo") == 1
-    assert await cache.invalidate(key="user-1") == 1
+    assert await cache.delete(key="user-1", tag="geo") == 1
+    assert await cache.delete(key="user-1") == 1
     assert (await cache.stats()).entries == 1
 
 
 async def test_to_invalidate_nothing_in_particular_is_refused(cache: SemanticCache) -> None:
     with pytest.raises(InvalidError, match="give a tag"):
-        await cache.invalidate()
+        await cache.delete()
 
 
 async def test_a_cleared_cache_is_empty_and_can_be_filled_again(cache: SemanticCache) -> None:
@@ -371,7 +371,7 @@ async def test_odd_prompts_are_kept_and_found(cache: SemanticCache, compass: Ang
     assert await cache.check(prompt, key=prompt, tags=[prompt]) is not None
     assert await cache.check(compass.point(f"{prompt} ", 200), key=prompt, tags=[prompt]) is not None
     assert await cache.check(prompt, key=prompt, tags=[f"{prompt}*"]) is None
-    assert await cache.invalidate(tag=prompt) == 1
+    assert await cache.delete(tag=prompt) == 1
 
 
 async def test_prompts_without_a_meaning_are_near_to_nothing(cache: SemanticCache, hub: Hub) -> None:
@@ -478,7 +478,7 @@ async def test_many_answers_come_and_go_without_leaving_traces(store: SharedMemo
 
 async def test_changes_of_the_cache_are_announced(store: SharedMemoryStore) -> None:
     id_ = await store.cache.put(FRANCE, "Paris")
-    await store.cache.invalidate(prompt=FRANCE)
+    await store.cache.delete(prompt=FRANCE)
 
     seen = []
     async for change in store.watch(f"{store.namespace}:$cache:*", since="0"):

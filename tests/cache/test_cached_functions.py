@@ -119,7 +119,7 @@ async def test_a_function_may_say_what_its_prompt_is(cache: SemanticCache) -> No
 
     assert await ask(Request("hi")) == await ask(Request("hi")) == "HI"
     assert asked == ["hi"]
-    assert await cache.invalidate(tag="chat") == 1
+    assert await cache.delete(tag="chat") == 1
 
 
 async def test_a_function_that_is_no_coroutine_runs_in_a_thread(cache: SemanticCache) -> None:

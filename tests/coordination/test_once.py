@@ -238,7 +238,7 @@ async def test_a_sweep_keeps_a_large_result_for_as_long_as_it_lasts(tmp_path: Pa
 
         assert await ada.sweep() == 0
         assert await ada.once("report", lambda: "never", ttl=60) == "x" * 300_000
-        await ada.forget_once("report")
+        await ada.once_delete("report")
 
         assert await ada.sweep() == 1
 
@@ -263,7 +263,7 @@ async def test_work_inside_of_work_has_a_token_of_its_own(ada: SharedMemoryStore
 
 
 async def is_seen_later(store: SharedMemoryStore, before: Present) -> bool:
-    (now,) = await store.presence.who()
+    (now,) = await store.presence.list()
     return (now.last_seen - before.last_seen).total_seconds() > 0.4 and now.since == before.since
 
 
@@ -286,7 +286,7 @@ async def test_jumps_of_a_clients_wall_clock_do_not_matter(redis_url: str, setti
         await is_begun(job)
         second = started(bob, job)
         async with ada.presence.here(ttl=0.3):
-            (here,) = await bob.presence.who()
+            (here,) = await bob.presence.list()
             # So long until the heartbeat and the renewals have been at work beyond both leases.
             await wait_until(lambda: is_seen_later(bob, here), description="it was heard of again and again")
         job.may_end.set()

@@ -138,7 +138,7 @@ class OnceMachine(RuleBasedStateMachine):
 
     @rule(client=CLIENTS)
     def forget(self, client: int) -> None:
-        assert self.run(self.stores[client].forget_once("work")) is (self.model.state == "done")
+        assert self.run(self.stores[client].once_delete("work")) is (self.model.state == "done")
         if self.model.state != "running":
             self.model.state, self.model.attempt = "none", 0
 

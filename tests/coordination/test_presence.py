@@ -42,7 +42,7 @@ async def test_a_crowd_that_lapses_is_told_of_one_by_one_in_order() -> None:
         late = hub.store("n", actor="late")
         await late.presence.announce()
 
-        assert [one.actor for one in await late.presence.who()] == ["late"]
+        assert [one.actor for one in await late.presence.list()] == ["late"]
         async with next_event_named(hub.store("n")) as changes:
             joined = await next_event(changes, 250)
             lapsed = await next_event(changes, 250)
@@ -58,7 +58,7 @@ async def test_several_who_look_at_the_same_time_tell_of_a_lapse_once() -> None:
         await hub.store("n", actor="ada").presence.announce(ttl=1)
         clock.advance(2)
 
-        await asyncio.gather(*(store.presence.who() for _ in range(5)))
+        await asyncio.gather(*(store.presence.list() for _ in range(5)))
 
         await hub.store("n", actor="bob").presence.announce()
         async with next_event_named(store) as changes:
@@ -71,14 +71,14 @@ async def test_who_hangs_lapses_and_joins_anew_when_it_goes_on() -> None:
         ada, watching = one.store("n", actor="ada"), other.store("n")
         async with ada.presence.here(role="planner"), next_event_named(watching) as changes:
             assert await next_event(changes, 1) == [("presence.join", "ada")]
-            (before,) = await watching.presence.who()
+            (before,) = await watching.presence.list()
             # The other process looks in the moment in which the clock has moved, before this one can.
             clock.shift(16)
-            assert await watching.presence.who() == []
+            assert await watching.presence.list() == []
             clock.advance(0)
 
             assert await next_event(changes, 2) == [("presence.lapse", "ada"), ("presence.join", "ada")]
-            (after,) = await watching.presence.who()
+            (after,) = await watching.presence.list()
 
     assert (after.role, after.since > before.since) == ("planner", True)
 

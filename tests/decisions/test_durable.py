@@ -251,7 +251,7 @@ async def test_a_forgotten_session_stays_forgotten(hub: Hub, decisions: Decision
     saved = await decisions.save_if_new(*PLAN)
     await decisions.mark_executed(SESSION, saved.plan.plan_id, "BTC", "BUY", 0.5, "success", True)
     await lose_redis(hub)
-    assert await decisions.forget(SESSION) == 1
+    assert await decisions.erase(SESSION) == 1
     await lose_redis(hub)
 
     assert await decisions.sessions() == []
@@ -269,7 +269,7 @@ async def test_a_session_that_was_forgotten_is_not_listed_when_the_server_is_set
     async with fake_hub(clock=clock, settings=settings, server=server) as hub:
         await hub.store("desk").decisions.save_plan(*PLAN)
         held = await dump_server(hub)
-        await hub.store("desk").decisions.forget(SESSION)
+        await hub.store("desk").decisions.erase(SESSION)
         await restore_dump(hub, held)
 
     async with fake_hub(clock=clock, settings=settings, server=server) as hub:

@@ -74,7 +74,7 @@ MUTATORS = [
         lambda d, p, _: d.mark_executed(SESSION, p.plan_id, "A", "BUY", 0.5, "timeout", False, "o"),
         meanwhile=lambda d, p, _: d.resolve(SESSION, p.plan_id, status="success"),
     ),
-    Mutator("forget", "session_forget", lambda d, _, __: d.forget(SESSION)),
+    Mutator("erase", "session_forget", lambda d, _, __: d.erase(SESSION)),
 ]
 each_mutator = pytest.mark.parametrize("mutator", MUTATORS, ids=lambda mutator: mutator.name)
 

@@ -91,9 +91,20 @@ async def leaves_the_line(scene: Scene) -> object:
     return left, await running
 
 
+async def finishes_call_by_call(scene: Scene) -> object:
+    begun = await scene.store.once_begin("k", lease=60)
+    await scene.store.once_finish("k", begun.token, "done", ttl=600)
+    return begun.attempt, await scene.direct.once("k", lambda: "never", ttl=600)
+
+
+async def fails_call_by_call(scene: Scene) -> object:
+    begun = await scene.store.once_begin("k", lease=60)
+    return await scene.store.once_fail("k", begun.token), (await scene.direct.once_state("k")).state
+
+
 async def forgets(scene: Scene) -> object:
     await scene.direct.once("k", lambda: 1, ttl=600)
-    return await scene.store.forget_once("k"), (await scene.direct.once_state("k")).state
+    return await scene.store.once_delete("k"), (await scene.direct.once_state("k")).state
 
 
 async def takes_of_a_window(scene: Scene) -> object:
@@ -110,18 +121,18 @@ async def takes_of_a_bucket(scene: Scene) -> object:
 
 async def comes(scene: Scene) -> object:
     await scene.store.presence.announce(role="planner")
-    return [one.actor for one in await scene.direct.presence.who()], await scene.told()
+    return [one.actor for one in await scene.direct.presence.list()], await scene.told()
 
 
 async def goes(scene: Scene) -> object:
     await scene.direct.presence.announce()
-    return await scene.store.presence.leave(), await scene.direct.presence.who(), await scene.told()
+    return await scene.store.presence.leave(), await scene.direct.presence.list(), await scene.told()
 
 
 async def tells_of_a_lapse(scene: Scene) -> object:
     await scene.direct.presence.announce()
     scene.raw.zadd(scene.key("presence", ""), {"a": 1})
-    return await scene.store.presence.who(), await scene.told()
+    return await scene.store.presence.list(), await scene.told()
 
 
 async def comes_last(scene: Scene) -> object:

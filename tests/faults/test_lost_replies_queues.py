@@ -84,7 +84,7 @@ MUTATORS = [
     Mutator("resume", "queue_pause", lambda q, _: q.resume(), prepare=lambda q, _: q.pause()),
     Mutator("redrive", "queue_redrive", lambda q, t: q.redrive(t[0].id), 1, fail_all),
     Mutator("redrive_all", "queue_redrive", lambda q, _: q.redrive_all(), 2, fail_all),
-    Mutator("discard", "queue_discard", lambda q, t: q.discard(t[0].id), 1),
+    Mutator("delete", "queue_discard", lambda q, t: q.delete(t[0].id), 1),
     Mutator("wait for an outcome", "queue_follow", followed, 1, repeats_harmlessly=True),
 ]
 each_mutator = pytest.mark.parametrize("mutator", MUTATORS, ids=lambda mutator: mutator.name)

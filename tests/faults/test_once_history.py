@@ -182,7 +182,7 @@ async def test_a_server_that_has_forgotten_the_scripts_gets_them_again(bare_serv
         raw.script_flush()
         async with hub.store(NAMESPACE, actor="ada").presence.here():
             raw.script_flush()
-            assert len(await store.presence.who()) == 1
+            assert len(await store.presence.list()) == 1
         raw.script_flush()
         assert (await store.barrier("start", 1).wait()).position == 0
 

@@ -144,8 +144,8 @@ CASES = {
     "synthesis.update_memory_status": Case(
         "bob:notes", lambda store, added: store.synthesis.update_memory_status(added.note, "deleted", app_id=APP)
     ),
-    "synthesis.forget": Case("bob:notes", lambda store, _: store.synthesis.forget(app_id=APP)),
-    "synthesis.forget a user": Case("bob:notes", lambda store, _: store.synthesis.forget(app_id=APP, user_id=USER)),
+    "synthesis.erase": Case("bob:notes", lambda store, _: store.synthesis.erase(app_id=APP)),
+    "synthesis.erase a user": Case("bob:notes", lambda store, _: store.synthesis.erase(app_id=APP, user_id=USER)),
 }
 
 
@@ -320,9 +320,9 @@ async def test_an_actor_forgets_what_it_has_asked_for_but_no_tasks_of_others(ope
         await eve.synthesis.add_memory(app_id=APP, user_id="eves", messages=said)
 
         with pytest.raises(AccessDeniedError):
-            await eve.synthesis.forget(app_id=APP)
+            await eve.synthesis.erase(app_id=APP)
         assert len(await bob.synthesis.tasks()) == 2
-        assert (await eve.synthesis.forget(app_id=APP, user_id="eves")).tasks == 1
+        assert (await eve.synthesis.erase(app_id=APP, user_id="eves")).tasks == 1
 
 
 # -- old notes --------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ async def test_a_hub_that_closes_loses_no_use(settings: Settings) -> None:
             await memory.get(id_)
 
     async with fake_hub(settings=settings, server=server) as hub:
-        assert [one.times for one in await hub.store("ns").memory.use()] == [3]
+        assert [one.times for one in await hub.store("ns").memory.uses()] == [3]
 
 
 async def test_counts_of_memories_that_are_gone_are_cleared_away_by_and_by(settings: Settings) -> None:
@@ -61,14 +61,14 @@ async def test_counts_of_memories_that_are_gone_are_cleared_away_by_and_by(setti
         ids = [one.id for one in await memory.add_many([f"fact {n}" for n in range(40)], dedup=False)]
         for id_ in ids:
             await memory.get(id_)
-        await memory.use()
+        await memory.uses()
         stays = ids[::4]
         for id_ in set(ids) - set(stays):
             await memory.delete(id_)
 
         for _ in range(12):
             await memory.get(stays[0])
-            await memory.use()
+            await memory.uses()
 
         assert {id_.decode() for id_ in await counted(hub)} == set(stays)
 
@@ -80,5 +80,5 @@ async def test_uses_of_a_namespace_that_is_cleared_do_not_come_back(settings: Se
 
         await store.clear()
 
-        assert await store.memory.use() == []
+        assert await store.memory.uses() == []
         assert await counted(hub, store.namespace) == []

@@ -113,7 +113,7 @@ async def test_an_acl_user_agrees_with_others(limited: Hub, operator: Hub) -> No
     assert await ada.once("report", lambda: "done", ttl=60) == "done"
     assert (await ada.rate_limit("calls", limit=1, per=60).take()).allowed
     async with ada.presence.here(role="reader"):
-        assert [present.actor for present in await bob.presence.who()] == ["ada"]
+        assert [present.actor for present in await bob.presence.list()] == ["ada"]
     arrivals = await asyncio.gather(ada.barrier("start", 2).wait(), bob.barrier("start", 2).wait())
     assert len(arrivals) == 2
 

@@ -72,7 +72,7 @@ class RandomDecisions:
             self.clock.advance(self.random.choice((1, 61, 3601, _DAY_S, 31 * _DAY_S)))
 
     async def _forget(self, log: Decisions, session: str) -> None:
-        await log.forget(session)
+        await log.erase(session)
 
     def _a_plan(self, session: str) -> str:
         return self.random.choice([*sorted(self.known[session])[-12:], "no-such-plan"])

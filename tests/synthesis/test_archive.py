@@ -93,7 +93,7 @@ async def test_what_has_faded_is_put_away_and_comes_back_as_it_was(ground: NoteH
     assert await ground.is_sound()
     assert (await ground.archiver.archive(APP)).archived == ()
 
-    whole = await ground.archiver.recall_archived(APP, "a")
+    whole = await ground.archiver.get_archived(APP, "a")
     assert (whole.memory_note, whole.messages) == (before["a"].memory_note, before["a"].messages)
     assert (whole.status, whole.archival_location) == ("archived", away.archival_location)
     assert await ground.one("s2") == away
@@ -140,7 +140,7 @@ async def test_without_zstd_archives_are_plain_and_read_all_the_same(
     ground.pass_years(11)
     await ground.archiver.archive(APP)
 
-    assert (await ground.archiver.recall_archived(APP, "a")).memory_note.endswith("text of a")
+    assert (await ground.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
     (content,) = _contents(ground)
     assert b"text of a" in _bytes(content)
 
@@ -148,9 +148,9 @@ async def test_without_zstd_archives_are_plain_and_read_all_the_same(
 async def test_notes_that_are_not_archived_are_answered_as_they_are(ground: NoteHarness) -> None:
     await ground.put(make_chain_note("a"))
 
-    assert await ground.archiver.recall_archived(APP, "a") == await ground.one("a")
+    assert await ground.archiver.get_archived(APP, "a") == await ground.one("a")
     assert await ground.archiver.unarchive(APP, "a") == await ground.one("a")
-    for call in (ground.archiver.recall_archived, ground.archiver.unarchive):
+    for call in (ground.archiver.get_archived, ground.archiver.unarchive):
         with pytest.raises(NotFoundError, match="nobody"):
             await call(APP, "nobody")
 
@@ -192,12 +192,12 @@ async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
     await archiver.archive(APP)
 
     assert {one.status for one in (await ground.all()).values()} == {"archived"}
-    assert (await ground.archiver.recall_archived(APP, "a")).memory_note.endswith("text of a")
+    assert (await ground.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
     assert await ground.archived() == archives
     _age_archives(ground)
     await ground.archiver.archive(APP)
     assert await ground.archived() == 1
-    assert (await ground.archiver.recall_archived(APP, "c")).memory_note.endswith("text of c")
+    assert (await ground.archiver.get_archived(APP, "c")).memory_note.endswith("text of c")
 
 
 def _age_archives(ground: NoteHarness) -> None:
@@ -232,7 +232,7 @@ async def test_an_archive_that_was_spoilt_is_told(ground: NoteHarness, spoil: Ca
     await ground.archiver.archive(APP)
     _spoil(ground, spoil)
 
-    for call in (ground.archiver.recall_archived, ground.archiver.unarchive):
+    for call in (ground.archiver.get_archived, ground.archiver.unarchive):
         with pytest.raises(NotFoundError, match="blob"):
             await call(APP, "a")
     assert (await ground.one("a")).status == "archived"
@@ -283,7 +283,7 @@ async def test_archives_survive_sweeps_and_go_with_their_namespace() -> None:
         _age_archives(ground)
 
         assert await ground.store.sweep() == 0
-        assert (await ground.archiver.recall_archived(APP, "a")).memory_note.endswith("text of a")
+        assert (await ground.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
 
         await ground.store.clear()
         assert (await ground.archived(), await other.archived()) == (0, 1)

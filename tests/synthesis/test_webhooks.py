@@ -256,7 +256,7 @@ async def test_a_call_that_somebody_else_has_taken_over_stops_nobody(opened: Ope
     class Thief:
         async def steal(self, _host: str, _port: int) -> Sequence[str]:
             for task in await webhooks.queue.peek(state="claimed"):
-                await webhooks.queue.discard(task.id)
+                await webhooks.queue.delete(task.id)
             return ["127.0.0.1"]
 
     robbed = opened(resolve=Thief().steal)

@@ -318,8 +318,8 @@ class TaskQueue(ProcessBound):
         """
         return await self._admin.redrive_all()
 
-    async def discard(self, task_id: str) -> bool:
-        """Forget a task that is not done: a dead letter, or any other; False when there is none. One round trip.
+    async def delete(self, task_id: str) -> bool:
+        """Delete a task that is not done: a dead letter, or any other; False when there is none. One round trip.
 
         A worker that has it now gets the error when it reports the outcome.
 

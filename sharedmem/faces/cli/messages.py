@@ -10,7 +10,7 @@ import typer
 
 from sharedmem.api import FeedOperation
 from sharedmem.api.store import ChangeWatch, MessageSubscribe
-from sharedmem.api.table import feeds
+from sharedmem.api.table import find_feed
 from sharedmem.faces.cli.app import LIVE, command
 from sharedmem.faces.cli.data import Value
 from sharedmem.faces.cli.output import cell, console, is_interactive, print_answer, print_note, styled_text, write_line
@@ -50,7 +50,7 @@ def subscribe(
     """Show messages as they come; to a pipe one JSON object a line."""
     request = MessageSubscribe(channels=tuple(channels))
     print_note(f"listening to {', '.join(channels)}; Ctrl-C ends")
-    _follow(options_of(context), feeds()["message.subscribe"], request, count=count, picture=_message_picture)
+    _follow(options_of(context), find_feed("message.subscribe"), request, count=count, picture=_message_picture)
 
 
 @command("watch", LIVE, example="sharedmem watch 'plan*' --since 0")
@@ -65,7 +65,7 @@ def watch(
     """Show changes as they happen; to a pipe one JSON object a line, whose cursor --since takes."""
     request = ChangeWatch(pattern=pattern, since=since)
     print_note(f"watching {pattern}; Ctrl-C ends")
-    _follow(options_of(context), feeds()["change.watch"], request, count=count, picture=_change_picture)
+    _follow(options_of(context), find_feed("change.watch"), request, count=count, picture=_change_picture)
 
 
 def _follow(

@@ -16,7 +16,7 @@ from sharedmem.faces.cli.output import (
     styled_text,
     table,
 )
-from sharedmem.models import ArchiveReport, ForgetReport, GraphCheck, Note, NoteCheck, NoteHit, SynthesisTask
+from sharedmem.models import ArchiveReport, EraseReport, GraphCheck, Note, NoteCheck, NoteHit, SynthesisTask
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -138,7 +138,7 @@ def archive_picture(report: ArchiveReport) -> Text:
     return styled_text((word, "green"), told, (f"; looked at {report.looked_at:,}", "dim"))
 
 
-def forget_picture(report: ForgetReport) -> RenderableType:
+def forget_picture(report: EraseReport) -> RenderableType:
     """What was erased."""
     word = "would be erased" if report.dry_run else "erased"
     rows: list[tuple[str, object]] = [

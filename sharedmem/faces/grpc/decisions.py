@@ -224,7 +224,7 @@ class RemoteDecisions:
         reply = await self._ask("ListSessions", pb.ListSessionsRequest(), pb.ListSessionsResponse)
         return list(reply.session_ids)
 
-    async def forget(self, session: str) -> int:
+    async def erase(self, session: str) -> int:
         """Remove all that a session has decided; returns how many plans it had."""
         request = pb.ForgetSessionRequest(session_id=check_name("session", session))
         return (await self._ask("ForgetSession", request, pb.ForgetSessionResponse)).removed

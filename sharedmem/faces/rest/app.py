@@ -20,7 +20,7 @@ from sharedmem.faces.auth import Admission, Bearer
 from sharedmem.faces.rest.archives import ArchiveEndpoints
 from sharedmem.faces.rest.context import Call, Endpoint, Gate
 from sharedmem.faces.rest.events import EventEndpoints
-from sharedmem.faces.rest.handlers import endpoint_of
+from sharedmem.faces.rest.handlers import endpoints_of
 from sharedmem.faces.rest.health import HealthEndpoints
 from sharedmem.faces.rest.middleware import RequestMiddleware
 from sharedmem.faces.rest.openapi import PATH, OpenApiEndpoints, build_document, describe_operation
@@ -90,7 +90,7 @@ def create_app(
 @cache
 def _operations() -> tuple[Endpoint, ...]:
     # They know no hub, and making them takes a while.
-    return tuple(endpoint_of(row, describe_operation) for row in operations().values())
+    return tuple(one for row in operations().values() for one in endpoints_of(row, describe_operation))
 
 
 def _rate_limit_gate(hub: Hub) -> Gate:

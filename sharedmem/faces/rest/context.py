@@ -110,5 +110,7 @@ class Endpoint:
     """Whether the answer has to be here in the time of the terms; streams may take longer to begin."""
     is_bulk: bool = False
     """Whether it counts for the caller's quota of CPU time; streams see to that themselves."""
+    successor: str = ""
+    """The path to use instead, where this one is a former one of the operation."""
     waits: bool = False
     """Whether it may wait for others, and should stop when its caller has left."""

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import orjson
+from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sharedmem.api.memory import MemoryFollow
 from sharedmem.api.store import ChangeWatch
 from sharedmem.api.table import feeds
 from sharedmem.data.change_feed import parse_cursor
@@ -25,11 +27,12 @@ from sharedmem.faces.auth import Admission, TokenRefusedError
 from sharedmem.faces.json_values import json_bytes
 from sharedmem.faces.rest.context import Call, Endpoint
 from sharedmem.faces.rest.problems import FieldsError, problem_response
+from sharedmem.faces.rest.request_binding import parse_json
 from sharedmem.faces.rest.responses import StreamSender, cancel_on_exit, wait_for_disconnect
-from sharedmem.models import Change, Gap, Message, Missed
+from sharedmem.models import Change, Gap, MemoryEvent, Message, Missed
 from sharedmem.runtime import get_logger
 
-CHANGES, MESSAGES = "/changes", "/channels/{channel}/messages"
+CHANGES, MESSAGES, MEMORIES = "/changes", "/channels/{channel}/messages", "/memory/events"
 _TYPE = "text/event-stream"
 _AGAIN_MS = 1000
 _CLOSING_PATIENCE_S = 1.0
@@ -88,6 +91,7 @@ class EventEndpoints:
         return (
             Endpoint("GET", CHANGES, "change.watch", self.changes, _CHANGES_DOCUMENT),
             Endpoint("GET", MESSAGES, "message.subscribe", self.messages, _MESSAGES_DOCUMENT),
+            Endpoint("GET", MEMORIES, "memory.subscribe", self.memories, _MEMORIES_DOCUMENT),
         )
 
     async def changes(self, call: Call) -> Response:
@@ -118,6 +122,32 @@ class EventEndpoints:
         messages = await held.enter_async_context(call.store.subscription(channel))
         try:
             return self._stream(call, _message_events(messages, channel), held)
+        except BaseException:
+            await held.aclose()
+            raise
+
+    async def memories(self, call: Call) -> Response:
+        """The memories that come to match a query, change, or match no more.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `Memories.subscribe`.
+            LimitedError: the caller has too many streams open.
+        """
+        fields: dict[str, Any] = dict(_query(call, set(MemoryFollow.model_fields)))
+        if "filters" in fields:
+            fields["filters"] = parse_json("filters", fields["filters"].encode())
+        fields["since"] = call.header(_LAST_SEEN) or fields.get("since")
+        try:
+            asked = MemoryFollow.model_validate(fields)
+        except ValidationError as error:
+            raise FieldsError.of(error) from None
+        held = AsyncExitStack()
+        following = call.store.memory.subscribe(
+            asked.query, threshold=asked.threshold, filters=asked.filters, since=asked.since
+        )
+        events = await held.enter_async_context(following)
+        try:
+            return self._stream(call, _memory_events(events), held)
         except BaseException:
             await held.aclose()
             raise
@@ -262,6 +292,12 @@ async def _message_events(messages: AsyncIterator[Message], channel: str) -> Asy
         yield ServerSentEvent("missed" if isinstance(message, Missed) else "message", message)
 
 
+async def _memory_events(events: AsyncIterator[MemoryEvent]) -> AsyncGenerator[ServerSentEvent, None]:
+    yield ServerSentEvent("started", {})
+    async for event in events:
+        yield ServerSentEvent(event.event, event, event.cursor)
+
+
 # -- OpenAPI --------------------------------------------------------------------------------------
 
 
@@ -312,4 +348,20 @@ _MESSAGES_DOCUMENT = _document(
     "channel has no past: nothing can be replayed, so the events have no id. What must not be missed is followed "
     "under `/changes`.",
     [],
+)
+_LIKENESS = {"type": "number", "minimum": 0, "maximum": 1}
+_FILTERS = {"application/json": {"schema": {"type": "object"}}}
+_MEMORIES_DOCUMENT = _document(
+    feeds()["memory.subscribe"].summary,
+    "memory",
+    "Events: `started`, `written` when a memory comes to match, `changed`, `withdrawn` when it is deleted or matches "
+    "no more, `gap` where memories may be gone without an event, `closing`, `problem`. The id of each event of a "
+    "memory is a cursor: a client that comes back with it in `Last-Event-ID` misses nothing.",
+    [
+        {"name": "query", "in": "query", "required": True, "schema": _TEXT, "example": "delivery address"},
+        {"name": "threshold", "in": "query", "description": "Least likeness.", "schema": _LIKENESS | {"default": 0.5}},
+        {"name": "filters", "in": "query", "description": "As `memory.search` takes them.", "content": _FILTERS},
+        {"name": "since", "in": "query", "description": "Cursor of the last event seen.", "schema": _TEXT},
+        {"name": "Last-Event-ID", "in": "header", "description": "As `since`, and before it.", "schema": _TEXT},
+    ],
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -172,8 +173,10 @@ def _stored_response(response: Response, digest: str) -> dict[str, Any]:
     return {"digest": digest, "status": response.status_code, "headers": headers, "body": bytes(response.body)}
 
 
-def endpoint_of(row: Operation[Any], describe: Callable[[Operation[Any], Binding], dict[str, Any]]) -> Endpoint:
-    """The endpoint of an operation.
+def endpoints_of(
+    row: Operation[Any], describe: Callable[[Operation[Any], Binding], dict[str, Any]]
+) -> Iterator[Endpoint]:
+    """The endpoint of an operation, and those of its former routes.
 
     Args:
         row: what is done.
@@ -185,16 +188,18 @@ def endpoint_of(row: Operation[Any], describe: Callable[[Operation[Any], Binding
         handler = _reject_conditions(handler)
     if route.method == "POST" and row.needs == "write":
         handler = _with_idempotency(handler)
-    waits = "wait" in row.takes.model_fields
-    return Endpoint(
+    endpoint = Endpoint(
         route.method,
         route.path,
         row.name,
         handler,
         lambda: describe(row, binding),
         is_bulk=route.bulk,
-        waits=waits,
+        waits="wait" in row.takes.model_fields,
     )
+    yield endpoint
+    for former in row.former_routes:
+        yield replace(endpoint, method=former.method, path=former.path, successor=route.path)
 
 
 def _handler(row: Operation[Any], binding: Binding) -> Handler:

@@ -103,7 +103,7 @@ _EPISODE = _OF_FIELDS["episode"]
 _ELSEWHERE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "set.add": {"values": ["red", "green"]},
-        "set.remove": {"values": ["red"]},
+        "set.delete": {"values": ["red"]},
         "graph.add_many": {"episodes": [_EPISODE]},
     }
 )
@@ -194,6 +194,8 @@ def build_document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
         schemas: Schema = {"Problem": _PROBLEM}
         paths: Schema = {}
         for endpoint in endpoints:
+            if endpoint.successor:
+                continue  # generators shall not see former routes
             told = dict(endpoint.document() if callable(endpoint.document) else endpoint.document)
             schemas |= told.pop("$defs", {})
             paths.setdefault(PREFIX + endpoint.path, {})[endpoint.method.lower()] = _complete_operation(endpoint, told)

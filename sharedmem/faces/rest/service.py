@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -62,6 +63,8 @@ class HubOpening:
 _MOST_STORES = 1024
 _BACK_AFTER_S = 0.5
 _ONLY_ONCE = (b"authorization", b"content-type", b"content-length", b"idempotency-key", b"if-match", b"x-request-id")
+# Former routes are those of 0.1; the date is that of the release after it, in seconds since 1970.
+_DEPRECATED_SINCE = "@1795392000"
 _logger = get_logger("rest")
 
 
@@ -204,6 +207,8 @@ class RestService:
             response = problem_response(error)
         if headers:
             response.headers.update(headers)
+        if endpoint.successor:
+            _deprecate(response, endpoint.successor, params)
         return self._unread.counted(call.caller, response)
 
     async def _in_time(self, endpoint: Endpoint, call: Call) -> Response:
@@ -252,6 +257,13 @@ class ServiceMiddleware:
             return
         response = await self._service.respond(scope, receive)
         await response(scope, receive, send)
+
+
+def _deprecate(response: Response, successor: str, params: dict[str, str]) -> None:
+    """Show that a route is a former one, and which to use (RFC 9745)."""
+    path = successor.format_map({name: quote(value, safe="") for name, value in params.items()})
+    response.headers["deprecation"] = _DEPRECATED_SINCE
+    response.headers.append("link", f'<{PREFIX}{path}>; rel="successor-version"')
 
 
 async def _cancel_on_disconnect(endpoint: Endpoint, call: Call) -> Response:

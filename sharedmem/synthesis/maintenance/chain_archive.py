@@ -277,7 +277,7 @@ class ChainArchiver:
             dry_run=dry_run,
         )
 
-    async def recall_archived(self, app_id: str, memory_id: str) -> Note:
+    async def get_archived(self, app_id: str, memory_id: str) -> Note:
         """A memory with its text and messages, also when it is archived; nothing changes. Two reads of the blob store.
 
         Raises:

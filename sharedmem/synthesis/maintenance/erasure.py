@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, S
 from datetime import datetime, timedelta
 
 from sharedmem.clock import Clock
-from sharedmem.models import ForgetReport, Note, RetentionRules
+from sharedmem.models import EraseReport, Note, RetentionRules
 from sharedmem.models.notes import sort_by_succession
 from sharedmem.synthesis.chains import ChainLocks, group_by_chain
 from sharedmem.synthesis.evolution import run_under_chain_locks
@@ -56,10 +56,10 @@ class ErasureCounts:
             if note.archival_location is not None:
                 self._locations.add(note.archival_location)
 
-    def report(self) -> ForgetReport:
+    def report(self) -> EraseReport:
         """Return what was counted."""
         oldest, newest = (self._moments[0], self._moments[1]) if self._moments else (None, None)
-        return ForgetReport(
+        return EraseReport(
             app_id=self._app_id,
             user_id=self._user_id,
             notes=len(self.ids),
@@ -105,7 +105,7 @@ class NoteEraser:
         *,
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
-    ) -> ForgetReport:
+    ) -> EraseReport:
         """Erase notes with their messages and archives, what waits to be made of conversations, and answers of models.
 
         Here and in the durable tier; nothing can bring them back. Page by page, tasks first: when it is broken off,
@@ -270,7 +270,7 @@ class NoteRetention:
         *,
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
-    ) -> ForgetReport:
+    ) -> EraseReport:
         """Erase for good what the rules name (see `expired_notes`), chain by chain, each under its lock.
 
         What stays stops naming what goes, and only then that is erased: when it is broken off, the next call goes on.

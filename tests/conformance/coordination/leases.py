@@ -252,6 +252,57 @@ class GrantTests(StoreFixtures):
 
         assert (await waiting).token > grant.token
 
+    async def test_places_of_a_semaphore_are_granted_call_by_call(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
+        first = await ada.lease_acquire("gpu", kind="semaphore", limit=2)
+        async with bob.semaphore("gpu", 2, wait=0):
+            with pytest.raises(LockHeldError, match="semaphore 'gpu'"):
+                await bob.lease_acquire("gpu", kind="semaphore", limit=2)
+
+        assert (await ada.lease_renew("gpu", first.id, kind="semaphore", lease=90)).token == first.token
+        assert not await ada.lease_release("gpu", first.id)  # the lock of that name is another thing
+        assert await ada.lease_release("gpu", first.id, kind="semaphore")
+
+    async def test_a_read_write_lock_is_granted_call_by_call(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
+        reading = await ada.lease_acquire("map", kind="rwlock", shared=True)
+        async with bob.rwlock("map").reading(wait=0):
+            with pytest.raises(LockHeldError):
+                await bob.lease_acquire("map", kind="rwlock")
+        await ada.lease_release("map", reading.id, kind="rwlock")
+
+        writing = await bob.lease_acquire("map", kind="rwlock")
+        assert writing.token > reading.token
+        with pytest.raises(LockHeldError):
+            await ada.lease_acquire("map", kind="rwlock", shared=True)
+
+    async def test_a_leader_may_come_and_go_between_calls(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
+        grant = await ada.lease_acquire("scheduler", kind="leader", lease=60)
+
+        assert [one.actor for one in (await bob.lease_state("scheduler", "leader")).holders] == ["ada"]
+        async with bob.leader("scheduler") as candidacy:
+            assert candidacy.token is None
+            await ada.lease_release("scheduler", grant.id, kind="leader")
+            assert await candidacy.elected() > grant.token
+
+    @pytest.mark.parametrize(
+        ("bad", "field"),
+        [
+            ({"kind": "mutex"}, "kind"),
+            ({"kind": "semaphore"}, "limit"),
+            ({"kind": "semaphore", "limit": 0}, "limit"),
+            ({"limit": 2}, "limit"),
+            ({"shared": True}, "shared"),
+        ],
+    )
+    async def test_terms_that_a_kind_does_not_have_are_refused(
+        self, ada: SharedMemoryStore, bad: dict[str, Any], field: str
+    ) -> None:
+        with pytest.raises(InvalidError, match=field):
+            await ada.lease_acquire("index", **bad)
+
     async def test_a_grant_that_is_gone_is_told(self, ada: SharedMemoryStore) -> None:
         grant = await ada.lease_acquire("index")
         await ada.lease_release("index", grant.id)

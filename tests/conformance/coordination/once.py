@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ class Job:
 
 
 class OnceSuite(StoreFixtures):
-    """`once`, `once_state`, `forget_once` and `once_token`."""
+    """`once`, `once_state`, `once_delete` and `once_token`."""
 
     def fn(self, job: Work) -> Work:
         """The work, as the face under test takes it; the sync face needs a function that blocks."""
@@ -160,7 +161,7 @@ class OnceSuite(StoreFixtures):
         for _ in range(3):
             tokens.append(await ada.once("report", ada.once_token, ttl=_LONG))
             assert (await ada.once_state("report")).token == tokens[-1]
-            assert await ada.forget_once("report")
+            assert await ada.once_delete("report")
 
         assert tokens == sorted(set(tokens))
         with pytest.raises(NotFoundError, match="inside"):
@@ -182,21 +183,69 @@ class OnceSuite(StoreFixtures):
         assert (after.state, after.attempt, after.token) == ("done", 1, meanwhile.token)
         assert 20 < after.remaining <= _LONG
 
-    async def test_what_is_forgotten_is_done_again(self, ada: SharedMemoryStore) -> None:
+    async def test_what_is_deleted_is_done_again(self, ada: SharedMemoryStore) -> None:
         await ada.once("report", lambda: 1, ttl=_LONG)
 
-        assert await ada.forget_once("report")
-        assert not await ada.forget_once("report")
+        assert await ada.once_delete("report")
+        assert not await ada.once_delete("report")
         assert await ada.once("report", lambda: 2, ttl=_LONG) == 2
 
-    async def test_work_under_way_is_not_forgotten(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
+    async def test_work_under_way_is_not_deleted(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
         job = Job("done")
         running = asyncio.ensure_future(ada.once("report", self.fn(job), ttl=_LONG))
         await eventually(lambda: job.begun)
 
-        assert not await bob.forget_once("report")
+        assert not await bob.once_delete("report")
         job.may_end.set()
         assert await running == "done"
+
+    async def test_work_that_is_done_call_by_call_is_that_of_once(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
+        begun = await ada.once_begin("report", lease=60)
+        with pytest.raises(LockHeldError):
+            await bob.once_begin("report")
+        waiting: asyncio.Future[object] = asyncio.ensure_future(bob.once("report", lambda: "never", ttl=_LONG))
+        await ada.once_renew("report", begun.token, lease=90)
+        await ada.once_finish("report", begun.token, {"sum": 3}, ttl=_LONG)
+
+        assert (begun.done, begun.result, begun.attempt) == (False, None, 1)
+        assert 0 < begun.remaining <= 60
+        assert await waiting == {"sum": 3}
+        after = await bob.once_begin("report")
+        assert (after.done, after.result, after.token) == (True, {"sum": 3}, 0)
+
+    async def test_work_that_fails_call_by_call_goes_to_the_next_in_line(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
+        begun = await ada.once_begin("report", lease=60)
+        waiting = asyncio.ensure_future(bob.once_begin("report", wait=None))
+        assert await ada.once_fail("report", begun.token)
+        following = await waiting
+
+        assert not await ada.once_fail("report", begun.token)
+        assert (following.done, following.attempt) == (False, 2)
+        assert following.token > begun.token
+
+    async def test_a_token_that_was_overtaken_stores_nothing(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
+        late = await ada.once_begin("report", lease=60)
+        await ada.once_fail("report", late.token)
+        now = await bob.once_begin("report", lease=60)
+
+        with pytest.raises(ClaimLostError, match=rf"report.*{late.token}"):
+            await ada.once_finish("report", late.token, "late")
+        with pytest.raises(ClaimLostError):
+            await ada.once_renew("report", late.token)
+        await bob.once_finish("report", now.token, "in time")
+        assert (await ada.once_begin("report")).result == "in time"
+
+    @pytest.mark.parametrize("token", [0, -1, True, "7"])
+    async def test_what_is_no_token_is_refused(self, ada: SharedMemoryStore, token: Any) -> None:
+        for call in (ada.once_finish, ada.once_renew, ada.once_fail):
+            with pytest.raises(InvalidError, match="OnceGrant"):
+                await call("report", token)
 
     async def test_a_plain_key_is_common_to_the_namespace(
         self, ada: SharedMemoryStore, team: SharedMemoryStore, namespace: str

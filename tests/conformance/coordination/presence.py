@@ -37,8 +37,8 @@ class PresenceSuite(StoreFixtures):
         self, ada: SharedMemoryStore, bob: SharedMemoryStore, team: SharedMemoryStore
     ) -> None:
         async with ada.presence.here(role="planner", info={"model": "small"}, ttl=30), bob.presence.here():
-            everybody = await team.presence.who()
-            planners = await bob.presence.who("planner")
+            everybody = await team.presence.list()
+            planners = await bob.presence.list("planner")
 
         assert [(one.actor, one.role, one.info) for one in everybody] == [
             ("ada", "planner", {"model": "small"}),
@@ -52,21 +52,21 @@ class PresenceSuite(StoreFixtures):
         async with ada.presence.here():
             pass
 
-        assert await team.presence.who() == []
+        assert await team.presence.list() == []
         assert not await ada.presence.leave()
 
     async def test_the_block_gets_the_presence(self, ada: SharedMemoryStore) -> None:
         async with ada.presence.here() as presence:
-            assert [one.actor for one in await presence.who()] == ["ada"]
+            assert [one.actor for one in await presence.list()] == ["ada"]
 
     async def test_a_heartbeat_keeps_who_is_here_for_longer_than_its_ttl(
         self, ada: SharedMemoryStore, bob: SharedMemoryStore
     ) -> None:
         async with ada.presence.here(ttl=0.6):
-            (first,) = await bob.presence.who()
+            (first,) = await bob.presence.list()
 
             async def was_heard_of_thrice() -> bool:
-                (now,) = await bob.presence.who()
+                (now,) = await bob.presence.list()
                 return (now.last_seen - first.last_seen).total_seconds() > 0.5 and now.since == first.since
 
             await eventually(was_heard_of_thrice)
@@ -78,7 +78,7 @@ class PresenceSuite(StoreFixtures):
             async with ada.presence.here():
                 await bob.presence.announce()
                 await bob.presence.announce(role="changed")
-                assert (await bob.presence.who("changed"))[0].actor == "bob"
+                assert (await bob.presence.list("changed"))[0].actor == "bob"
                 await bob.presence.leave()
             seen = await next_event(changes, 4)
 
@@ -93,7 +93,7 @@ class PresenceSuite(StoreFixtures):
         self, ada: SharedMemoryStore, bob: SharedMemoryStore, team: SharedMemoryStore
     ) -> None:
         async def nobody() -> bool:
-            return not await team.presence.who()
+            return not await team.presence.list()
 
         async with next_event_named(team) as changes:
             await bob.presence.announce(ttl=0.3)
@@ -118,16 +118,16 @@ class PresenceSuite(StoreFixtures):
         await ada.presence.announce(role="first")
         await twin.presence.announce(role="second")
 
-        assert [(one.actor, one.role) for one in await ada.presence.who()] == [("ada", "second")]
+        assert [(one.actor, one.role) for one in await ada.presence.list()] == [("ada", "second")]
         assert await ada.presence.leave()
-        assert await twin.presence.who() == []
+        assert await twin.presence.list() == []
 
     async def test_a_store_seen_on_the_shared_scope_is_the_same_actor(self, ada: SharedMemoryStore) -> None:
         async with ada.shared.presence.here():
-            assert [one.actor for one in await ada.presence.who()] == ["ada"]
+            assert [one.actor for one in await ada.presence.list()] == ["ada"]
 
     async def test_a_store_without_actor_can_look_but_not_be_here(self, team: SharedMemoryStore) -> None:
-        assert await team.presence.who() == []
+        assert await team.presence.list() == []
         with pytest.raises(InvalidError, match="actor="):
             await team.presence.announce()
         with pytest.raises(InvalidError, match="actor="):
@@ -158,4 +158,4 @@ class PresenceSuite(StoreFixtures):
             async with ada.presence.here(**bad):
                 pass
 
-        assert await ada.presence.who() == []
+        assert await ada.presence.list() == []

@@ -29,7 +29,7 @@ class QueueAdminTests(StoreFixtures):
         await queue.ack(done)
         await queue.fail(failed, "bad")
         await queue.retry(retried, delay=60)
-        await queue.discard(doomed.id)
+        await queue.delete(doomed.id)
 
         stats = await queue.stats()
 
@@ -94,9 +94,9 @@ class QueueAdminTests(StoreFixtures):
         task = await claim_all(queue)
         await queue.fail(await claim_all(queue), "bad")
 
-        assert [await queue.discard(id_) for id_ in ids] == [True] * 4
+        assert [await queue.delete(id_) for id_ in ids] == [True] * 4
 
-        assert not await queue.discard(ids[0])
+        assert not await queue.delete(ids[0])
         stats = await queue.stats()
         assert (stats.ready, stats.delayed, stats.claimed, stats.dead) == (0, 0, 0, 0)
         with pytest.raises(ClaimLostError):
@@ -214,7 +214,7 @@ class QueueInputTests(StoreFixtures):
     async def test_what_is_no_id_is_refused(self, ada: SharedMemoryStore, task_id: Any) -> None:
         queue = ada.queue("jobs")
 
-        for call in (queue.result, queue.redrive, queue.discard):
+        for call in (queue.result, queue.redrive, queue.delete):
             with pytest.raises(InvalidError, match="task id"):
                 await call(task_id)
 
@@ -226,7 +226,7 @@ class QueueInputTests(StoreFixtures):
         with pytest.raises(NotFoundError):
             await queue.result(_UNKNOWN, wait=LONG_S)
         assert not await queue.redrive(_UNKNOWN)
-        assert not await queue.discard(_UNKNOWN)
+        assert not await queue.delete(_UNKNOWN)
 
     async def test_a_task_of_another_queue_is_not_ours(self, ada: SharedMemoryStore) -> None:
         await ada.queue("jobs").put("a")

@@ -337,7 +337,7 @@ class BlockTests(StoreFixtures):
 
         with pytest.raises(ClaimLostError):
             async with queue.claimed():
-                await queue.discard(put.id)
+                await queue.delete(put.id)
 
     async def test_a_result_that_cannot_be_kept_makes_a_dead_letter(self, ada: SharedMemoryStore) -> None:
         queue = ada.queue("jobs")

@@ -25,14 +25,14 @@ class DecisionFixtures:
         """A session of this test alone."""
         name = f"session-{new_id(8)}"
         yield name
-        await decisions.forget(name)
+        await decisions.erase(name)
 
     @pytest.fixture
     async def other_session(self, decisions: Decisions) -> AsyncIterator[str]:
         """Another one."""
         name = f"other-{new_id(8)}"
         yield name
-        await decisions.forget(name)
+        await decisions.erase(name)
 
     @pytest.fixture
     async def plan(self, decisions: Decisions, session: str) -> PlanRecord:

@@ -136,14 +136,14 @@ class PlanTests(DecisionFixtures):
     async def test_a_forgotten_session_is_as_new(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:
         await execute_plan(decisions, session, plan)
 
-        assert await decisions.forget(session) == 1
+        assert await decisions.erase(session) == 1
 
         assert session not in await decisions.sessions()
         assert await decisions.get_recent_plans(session) == []
         assert (await decisions.get_execution_stats(session)).total_executions == 0
         assert (await decisions.save_if_new(session, "BTC", "BUY", 0.5, WHY)).saved
-        assert await decisions.forget(session) == 1
-        assert await decisions.forget(session) == 0
+        assert await decisions.erase(session) == 1
+        assert await decisions.erase(session) == 0
 
     async def test_odd_texts_come_back_as_they_were(self, decisions: Decisions, session: str) -> None:
         odd = '"},"plan_id":"1","symbol":"X","action":"\\ {}[]%d\n\x00\x7f ü 漢 😀 |'

@@ -21,7 +21,7 @@ class MemoryUsageTests(MemoryFixtures):
         await memory.search("zebra", limit=1)
         await memory.search_keywords("zebra")
         await memory.get(lion)
-        used = await memory.use()
+        used = await memory.uses()
 
         assert [(one.id, one.times) for one in used] == [(zebra, 2), (lion, 1)]
         for one in used:
@@ -34,7 +34,7 @@ class MemoryUsageTests(MemoryFixtures):
         zebra, lion = await add_texts(memory, ["the zebra sleeps", "a lion hunts at night"])
         await memory.get(lion)
 
-        used = await memory.use([zebra, "nobody", lion, zebra])
+        used = await memory.uses([zebra, "nobody", lion, zebra])
 
         assert [(one.id, one.times, one.last is None) for one in used] == [(zebra, 0, True), (lion, 1, False)]
 
@@ -44,7 +44,7 @@ class MemoryUsageTests(MemoryFixtures):
             for _ in range(times):
                 await memory.get(id_)
 
-        assert [one.id for one in await memory.use(limit=2)] == [ids[3], ids[2]]
+        assert [one.id for one in await memory.uses(limit=2)] == [ids[3], ids[2]]
 
     async def test_a_scope_tells_only_of_its_own(self, memory: Memories) -> None:
         alice, bob = memory.within(user_id="alice"), memory.within(user_id="bob")
@@ -52,20 +52,20 @@ class MemoryUsageTests(MemoryFixtures):
         for one in (alice, bob):
             await one.search("lift")
 
-        assert [one.id for one in await alice.use()] == [mine]
-        assert await alice.use([other]) == []
+        assert [one.id for one in await alice.uses()] == [mine]
+        assert await alice.uses([other]) == []
 
     async def test_a_memory_that_is_gone_is_used_no_more(self, memory: Memories) -> None:
         (gone,) = await add_texts(memory, ["the zebra sleeps"])
         await memory.get(gone)
-        assert len(await memory.use()) == 1
+        assert len(await memory.uses()) == 1
 
         await memory.delete(gone)
 
-        assert await memory.use() == []
+        assert await memory.uses() == []
 
     async def test_to_ask_how_it_was_used_takes_a_sound_limit_and_sound_ids(self, memory: Memories) -> None:
         with pytest.raises(InvalidError, match="limit"):
-            await memory.use(limit=0)
+            await memory.uses(limit=0)
         with pytest.raises(InvalidError, match="id"):
-            await memory.use([""])
+            await memory.uses([""])

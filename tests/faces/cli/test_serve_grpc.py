@@ -44,7 +44,7 @@ async def test_agents_share_a_memory_until_it_is_told_to_end(serve: Launch, shel
     async with MemoryClient(str(serving["target"])) as memory:
         await memory.decisions.save_plan("btc", "BTC", "BUY", 0.5, "up")
         assert await memory.decisions.sessions() == ["btc"]
-        await memory.decisions.forget("btc")
+        await memory.decisions.erase("btc")
     server.send_signal(end)
     done = finish(server)
 

@@ -126,6 +126,47 @@ async def test_a_lock_is_taken_kept_and_given_back_call_by_call(http: httpx2.Asy
     assert (await told(await http.delete(f"{API}/locks/index/nonsense")))["status"] == 400
 
 
+async def test_work_is_done_once_by_callers_in_any_language(team: ServiceHarness) -> None:
+    async with team.client("team/ada") as ada, team.client("team/bob") as bob:
+        begun = (await ada.post(f"{API}/once/report", json={"lease": 60})).json()
+        refused = await bob.post(f"{API}/once/report")
+        finished = {"token": begun["token"], "result": {"sum": 3}}
+        assert (await ada.post(f"{API}/once/report/finish", json=finished)).status_code == 204
+        done = (await bob.post(f"{API}/once/report")).json()
+        late = await bob.post(f"{API}/once/report/finish", json=finished)
+
+    assert (begun["done"], begun["attempt"]) == (False, 1)
+    assert (await told(refused))["code"] == "lock_held"
+    assert (done["done"], done["result"]) == (True, {"sum": 3})
+    assert (await told(late))["code"] == "claim_lost"
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        (("GET", "/memory/use?limit=3"), "/memory/uses"),
+        (("POST", "/graph/acme%3Aada/ask"), "/graph/acme%3Aada/search"),
+    ],
+)
+async def test_a_former_route_is_answered_and_says_which_to_use(
+    http: httpx2.AsyncClient, former: tuple[str, str], now: str
+) -> None:
+    method, path = former
+    answered = await http.request(method, API + path, json={"query": "where?"} if method == "POST" else None)
+
+    assert answered.is_success, answered.text
+    assert answered.headers["deprecation"] == "@1795392000"
+    assert answered.headers["link"] == f'<{API}{now}>; rel="successor-version"'
+    assert "deprecation" not in (await http.get(f"{API}/memory/uses")).headers
+
+
+async def test_a_former_route_says_so_when_it_refuses_too(http: httpx2.AsyncClient) -> None:
+    refused = await http.get(f"{API}/memory/use?limit=0")
+
+    assert (await told(refused))["status"] == 400
+    assert "deprecation" in refused.headers
+
+
 async def test_nobody_waits_longer_than_a_connection_can_stand(http: httpx2.AsyncClient) -> None:
     claimed = await http.post(f"{API}/queues/mail/claim", json={"wait": None})
 
@@ -454,8 +495,8 @@ async def test_metrics_are_for_those_who_may_call() -> None:
         text = (await ada.get("/metrics")).text
 
     assert 'sharedmem_retries_total{call="wr\\"ite"} 1' in text
-    assert 'sharedmem_http_requests_total{operation="presence.who",status="401"} 1' in text
-    assert 'sharedmem_http_seconds_count{operation="presence.who"} 2' in text
+    assert 'sharedmem_http_requests_total{operation="presence.list",status="401"} 1' in text
+    assert 'sharedmem_http_seconds_count{operation="presence.list"} 2' in text
     assert 'sharedmem_operation_seconds_bucket{operation="memory.add",le="+Inf"} 1' in text
 
 

@@ -319,3 +319,26 @@ def only(hub: Hub, registry: TokenRegistry, streams: EventEndpoints) -> FastAPI:
         for endpoint in streams.endpoints()
     ]
     return create_app(hub, admission=registry, endpoints=quick)
+
+
+# -- memories -------------------------------------------------------------------------------------
+
+
+async def test_memories_that_come_to_match_a_query_are_told(ada: AsgiCaller, read: Open) -> None:
+    filters = quote_segment('{"category": "port"}')
+    events = await read(f"/memory/events?query=harbour&threshold=0.1&filters={filters}")
+    started = await events.next()
+
+    for category in ("office", "port"):
+        memory = {"id": category, "memory": "The harbour was flooded", "category": category}
+        assert (await ada("POST", "/memory/items", {"item": memory, "dedup": False})).status < 300
+    event = await events.next()
+
+    assert started is not None
+    assert event is not None
+    assert (event.name, event.data["id"], event.id) == ("written", "port", event.data["cursor"])
+
+
+@pytest.mark.parametrize("query", ["", "query=", "query=a&threshold=x", "query=a&filters=no", "query=a&other=1"])
+async def test_a_query_that_cannot_be_followed_is_refused(ada: AsgiCaller, query: str) -> None:
+    assert (await ada("GET", f"/memory/events?{query}")).status == 400

@@ -92,6 +92,6 @@ async def test_a_token_is_told_the_metrics_of_its_namespace_alone(team: ServiceH
             await calling.get(f"{API}/presence")
         of_team, of_others = [(await calling.get("/metrics")).text for calling in (ada, eve)]
 
-    assert 'sharedmem_http_requests_total{operation="presence.who",status="200"} 2' in of_team
-    assert 'sharedmem_http_requests_total{operation="presence.who",status="200"} 3' in of_others
+    assert 'sharedmem_http_requests_total{operation="presence.list",status="200"} 2' in of_team
+    assert 'sharedmem_http_requests_total{operation="presence.list",status="200"} 3' in of_others
     assert "retries" not in of_team + of_others

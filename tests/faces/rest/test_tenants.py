@@ -239,8 +239,8 @@ async def test_the_tenant_itself_is_told_by_the_same_requests() -> None:
         }
 
     assert told >= {
-        *("value.entry", "value.read", "value.read_many", "list.read", "hash.all", "hash.get", "set.members"),
-        *("episode.events", "episode.retrieve", "plan.list", "queue.peek", "queue.claim"),
+        *("value.entry", "value.read", "value.read_many", "list.read", "hash.get_all", "hash.get", "set.members"),
+        *("episode.events", "episode.search", "plan.list", "queue.peek", "queue.claim"),
         *("memory.list", "memory.get", "memory.search", "memory.recent", "cache.check"),
         *("graph.entity", "graph.episodes", "graph.draw", "synthesis.query_memory"),
     }
