@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import enum
 import inspect
+import keyword
 import sys
 import textwrap
 import types
@@ -93,7 +94,8 @@ def _table(rows: Sequence[Operation[Any]]) -> str:
     imports.add("sharedmem.client.routes", "ServiceOperation")
     lines = [_table_row(row, imports) for row in rows]
     listed = ", ".join(map(_constant, rows))
-    by_name = f"BY_NAME: Mapping[str, ServiceOperation[Any]] = {{row.name: row for row in ({listed})}}"
+    former = ", ".join(f"{name!r}: {_constant(row)}" for row in rows for name in row.former_names)
+    by_name = f"BY_NAME: Mapping[str, ServiceOperation[Any]] = {{row.name: row for row in ({listed})}} | {{{former}}}"
     head = _HEAD.format(told="Operations of the service: their routes and the forms of their answers")
     return head + "from __future__ import annotations\n\n" + imports.lines() + "\n\n" + "\n".join([*lines, by_name])
 
@@ -359,6 +361,7 @@ def _method(name: str, row: Operation[Any], imports: Imports, *, is_async: bool,
     fields = ", ".join(f"{one.name!r}: {one.passed}" for one in given)
     call = f"self._service.run(table.{_constant(row)}, {{{fields}}})"
     call = f"await {call}" if is_async else f"run_blocking({call})"
+    name = f"{name}_" if keyword.iskeyword(name) else name
     head = f"{'async ' if is_async else ''}def {name}({_parameters(given)}) -> {answer}:"
     body = call if answer == "None" else f"return {call}"
     return "\n".join([head, textwrap.indent(_docstring(row, given, is_full=is_async), "    "), f"    {body}"])

@@ -30,13 +30,13 @@ from sharedmem.models import (
     Episode,
     EpisodeEvent,
     EpisodeResult,
+    EraseReport,
     EvolutionGraph,
     Executed,
     ExecutionClaim,
     ExecutionRecord,
     ExecutionStats,
     Fact,
-    ForgetReport,
     GraphCheck,
     GraphDrawing,
     GraphHit,
@@ -53,6 +53,7 @@ from sharedmem.models import (
     Note,
     NoteCheck,
     NoteHit,
+    OnceGrant,
     OnceState,
     Permit,
     PlanRecord,
@@ -61,6 +62,7 @@ from sharedmem.models import (
     PutResult,
     QueuedTask,
     QueueStats,
+    RelationType,
     RetentionRules,
     SaveResult,
     Step,
@@ -159,7 +161,7 @@ class CacheOperations:
         """
         return await self._service.run(table.CACHE_CLEAR, {})
 
-    async def invalidate(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
+    async def delete(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
         """Delete the answers that match all given arguments; return how many were deleted.
 
         Args:
@@ -171,7 +173,7 @@ class CacheOperations:
             InvalidError: no argument is given; `clear` deletes all answers.
             AccessDeniedError, UnavailableError: as `put`.
         """
-        return await self._service.run(table.CACHE_INVALIDATE, {"tag": tag, "prompt": prompt, "key": key})
+        return await self._service.run(table.CACHE_DELETE, {"tag": tag, "prompt": prompt, "key": key})
 
     async def put(
         self,
@@ -195,7 +197,7 @@ class CacheOperations:
             key: as `check`.
             model: as `check`.
             prompt_version: as `check`.
-            tags: tags, to invalidate answers together.
+            tags: tags, to delete answers together.
             cost: the cost of the answer, which each hit saves.
             tokens: the cost of the answer, which each hit saves.
 
@@ -333,7 +335,7 @@ class EpisodeOperations:
         """
         return await self._service.run(table.EPISODE_EVENTS, {"session": session, "since": since, "limit": limit})
 
-    async def retrieve(self, query: str, k: int = 5, filters: Mapping[str, Any] | None = None) -> list[str]:
+    async def search(self, query: str, k: int = 5, filters: Mapping[str, Any] | None = None) -> list[str]:
         """The newest events and summaries of the namespace that hold a piece of text, in any case, as text.
 
         Args:
@@ -350,7 +352,7 @@ class EpisodeOperations:
             InvalidError: the query is no text, k is below one, or a filter is unknown or none.
             AccessDeniedError, UnavailableError: as `read`.
         """
-        return await self._service.run(table.EPISODE_RETRIEVE, {"query": query, "k": k, "filters": filters})
+        return await self._service.run(table.EPISODE_SEARCH, {"query": query, "k": k, "filters": filters})
 
     async def sessions(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
         """The sessions that have events, the one with the newest event first.
@@ -618,34 +620,34 @@ class GraphOperations:
         self._service = calls
 
     async def add(self, episode: Episode | Mapping[str, Any], *, extract: bool = True) -> EpisodeResult:
-        """Ingest an episode: its mentions and statements become part of the graph, in one atomic step.
+        """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step.
 
         Returns:
-            Its mentions and statements, and the facts that it closed. If the extracting model cannot be reached, the
-                episode is stored and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
+            What it mentions and says, and what it closed. Where the model that extracts cannot be asked, the episode
+            is kept and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
 
         Raises:
-            InvalidError: the content, id, group or a moment is invalid.
-            ConflictError: the id exists with another content, or the group is being deleted.
+            InvalidError: the content, id, group or a moment is none.
+            ConflictError: the id is there with another content, or the group is being deleted.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.GRAPH_ADD, {"episode": episode, "extract": extract})
 
     async def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
-        """Add one or several names that lead to an entity.
+        """Another name that leads to an entity, or several.
 
         Args:
             entity: its name or id.
-            alias: the other name in its usual spelling; or any number of them.
-            group_id: group of the graph.
+            alias: the other name, as people write it; or any number of them.
+            group_id: whose graph.
 
         Raises:
-            InvalidError: a name is invalid.
-            NotFoundError: the group has no entity with that name or id.
-            ConflictError: the alias is the name of another entity; aliases before it in the list were added.
+            InvalidError: it can be no name.
+            NotFoundError: the group knows nobody of the entity's name or id.
+            ConflictError: the alias is the name of another entity; of several, those before it lead here now.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server cannot be reached.
+            UnavailableError: the server stayed away.
         """
         return await self._service.run(table.GRAPH_ADD_ALIAS, {"entity": entity, "alias": alias, "group_id": group_id})
 
@@ -660,22 +662,22 @@ class GraphOperations:
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """Return an entity: found by its name, an alias or a very similar name, or created.
+        """Return an entity: found by its name, an alias or a very similar name, or made.
 
         Args:
-            name: in the usual spelling.
-            group_id: group of the graph.
+            name: as people write it.
+            group_id: whose graph.
             type: one word, such as `person`.
             aliases: further names that lead to it, up to 300; `add_alias` takes any number.
-            attributes: JSON values by name; each is a fact with a history of its own.
-            summary: A sentence about it.
-            at: since when the attributes have these values; by default now.
+            attributes: values by name, as JSON has them; each is a fact with a history of its own.
+            summary: what it is, in a sentence.
+            at: since when the attributes have these values; now when not given.
 
         Returns:
-            The entity with its current attributes.
+            The entity with all that is known of it now.
 
         Raises:
-            InvalidError: a name, an attribute or a moment is invalid.
+            InvalidError: a name, an attribute or a moment is none.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         return await self._service.run(
@@ -694,15 +696,15 @@ class GraphOperations:
     async def add_many(
         self, episodes: Sequence[Episode | Mapping[str, Any]], *, extract: bool = True
     ) -> list[EpisodeResult]:
-        """Ingest episodes as `add_episode` does, in their order, up to 32 of one group in one step.
+        """As `add_episode` for each, in their order, up to 32 of one group in one step.
 
         Args:
             episodes: any number, also of several groups.
-            extract: whether to extract entities and facts from them.
+            extract: whether entities and facts are looked for in them.
 
         Raises:
-            InvalidError: one of them is invalid; then nothing was written.
-            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; the episodes before are in the graph.
+            InvalidError: one of them is none; nothing was written then.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; those before are in the graph.
         """
         return await self._service.run(table.GRAPH_ADD_MANY, {"episodes": episodes, "extract": extract})
 
@@ -719,24 +721,24 @@ class GraphOperations:
         episode: str | None = None,
         fact: str | None = None,
     ) -> Fact:
-        """Add a relationship between two entities; new entities are created.
+        """Say that something holds between two entities, which are made where they are new.
 
         Args:
             source: names, or ids of entities.
-            type: type of the relation; reversed if it is declared as the inverse of another.
+            type: of the relation; turned around where it is declared as the inverse of another.
             target: names, or ids of entities.
-            group_id: group of the graph.
-            valid_from: since when; by default the time of the episode; `"unknown"` for an unknown start.
+            group_id: whose graph.
+            valid_from: since when; when it was said where nothing is given; `"unknown"` when nobody knows.
             valid_to: until when, exclusive; None while it holds.
-            recorded_at: when the graph recorded it; by default now.
-            episode: id of the episode that states it; by default a new one.
-            fact: as a sentence; by default made from the names.
+            recorded_at: when the graph learned of it; now when not given.
+            episode: id of the episode that says so; made where there is none.
+            fact: as a sentence; made of the names when not given.
 
         Returns:
             The fact as it is known now.
 
         Raises:
-            InvalidError: a name, type or moment is invalid, it would end before it begins, or the episode was undone.
+            InvalidError: a name, a type or a moment is none, or it would end before it begins; the episode was undone.
             NotFoundError: the episode was deleted meanwhile.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
@@ -758,19 +760,19 @@ class GraphOperations:
     async def aliases(
         self, entity: str, *, group_id: str, limit: int = 1000, cursor: str | None = None
     ) -> ListPage[str]:
-        """Return a page of all names that lead to an entity, including those of entities that were merged into it.
+        """Return a page of all names that lead to an entity, those of entities that were merged into it too.
 
         Args:
             entity: its name or id.
-            group_id: group of the graph.
-            limit: most names, up to 10,000.
+            group_id: whose graph.
+            limit: names at most, up to 10,000.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            InvalidError: the limit is invalid.
-            NotFoundError: the group has no entity with that name or id.
+            InvalidError: the limit is none.
+            NotFoundError: the group knows nobody of that name or id.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server cannot be reached.
+            UnavailableError: the server stayed away.
         """
         return await self._service.run(
             table.GRAPH_ALIASES, {"entity": entity, "group_id": group_id, "limit": limit, "cursor": cursor}
@@ -785,17 +787,17 @@ class GraphOperations:
         limit: int = 1000,
         cursor: str | None = None,
     ) -> ListPage[Fact]:
-        """Return all facts of a group that were true at a moment, page by page.
+        """Return all that was true at a moment in a group, page by page.
 
         Args:
             when: the moment.
-            group_id: group of the graph.
-            known_at: time of knowledge; None for now.
-            limit: most items, 1 to 10,000.
+            group_id: whose graph.
+            known_at: as it was known then; None for what is known now.
+            limit: at most so many, 1 to 10,000.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            InvalidError: an argument is invalid, or a moment has no time zone.
+            InvalidError: an argument is none, or a moment has no time zone.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(
@@ -803,86 +805,37 @@ class GraphOperations:
             {"when": when, "group_id": group_id, "known_at": known_at, "limit": limit, "cursor": cursor},
         )
 
-    async def ask(
-        self,
-        query: str,
-        *,
-        group_id: str,
-        k: int = 20,
-        as_of: datetime | None = None,
-        known_at: datetime | None = None,
-        depth: int = 2,
-        session: str | None = None,
-        include_past: bool = False,
-        explain: bool = False,
-        weights: Mapping[str, Any] | None = None,
-    ) -> ContextSet:
-        """Return the context for a question: facts, episodes and summaries that help to answer it, best first.
-
-        Args:
-            query: the question, in everyday language.
-            group_id: group of the graph.
-            k: most items, 1 to 100.
-            as_of: facts that were true then, and episodes until then; None for now.
-            known_at: time of knowledge; later knowledge does not count; None for now.
-            depth: steps from the entities that the question names, 1 to 6.
-            session: only episodes of this session; facts are those of the group.
-            include_past: whether to include facts that have ended, except those found to be wrong.
-            explain: whether each item has the contribution of every signal to its score.
-            weights: other weights than the default.
-
-        Raises:
-            InvalidError: an argument is invalid, or a moment has no time zone.
-            AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server cannot be reached, or could not finish in time.
-        """
-        return await self._service.run(
-            table.GRAPH_ASK,
-            {
-                "query": query,
-                "group_id": group_id,
-                "k": k,
-                "as_of": as_of,
-                "known_at": known_at,
-                "depth": depth,
-                "session": session,
-                "include_past": include_past,
-                "explain": explain,
-                "weights": weights,
-            },
-        )
-
     async def check(self, *, group_id: str, repair: bool = False) -> GraphCheck:
         """Recompute every fact of a group from its claims, and report each difference.
 
         Args:
-            group_id: group of the graph.
-            repair: whether to write missing records and remove superfluous ones.
+            group_id: whose graph.
+            repair: whether to write what should be there, and remove what should not.
 
         Returns:
-            What was read, and every problem; `is_clean` if none is left.
+            What was read, and every problem; `is_clean` when none is left.
 
         Raises:
             InvalidError: the group is invalid.
-            ConflictError: the group is being deleted, or other writers keep changing the same entities.
+            ConflictError: the group is being deleted, or others change the same entities without end.
             AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
-            UnavailableError: the server cannot be reached; call it again to continue.
+            UnavailableError: the server stayed away; call it again to go on.
         """
         return await self._service.run(table.GRAPH_CHECK, {"group_id": group_id, "repair": repair})
 
     async def delete(self, group_id: str) -> int:
-        """Delete everything of a group: its episodes, entities and facts are deleted for good.
+        """Delete everything of a group.
 
         Args:
-            group_id: group of the graph.
+            group_id: whose graph.
 
         Returns:
-            How many records were deleted; 0 if there were none.
+            How many records were deleted; 0 where there was nothing.
 
         Raises:
-            InvalidError: the group is invalid.
+            InvalidError: the group is none.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server cannot be reached; call it again to continue.
+            UnavailableError: the server stayed away; call it again to go on.
         """
         return await self._service.run(table.GRAPH_DELETE, {"group_id": group_id})
 
@@ -890,15 +843,15 @@ class GraphOperations:
         """Return a part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
 
         Args:
-            group_id: group of the graph.
-            entity: name or id of the central entity; None for the whole group.
-            depth: steps from the entity, at any time, at most 6; ignored without an entity.
-            limit: most facts, and most entities, up to 2,000.
+            group_id: whose graph.
+            entity: name or id of whom it is drawn around; None for the whole group.
+            depth: steps from the entity, at any time, at most 6; of no account without one.
+            limit: facts at most, and entities at most, up to 2,000.
 
         Raises:
-            InvalidError: an argument is invalid.
+            InvalidError: an argument is out of its bounds.
             NotFoundError: there is no such entity.
-            AccessDeniedError: this actor may not read graphs of the namespace.
+            AccessDeniedError: this actor must not read graphs of the namespace.
             UnavailableError: the server cannot be reached.
         """
         return await self._service.run(
@@ -906,15 +859,15 @@ class GraphOperations:
         )
 
     async def entities(self, *, group_id: str, limit: int = 100, cursor: str | None = None) -> ListPage[Entity]:
-        """Return entities page by page, merged ones too, with their current attributes.
+        """Entities page by page, those that were merged too, with their attributes of now.
 
         Args:
-            group_id: group of the graph.
-            limit: most items, 1 to 1,000.
+            group_id: whose graph.
+            limit: at most so many, 1 to 1,000.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            InvalidError: an argument is invalid.
+            InvalidError: an argument is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(table.GRAPH_ENTITIES, {"group_id": group_id, "limit": limit, "cursor": cursor})
@@ -934,8 +887,8 @@ class GraphOperations:
         """Return an entity, and the facts that hold of it at a time, as known at a time.
 
         Raises:
-            InvalidError: the name is invalid, or a moment has no time zone.
-            NotFoundError: the group has no entity of that name.
+            InvalidError: it can be no name, or a moment has no time zone.
+            NotFoundError: the group knows nobody of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(
@@ -961,18 +914,17 @@ class GraphOperations:
         limit: int = 100,
         cursor: str | None = None,
     ) -> ListPage[Episode]:
-        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were
-        undone.
+        """Episodes, or summaries, page by page as they occurred, oldest first, with those that were undone.
 
         Args:
-            group_id: group of the graph.
-            session: only those of this session.
-            kind: `summary` for the graph's summaries of earlier episodes.
-            limit: most items, 1 to 1,000.
+            group_id: whose graph.
+            session: only of this one.
+            kind: `summary` for what the graph made of earlier ones.
+            limit: at most so many, 1 to 1,000.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            InvalidError: an argument is invalid.
+            InvalidError: an argument is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(
@@ -981,7 +933,7 @@ class GraphOperations:
         )
 
     async def extract(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Extract entities and facts of an episode whose extraction has failed or was never requested.
+        """Look again for entities and facts in an episode whose extraction has failed, or never was asked for.
 
         Raises:
             NotFoundError: there is no such episode, or it was deleted meanwhile.
@@ -1002,20 +954,20 @@ class GraphOperations:
         direction: Literal["out", "in", "both"] = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """Return the facts of an entity that hold at a time, as known at a time; by default now and now.
+        """Return what holds of an entity at a time, as known at a time: now and now, when none is given.
 
         Args:
-            entity: its name or id; a merged one means the entity that it leads to.
-            group_id: group of the graph.
-            as_of: time at which the facts hold.
-            known_at: time of knowledge; later knowledge does not count.
-            type: only facts of this relation type, or `@name` for an attribute.
-            direction: `out` for facts whose source it is, `in` for facts whose target it is.
-            limit: most facts, 1 to 10,000; the newest.
+            entity: its name or id; of one that was merged, what it became is meant.
+            group_id: whose graph.
+            as_of: what was true then.
+            known_at: as it was known then, whatever has been learned since.
+            type: only of this type of relation, or `@name` for an attribute.
+            direction: `out` for those of which it is the source, `in` for those of which it is the target.
+            limit: at most so many, 1 to 10,000; the newest.
 
         Raises:
-            InvalidError: an argument is invalid, or a moment has no time zone.
-            NotFoundError: the group has no entity of that name.
+            InvalidError: an argument is none, or a moment has no time zone.
+            NotFoundError: the group knows nobody of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(
@@ -1032,22 +984,22 @@ class GraphOperations:
         )
 
     async def get(self, id: str, *, group_id: str) -> Episode | Entity | Fact:
-        """Return a record by its id: a fact as it is known now, an entity with its current attributes.
+        """Return a record by its id: a fact as it is known now, an entity with its attributes of now.
 
         Args:
-            id: id of an episode, an entity or a fact.
-            group_id: group of the graph.
+            id: of an episode, an entity or a fact.
+            group_id: whose graph.
 
         Raises:
-            InvalidError: the id is invalid.
-            NotFoundError: the group has no record with that id.
+            InvalidError: it can be no id.
+            NotFoundError: the group has none of that id.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server cannot be reached.
+            UnavailableError: the server stayed away.
         """
         return await self._service.run(table.GRAPH_GET, {"id": id, "group_id": group_id})
 
     async def groups(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """Return the names of the namespace's groups, and none of their content.
+        """Return the names of the namespace's groups, and nothing of what they hold.
 
         Args:
             limit: how many at most.
@@ -1059,12 +1011,12 @@ class GraphOperations:
         return await self._service.run(table.GRAPH_GROUPS, {"limit": limit, "cursor": cursor})
 
     async def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
 
         Args:
             entity: its name or id.
-            group_id: group of the graph.
-            limit: most versions, 1 to 10,000; if there are more, those of the newest facts.
+            group_id: whose graph.
+            limit: versions at most, 1 to 10,000; of more, those of the newest facts.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `facts`.
@@ -1077,18 +1029,18 @@ class GraphOperations:
         """Close a fact: it does not hold any more.
 
         Args:
-            fact_id: id of the fact.
-            group_id: group of the graph.
-            at: since when it does not hold; by default now.
-            episode: id of the episode that states this; by default a new one.
+            fact_id: which.
+            group_id: whose graph.
+            at: since when it does not hold; now when not given.
+            episode: id of the episode that says so; made where there is none.
 
         Returns:
-            The fact as it is known now; unchanged if it had ended by then already. It stays open if an episode
-                states that it holds from that very moment on: undo that episode.
+            The fact as it is known now; as it was when it had ended by then already. It stays open where an episode
+            says that it holds from that very moment on: undo that one.
 
         Raises:
             NotFoundError: there is no such fact.
-            InvalidError: the fact began at that moment or later.
+            InvalidError: it had not begun by then.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         return await self._service.run(
@@ -1096,23 +1048,23 @@ class GraphOperations:
         )
 
     async def merge(self, source: str, into: str, *, group_id: str, reason: str = "") -> EntityMerge:
-        """Merge two entities into one: all facts of the first, present and future, become facts of the second.
+        """Say that two entities are one: all that is and will be said of the first holds of the second.
 
         Args:
-            source: name or id of the entity to merge.
-            into: name or id of the entity that stays; if it was merged itself, the entity that it leads to.
-            group_id: group of the graph.
+            source: name or id of the entity that is the other one.
+            into: name or id of the one that stays; what that was merged into itself counts.
+            group_id: whose graph.
             reason: why, for the log.
 
         Returns:
-            The merge; the earlier one if they were merged already.
+            The merge; the one of before when both were merged already.
 
         Raises:
             InvalidError: both are the same, or the second was merged into the first.
-            NotFoundError: the group has no entity with that name or id.
-            ConflictError: the first was merged into a third one, or other callers merge the same entities meanwhile.
+            NotFoundError: the group knows nobody of that name or id.
+            ConflictError: the first was merged into a third one, or others merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server cannot be reached.
+            UnavailableError: the server stayed away.
         """
         return await self._service.run(
             table.GRAPH_MERGE, {"source": source, "into": into, "group_id": group_id, "reason": reason}
@@ -1128,15 +1080,15 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[Step]:
-        """Return a shortest path from one entity to another, along facts that hold at a time.
+        """Return a shortest way from one entity to another, along facts that hold at a time.
 
         Args:
             a: names or ids.
             b: names or ids.
-            group_id: group of the graph.
-            max_depth: most steps, 1 to 6.
-            as_of: facts that were true then are followed; None for now.
-            known_at: time of knowledge; None for now.
+            group_id: whose graph.
+            max_depth: steps at most, 1 to 6.
+            as_of: along what was true then; None for now.
+            known_at: as it was known then; None for now.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `traverse_from_entities`.
@@ -1146,45 +1098,60 @@ class GraphOperations:
             {"a": a, "b": b, "group_id": group_id, "max_depth": max_depth, "as_of": as_of, "known_at": known_at},
         )
 
-    async def search_meaning(
+    async def relations(self) -> list[RelationType]:
+        """Return the vocabulary: every relation that is declared, with how it behaves."""
+        return await self._service.run(table.GRAPH_RELATIONS, {})
+
+    async def search(
         self,
-        query: str | Sequence[float],
+        query: str,
         *,
         group_id: str,
-        limit: int = 10,
-        kinds: Sequence[Literal["episode", "summary", "entity", "fact"]] = ("episode",),
+        k: int = 20,
         as_of: datetime | None = None,
         known_at: datetime | None = None,
-    ) -> list[GraphHit]:
-        """Return the records nearest in meaning; a score is the cosine similarity.
+        depth: int = 2,
+        session: str | None = None,
+        include_past: bool = False,
+        explain: bool = False,
+        weights: Mapping[str, Any] | None = None,
+    ) -> ContextSet:
+        """Return the context for a question: facts, episodes and summaries that help to answer it, best first.
 
         Args:
-            query: A text, or a vector as long as the embedder's.
-            group_id: group of the graph.
-            limit: most items, 1 to 100.
-            kinds: kinds of records: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
-            as_of: facts that were true then, episodes until then; None for now.
-            known_at: time of knowledge; None for now.
+            query: the question, in everyday language.
+            group_id: whose graph.
+            k: items at most, 1 to 100.
+            as_of: facts that were true then, and episodes until then; None for now.
+            known_at: what was known then, whatever has been learned since; None for now.
+            depth: steps from the entities that the question names, 1 to 6.
+            session: episodes of this one only; facts are those of the group.
+            include_past: facts that have ended too, as far as they were not found to be wrong.
+            explain: whether each item tells what every signal added to its score.
+            weights: other ones than the usual.
 
         Raises:
-            InvalidError: an argument is invalid, or a moment has no time zone.
-            UnsupportedError: there is no embedder.
-            UnavailableError: the embedder or the server cannot be reached.
+            InvalidError: an argument is none, or a moment has no time zone.
             AccessDeniedError: this actor may not read the namespace's graphs.
+            UnavailableError: the server cannot be reached, or could not finish in time.
         """
         return await self._service.run(
-            table.GRAPH_SEARCH_MEANING,
+            table.GRAPH_SEARCH,
             {
                 "query": query,
                 "group_id": group_id,
-                "limit": limit,
-                "kinds": kinds,
+                "k": k,
                 "as_of": as_of,
                 "known_at": known_at,
+                "depth": depth,
+                "session": session,
+                "include_past": include_past,
+                "explain": explain,
+                "weights": weights,
             },
         )
 
-    async def search_words(
+    async def search_keywords(
         self,
         query: str,
         *,
@@ -1194,10 +1161,10 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """Return the records with any word of a text, best first; scores are BM25.
+        """What holds any of the words of a text, best first; a score is that of BM25.
 
         Args:
-            query: the words; inflected forms count as the same, and there is no query syntax.
+            query: the words; inflected forms count as the same, and nothing in it has a meaning of its own.
             group_id: as `vector_search` takes them.
             limit: as `vector_search` takes them.
             kinds: as `vector_search` takes them.
@@ -1208,7 +1175,45 @@ class GraphOperations:
             InvalidError, AccessDeniedError, UnavailableError: as `vector_search`.
         """
         return await self._service.run(
-            table.GRAPH_SEARCH_WORDS,
+            table.GRAPH_SEARCH_KEYWORDS,
+            {
+                "query": query,
+                "group_id": group_id,
+                "limit": limit,
+                "kinds": kinds,
+                "as_of": as_of,
+                "known_at": known_at,
+            },
+        )
+
+    async def search_semantic(
+        self,
+        query: str | Sequence[float],
+        *,
+        group_id: str,
+        limit: int = 10,
+        kinds: Sequence[Literal["episode", "summary", "entity", "fact"]] = ("episode",),
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+    ) -> list[GraphHit]:
+        """Return what is near in meaning, nearest first; a score is the cosine similarity.
+
+        Args:
+            query: A text, or a vector as long as the embedder's.
+            group_id: whose graph.
+            limit: at most so many, 1 to 100.
+            kinds: of what: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
+            as_of: facts that were true then, episodes until then; None for now.
+            known_at: what was known then; None for now.
+
+        Raises:
+            InvalidError: an argument is none, or a moment has no time zone.
+            UnsupportedError: there is no embedder.
+            UnavailableError: the embedder or the server cannot be reached.
+            AccessDeniedError: this actor may not read the namespace's graphs.
+        """
+        return await self._service.run(
+            table.GRAPH_SEARCH_SEMANTIC,
             {
                 "query": query,
                 "group_id": group_id,
@@ -1220,28 +1225,27 @@ class GraphOperations:
         )
 
     async def stats(self, *, group_id: str) -> GraphStats:
-        """Return the counts of a group's records.
+        """Return what a group holds.
 
         Raises:
-            InvalidError: the group is invalid.
+            InvalidError: the group is none.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(table.GRAPH_STATS, {"group_id": group_id})
 
     async def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
-        """Make the summaries that are due: one for every N turns of a session, and for every N summaries of one
-        level.
+        """Make the summaries that are due: of each N turns of a session, and of each N summaries of one level.
 
         Args:
-            group_id: group of the graph.
-            session: the conversation; None for the turns without one.
+            group_id: whose graph.
+            session: which conversation; None for the turns that belong to none.
 
         Returns:
             The new summaries, oldest first; none when none are due.
 
         Raises:
-            InvalidError: the group is invalid, or summaries are disabled.
-            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
+            InvalidError: the group is none, or summaries are switched off.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be asked.
             AccessDeniedError: this actor may not write the namespace's graphs.
         """
         return await self._service.run(table.GRAPH_SUMMARIZE, {"group_id": group_id, "session": session})
@@ -1261,18 +1265,18 @@ class GraphOperations:
 
         Args:
             entities: names or ids, 1 to 100.
-            group_id: group of the graph.
-            depth: most steps, 1 to 6.
-            fan_out: most facts of one entity that are followed, 1 to 1,000: the newest.
+            group_id: whose graph.
+            depth: steps at most, 1 to 6.
+            fan_out: how many facts of one entity are followed at most, 1 to 1,000: the newest.
             limit: facts in all, 1 to 5,000.
-            as_of: facts that were true then are followed; None for now.
-            known_at: time of knowledge; None for now.
+            as_of: along what was true then; None for now.
+            known_at: as it was known then; None for now.
 
         Raises:
-            InvalidError: an argument is invalid, or a moment has no time zone.
-            NotFoundError: the group has no entity of one of the names.
+            InvalidError: an argument is none, or a moment has no time zone.
+            NotFoundError: the group knows nobody of one of the names.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server cannot be reached.
+            UnavailableError: the server stayed away.
         """
         return await self._service.run(
             table.GRAPH_TRAVERSE,
@@ -1288,10 +1292,10 @@ class GraphOperations:
         )
 
     async def undo(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Undo an episode: its facts are retracted, and exactly the facts that it had closed are open again.
+        """Take back all that an episode said: its facts go, and exactly what it had closed is open again.
 
         Returns:
-            The episode, and in `facts` the changed facts.
+            The episode, and in `facts` what changed.
 
         Raises:
             NotFoundError: there is no such episode.
@@ -1300,21 +1304,21 @@ class GraphOperations:
         return await self._service.run(table.GRAPH_UNDO, {"episode_id": episode_id, "group_id": group_id})
 
     async def unmerge(self, entity: str, *, group_id: str) -> EntityMerge:
-        """Undo a merge: the entity's names lead to itself again, and facts stated with them are its own again.
+        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
 
         Args:
-            entity: name or id of the merged entity, merged by a call of `merge` or because of its name.
-            group_id: group of the graph.
+            entity: name or id of the one that was merged, by a call of `merge` or because of its name.
+            group_id: whose graph.
 
         Returns:
-            The merge, with `undone_at`; the earlier one if it was undone already.
+            The merge, with `undone_at`; the one of before when it was taken back already.
 
         Raises:
-            InvalidError: the entity was not merged.
-            NotFoundError: the group has no entity with that name or id.
-            ConflictError: other callers merge the same entities meanwhile.
+            InvalidError: it was merged into nothing.
+            NotFoundError: the group knows nobody of that name or id.
+            ConflictError: others merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server cannot be reached.
+            UnavailableError: the server stayed away.
         """
         return await self._service.run(table.GRAPH_UNMERGE, {"entity": entity, "group_id": group_id})
 
@@ -1341,6 +1345,14 @@ class HashOperations:
         """
         return await self._service.run(table.HASH_GET, {"key": key, "field": field})
 
+    async def get_all(self, key: str) -> dict[str, Any]:
+        """All fields and values; empty when there are none.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(table.HASH_GET_ALL, {"key": key})
+
     async def increment(
         self,
         key: str,
@@ -1359,14 +1371,6 @@ class HashOperations:
         return await self._service.run(
             table.HASH_INCREMENT, {"key": key, "field": field, "by": by, "ttl": ttl, "kind": kind}
         )
-
-    async def all(self, key: str) -> dict[str, Any]:
-        """All fields and values; empty when there are none.
-
-        Raises:
-            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
-        """
-        return await self._service.run(table.HASH_ALL, {"key": key})
 
     async def set(
         self,
@@ -1471,44 +1475,70 @@ class LeaseOperations:
     def __init__(self, calls: ServiceCalls) -> None:
         self._service = calls
 
-    async def acquire(self, name: str, *, lease: float = 30.0, wait: float | None = 0.0) -> LeaseGrant:
+    async def acquire(
+        self,
+        name: str,
+        *,
+        kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock",
+        limit: int | None = None,
+        shared: bool = False,
+        lease: float = 30.0,
+        wait: float | None = 0.0,
+    ) -> LeaseGrant:
         """Take a lock that does not renew itself, for holders who come and go between calls.
 
         Args:
             name: plain or absolute; the same lock as `lock` takes.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+            limit: of a semaphore: how many hold it at a time.
+            shared: of a read/write lock: hold it for reading, together with other readers.
             lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
             wait: seconds; 0 tries once, None waits for as long as it takes.
 
         Raises:
             LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        return await self._service.run(table.LEASE_ACQUIRE, {"name": name, "lease": lease, "wait": wait})
+        return await self._service.run(
+            table.LEASE_ACQUIRE,
+            {"name": name, "kind": kind, "limit": limit, "shared": shared, "lease": lease, "wait": wait},
+        )
 
-    async def release(self, name: str, id: str) -> bool:
+    async def release(
+        self, name: str, id: str, *, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock"
+    ) -> bool:
         """Give a lock back that `lease_acquire` gave; whether it was held until now.
 
         Args:
             name: as it was taken.
             id: of the grant.
+            kind: as it was taken.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        return await self._service.run(table.LEASE_RELEASE, {"name": name, "id": id})
+        return await self._service.run(table.LEASE_RELEASE, {"name": name, "id": id, "kind": kind})
 
-    async def renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:
+    async def renew(
+        self,
+        name: str,
+        id: str,
+        *,
+        kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock",
+        lease: float = 30.0,
+    ) -> LeaseGrant:
         """Keep a lock that `lease_acquire` gave.
 
         Args:
             name: as it was taken.
             id: of the grant.
+            kind: as it was taken.
             lease: seconds from now.
 
         Raises:
             LockLostError: the lease has ended, or was given back.
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        return await self._service.run(table.LEASE_RENEW, {"name": name, "id": id, "lease": lease})
+        return await self._service.run(table.LEASE_RENEW, {"name": name, "id": id, "kind": kind, "lease": lease})
 
     async def state(self, name: str, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> LeaseState:
         """Who holds a name, and how many wait for it.
@@ -1744,31 +1774,6 @@ class MemoryOperations:
         """
         return await self._service.run(table.MEMORY_DELETE_ALL, {"filters": filters})
 
-    async def find_similar(
-        self,
-        embedding: Sequence[float],
-        *,
-        threshold: float = 0.0,
-        limit: int = 10,
-        filters: MemoryFilter | Mapping[str, Any] | None = None,
-    ) -> MemorySearchReply:
-        """Return the memories nearest to a vector.
-
-        Args:
-            embedding: A vector with the dimension of the embedder; its length in space does not matter.
-            threshold: least cosine similarity, -1 to 1.
-            limit: as `search` takes them.
-            filters: as `search` takes them.
-
-        Raises:
-            InvalidError: the vector has another dimension, or a number that is not finite; also as `search`.
-            AccessDeniedError, UnavailableError: as `search`.
-        """
-        return await self._service.run(
-            table.MEMORY_FIND_SIMILAR,
-            {"embedding": embedding, "threshold": threshold, "limit": limit, "filters": filters},
-        )
-
     async def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:
         """Return the memory with an id; None if there is no such memory in this scope.
 
@@ -1794,6 +1799,24 @@ class MemoryOperations:
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.MEMORY_HISTORY, {"id": id})
+
+    async def import_(self, items: Sequence[MemoryItem | Mapping[str, Any] | str]) -> int:
+        """Write memories unchanged: with their ids, times and places in threads, and without deduplication.
+
+        Args:
+            items: items as `export` yields them, or mappings of their fields; each with its id. They become
+                memories of this namespace, and of what this is narrowed to.
+
+        Returns:
+            How many were written. Items whose `ttl` has passed are left out.
+
+        Raises:
+            InvalidError: an item is invalid; the items before it are written.
+            VersionConflictError: its id belongs to a memory outside of this scope.
+            AccessDeniedError: this actor may not write here.
+            ConfigError, UnavailableError: as `add`.
+        """
+        return await self._service.run(table.MEMORY_IMPORT, {"items": [memory_fields(one) for one in items]})
 
     async def recent(
         self, thread_id: str = "main", *, limit: int = 10, order_by: Literal["timestamp", "turn_index"] = "timestamp"
@@ -1905,6 +1928,54 @@ class MemoryOperations:
             table.MEMORY_SEARCH_KEYWORDS, {"phrase": phrase, "order_by": order_by, "limit": limit, "filters": filters}
         )
 
+    async def search_semantic(
+        self,
+        query: str,
+        *,
+        threshold: float | None = None,
+        limit: int = 10,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+    ) -> MemorySearchReply:
+        """Return the memories that mean about the same as a query; `search` with mode `semantic`.
+
+        Args:
+            query: as `search` takes them.
+            threshold: least cosine similarity, 0 to 1.
+            limit: as `search` takes them.
+            filters: as `search` takes them.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+        """
+        return await self._service.run(
+            table.MEMORY_SEARCH_SEMANTIC, {"query": query, "threshold": threshold, "limit": limit, "filters": filters}
+        )
+
+    async def search_vector(
+        self,
+        embedding: Sequence[float],
+        *,
+        threshold: float = 0.0,
+        limit: int = 10,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+    ) -> MemorySearchReply:
+        """Return the memories nearest to a vector.
+
+        Args:
+            embedding: A vector with the dimension of the embedder; its length in space does not matter.
+            threshold: least cosine similarity, -1 to 1.
+            limit: as `search` takes them.
+            filters: as `search` takes them.
+
+        Raises:
+            InvalidError: the vector has another dimension, or a number that is not finite; also as `search`.
+            AccessDeniedError, UnavailableError: as `search`.
+        """
+        return await self._service.run(
+            table.MEMORY_SEARCH_VECTOR,
+            {"embedding": embedding, "threshold": threshold, "limit": limit, "filters": filters},
+        )
+
     async def stats(self, filters: MemoryFilter | Mapping[str, Any] | None = None) -> MemoryStats:
         """Count the memories of this scope.
 
@@ -1953,7 +2024,7 @@ class MemoryOperations:
         """
         return await self._service.run(table.MEMORY_UPDATE, {"id": id, "changes": changes, "if_version": if_version})
 
-    async def use(self, ids: Sequence[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
+    async def uses(self, ids: Sequence[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
         """Return how often memories were returned by searches and `get`, and when last.
 
         Args:
@@ -1969,7 +2040,7 @@ class MemoryOperations:
             AccessDeniedError: this actor may not read the namespace.
             UnavailableError: the server cannot be reached.
         """
-        return await self._service.run(table.MEMORY_USE, {"ids": ids, "limit": limit})
+        return await self._service.run(table.MEMORY_USES, {"ids": ids, "limit": limit})
 
     async def list(
         self, filters: MemoryFilter | Mapping[str, Any] | None = None, *, limit: int = 20, cursor: str | None = None
@@ -2054,13 +2125,76 @@ class OnceOperations:
     def __init__(self, calls: ServiceCalls) -> None:
         self._service = calls
 
-    async def forget(self, key: str) -> bool:
-        """Drop a stored result, so that the work can be done again; whether there was one.
+    async def begin(
+        self, key: str, *, ttl: float = 86400.0, lease: float = 30.0, wait: float | None = 0.0
+    ) -> OnceGrant:
+        """Take a piece of work for a caller who reports its end with `once_finish` or `once_fail`.
+
+        Args:
+            key: as `once`.
+            ttl: seconds for which the number of attempts is kept after the lease.
+            lease: seconds after which another caller may begin, unless `once_renew` prolongs it.
+            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+
+        Raises:
+            LockHeldError: somebody else was still at it when `wait` had passed.
+            ResultNotKeptError, AccessDeniedError, InvalidError, UnavailableError: as `once`.
+        """
+        return await self._service.run(table.ONCE_BEGIN, {"key": key, "ttl": ttl, "lease": lease, "wait": wait})
+
+    async def delete(self, key: str) -> bool:
+        """Delete a stored result, so that the work can be done again; whether there was one.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
-        return await self._service.run(table.ONCE_FORGET, {"key": key})
+        return await self._service.run(table.ONCE_DELETE, {"key": key})
+
+    async def fail(self, key: str, token: int, *, ttl: float = 86400.0) -> bool:
+        """Give back work that `once_begin` gave and that has failed: the next in line may do it.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            ttl: seconds for which the number of attempts is kept.
+
+        Returns:
+            Whether it was still the caller's.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return await self._service.run(table.ONCE_FAIL, {"key": key, "token": token, "ttl": ttl})
+
+    async def finish(self, key: str, token: int, result: Any = None, *, ttl: float = 86400.0) -> None:
+        """Store the result of work that `once_begin` gave; all who wait for it get it.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            result: any value that `write` takes.
+            ttl: seconds for which the result is kept.
+
+        Raises:
+            ClaimLostError: the lease has ended, or the work is done; the result is not stored.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        await self._service.run(table.ONCE_FINISH, {"key": key, "token": token, "result": result, "ttl": ttl})
+
+    async def renew(self, key: str, token: int, *, lease: float = 30.0, ttl: float = 86400.0) -> None:
+        """Prolong the lease of work that `once_begin` gave.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            lease: seconds from now.
+            ttl: as `once_begin`.
+
+        Raises:
+            ClaimLostError: the lease has ended, or the work is done.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        await self._service.run(table.ONCE_RENEW, {"key": key, "token": token, "lease": lease, "ttl": ttl})
 
     async def state(self, key: str) -> OnceState:
         """How far a piece of work is.
@@ -2103,8 +2237,8 @@ class PlanOperations:
             },
         )
 
-    async def forget(self, session: str) -> int:
-        """Remove all that a session has decided, executions and counts too.
+    async def erase(self, session: str) -> int:
+        """Erase all decisions of a session for good, executions and counts too.
 
         Args:
             session: whose decisions.
@@ -2114,9 +2248,9 @@ class PlanOperations:
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is forgotten in Redis, and the durable tier is told as soon as it can be.
+            DurabilityPendingError: it is erased in Redis, and the durable tier is told as soon as it can be.
         """
-        return await self._service.run(table.PLAN_FORGET, {"session": session})
+        return await self._service.run(table.PLAN_ERASE, {"session": session})
 
     async def save(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
@@ -2238,8 +2372,8 @@ class PresenceOperations:
         """
         return await self._service.run(table.PRESENCE_LEAVE, {})
 
-    async def who(self, role: str | None = None) -> list[Present]:
-        """Who is here, in the order in which they came.
+    async def list(self, role: str | None = None) -> list[Present]:
+        """List who is here, in the order in which they came.
 
         Args:
             role: only those in this role; None for all.
@@ -2247,7 +2381,7 @@ class PresenceOperations:
         Raises:
             UnavailableError: as `read`.
         """
-        return await self._service.run(table.PRESENCE_WHO, {"role": role})
+        return await self._service.run(table.PRESENCE_LIST, {"role": role})
 
 
 class QueueOperations:
@@ -2308,8 +2442,8 @@ class QueueOperations:
         """
         return await self._service.run(table.QUEUE_DEAD, {"queue": queue, "n": n})
 
-    async def discard(self, queue: str, id: str) -> bool:
-        """Forget a task that is not done: a dead letter, or any other; False when there is none.
+    async def delete(self, queue: str, id: str) -> bool:
+        """Delete a task that is not done: a dead letter, or any other; False when there is none.
 
         Args:
             id: which one.
@@ -2317,7 +2451,7 @@ class QueueOperations:
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
         """
-        return await self._service.run(table.QUEUE_DISCARD, {"queue": queue, "id": id})
+        return await self._service.run(table.QUEUE_DELETE, {"queue": queue, "id": id})
 
     async def fail(self, queue: str, id: str, token: int, error: str) -> None:
         """Say that a task cannot be done: it goes to the dead letters, however many attempts are left.
@@ -2553,6 +2687,14 @@ class SetOperations:
         """
         return await self._service.run(table.SET_CONTAINS, {"key": key, "value": value})
 
+    async def delete(self, key: str, *values: Any) -> int:
+        """Remove members; returns how many were there.
+
+        Raises:
+            InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
+        """
+        return await self._service.run(table.SET_DELETE, {"key": key, "values": values})
+
     async def members(self, key: str) -> list[Any]:
         """All members; empty when there are none.
 
@@ -2577,14 +2719,6 @@ class SetOperations:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.SET_POP, {"key": key})
-
-    async def remove(self, key: str, *values: Any) -> int:
-        """Remove members; returns how many were there.
-
-        Raises:
-            InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
-        """
-        return await self._service.run(table.SET_REMOVE, {"key": key, "values": values})
 
     async def size(self, key: str) -> int:
         """How many members a set has; 0 when there is none.
@@ -2726,7 +2860,7 @@ class SynthesisOperations:
         """
         return await self._service.run(table.SYNTHESIS_DELETE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
 
-    async def forget(self, *, app_id: str, user_id: str | None = None, dry_run: bool = False) -> ForgetReport:
+    async def erase(self, *, app_id: str, user_id: str | None = None, dry_run: bool = False) -> EraseReport:
         """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
 
         Args:
@@ -2739,7 +2873,7 @@ class SynthesisOperations:
             AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
         """
         return await self._service.run(
-            table.SYNTHESIS_FORGET, {"app_id": app_id, "user_id": user_id, "dry_run": dry_run}
+            table.SYNTHESIS_ERASE, {"app_id": app_id, "user_id": user_id, "dry_run": dry_run}
         )
 
     async def fsck(self, *, app_id: str, repair: bool = False) -> NoteCheck:
@@ -2767,6 +2901,15 @@ class SynthesisOperations:
         return await self._service.run(
             table.SYNTHESIS_GENERATE_EVOLUTION_GRAPH, {"memory_id": memory_id, "app_id": app_id, "format": format}
         )
+
+    async def get_archived(self, memory_id: str, *, app_id: str) -> Note:
+        """Return a note with its text and messages, also when it was archived; it stays archived.
+
+        Raises:
+            NotFoundError: there is no such note, or its archive is gone.
+            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
+        """
+        return await self._service.run(table.SYNTHESIS_GET_ARCHIVED, {"memory_id": memory_id, "app_id": app_id})
 
     async def get_connection_pool_stats(self) -> PoolStats:
         """Return how this hub is connected to Redis."""
@@ -2841,15 +2984,6 @@ class SynthesisOperations:
             },
         )
 
-    async def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """Return a note with its text and messages, also when it was archived; it stays archived.
-
-        Raises:
-            NotFoundError: there is no such note, or its archive is gone.
-            InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
-        """
-        return await self._service.run(table.SYNTHESIS_RECALL_ARCHIVED, {"memory_id": memory_id, "app_id": app_id})
-
     async def restore_memory(self, memory_id: str, *, app_id: str) -> Note:
         """Make an earlier version the current one: a new note with its text, the head of the chain.
 
@@ -2866,7 +3000,7 @@ class SynthesisOperations:
 
     async def retain(
         self, rules: RetentionRules | Mapping[str, Any], *, app_id: str, dry_run: bool = False
-    ) -> ForgetReport:
+    ) -> EraseReport:
         """Erase what was retired and is older than rules allow; the current note of a chain stays.
 
         Args:

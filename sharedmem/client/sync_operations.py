@@ -30,13 +30,13 @@ from sharedmem.models import (
     Episode,
     EpisodeEvent,
     EpisodeResult,
+    EraseReport,
     EvolutionGraph,
     Executed,
     ExecutionClaim,
     ExecutionRecord,
     ExecutionStats,
     Fact,
-    ForgetReport,
     GraphCheck,
     GraphDrawing,
     GraphHit,
@@ -53,6 +53,7 @@ from sharedmem.models import (
     Note,
     NoteCheck,
     NoteHit,
+    OnceGrant,
     OnceState,
     Permit,
     PlanRecord,
@@ -61,6 +62,7 @@ from sharedmem.models import (
     PutResult,
     QueuedTask,
     QueueStats,
+    RelationType,
     RetentionRules,
     SaveResult,
     Step,
@@ -126,9 +128,9 @@ class CacheOperations:
         """Delete every answer of the namespace; return how many were deleted."""
         return run_blocking(self._service.run(table.CACHE_CLEAR, {}))
 
-    def invalidate(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
+    def delete(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
         """Delete the answers that match all given arguments; return how many were deleted."""
-        return run_blocking(self._service.run(table.CACHE_INVALIDATE, {"tag": tag, "prompt": prompt, "key": key}))
+        return run_blocking(self._service.run(table.CACHE_DELETE, {"tag": tag, "prompt": prompt, "key": key}))
 
     def put(
         self,
@@ -219,9 +221,9 @@ class EpisodeOperations:
             self._service.run(table.EPISODE_EVENTS, {"session": session, "since": since, "limit": limit})
         )
 
-    def retrieve(self, query: str, k: int = 5, filters: Mapping[str, Any] | None = None) -> list[str]:
+    def search(self, query: str, k: int = 5, filters: Mapping[str, Any] | None = None) -> list[str]:
         """The newest events and summaries of the namespace that hold a piece of text, in any case, as text."""
-        return run_blocking(self._service.run(table.EPISODE_RETRIEVE, {"query": query, "k": k, "filters": filters}))
+        return run_blocking(self._service.run(table.EPISODE_SEARCH, {"query": query, "k": k, "filters": filters}))
 
     def sessions(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
         """The sessions that have events, the one with the newest event first."""
@@ -367,11 +369,11 @@ class GraphOperations:
         self._service = calls
 
     def add(self, episode: Episode | Mapping[str, Any], *, extract: bool = True) -> EpisodeResult:
-        """Ingest an episode: its mentions and statements become part of the graph, in one atomic step."""
+        """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step."""
         return run_blocking(self._service.run(table.GRAPH_ADD, {"episode": episode, "extract": extract}))
 
     def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
-        """Add one or several names that lead to an entity."""
+        """Another name that leads to an entity, or several."""
         return run_blocking(
             self._service.run(table.GRAPH_ADD_ALIAS, {"entity": entity, "alias": alias, "group_id": group_id})
         )
@@ -387,7 +389,7 @@ class GraphOperations:
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """Return an entity: found by its name, an alias or a very similar name, or created."""
+        """Return an entity: found by its name, an alias or a very similar name, or made."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ADD_ENTITY,
@@ -404,7 +406,7 @@ class GraphOperations:
         )
 
     def add_many(self, episodes: Sequence[Episode | Mapping[str, Any]], *, extract: bool = True) -> list[EpisodeResult]:
-        """Ingest episodes as `add_episode` does, in their order, up to 32 of one group in one step."""
+        """As `add_episode` for each, in their order, up to 32 of one group in one step."""
         return run_blocking(self._service.run(table.GRAPH_ADD_MANY, {"episodes": episodes, "extract": extract}))
 
     def add_relationship(
@@ -420,7 +422,7 @@ class GraphOperations:
         episode: str | None = None,
         fact: str | None = None,
     ) -> Fact:
-        """Add a relationship between two entities; new entities are created."""
+        """Say that something holds between two entities, which are made where they are new."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ADD_RELATIONSHIP,
@@ -439,7 +441,7 @@ class GraphOperations:
         )
 
     def aliases(self, entity: str, *, group_id: str, limit: int = 1000, cursor: str | None = None) -> ListPage[str]:
-        """Return a page of all names that lead to an entity, including those of entities that were merged into it."""
+        """Return a page of all names that lead to an entity, those of entities that were merged into it too."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ALIASES, {"entity": entity, "group_id": group_id, "limit": limit, "cursor": cursor}
@@ -455,44 +457,11 @@ class GraphOperations:
         limit: int = 1000,
         cursor: str | None = None,
     ) -> ListPage[Fact]:
-        """Return all facts of a group that were true at a moment, page by page."""
+        """Return all that was true at a moment in a group, page by page."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_AS_OF,
                 {"when": when, "group_id": group_id, "known_at": known_at, "limit": limit, "cursor": cursor},
-            )
-        )
-
-    def ask(
-        self,
-        query: str,
-        *,
-        group_id: str,
-        k: int = 20,
-        as_of: datetime | None = None,
-        known_at: datetime | None = None,
-        depth: int = 2,
-        session: str | None = None,
-        include_past: bool = False,
-        explain: bool = False,
-        weights: Mapping[str, Any] | None = None,
-    ) -> ContextSet:
-        """Return the context for a question: facts, episodes and summaries that help to answer it, best first."""
-        return run_blocking(
-            self._service.run(
-                table.GRAPH_ASK,
-                {
-                    "query": query,
-                    "group_id": group_id,
-                    "k": k,
-                    "as_of": as_of,
-                    "known_at": known_at,
-                    "depth": depth,
-                    "session": session,
-                    "include_past": include_past,
-                    "explain": explain,
-                    "weights": weights,
-                },
             )
         )
 
@@ -501,7 +470,7 @@ class GraphOperations:
         return run_blocking(self._service.run(table.GRAPH_CHECK, {"group_id": group_id, "repair": repair}))
 
     def delete(self, group_id: str) -> int:
-        """Delete everything of a group: its episodes, entities and facts are deleted for good."""
+        """Delete everything of a group."""
         return run_blocking(self._service.run(table.GRAPH_DELETE, {"group_id": group_id}))
 
     def draw(self, *, group_id: str, entity: str | None = None, depth: int = 2, limit: int = 500) -> GraphDrawing:
@@ -513,7 +482,7 @@ class GraphOperations:
         )
 
     def entities(self, *, group_id: str, limit: int = 100, cursor: str | None = None) -> ListPage[Entity]:
-        """Return entities page by page, merged ones too, with their current attributes."""
+        """Entities page by page, those that were merged too, with their attributes of now."""
         return run_blocking(
             self._service.run(table.GRAPH_ENTITIES, {"group_id": group_id, "limit": limit, "cursor": cursor})
         )
@@ -556,9 +525,7 @@ class GraphOperations:
         limit: int = 100,
         cursor: str | None = None,
     ) -> ListPage[Episode]:
-        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were
-        undone.
-        """
+        """Episodes, or summaries, page by page as they occurred, oldest first, with those that were undone."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_EPISODES,
@@ -567,7 +534,7 @@ class GraphOperations:
         )
 
     def extract(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Extract entities and facts of an episode whose extraction has failed or was never requested."""
+        """Look again for entities and facts in an episode whose extraction has failed, or never was asked for."""
         return run_blocking(self._service.run(table.GRAPH_EXTRACT, {"episode_id": episode_id, "group_id": group_id}))
 
     def facts(
@@ -581,7 +548,7 @@ class GraphOperations:
         direction: Literal["out", "in", "both"] = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """Return the facts of an entity that hold at a time, as known at a time; by default now and now."""
+        """Return what holds of an entity at a time, as known at a time: now and now, when none is given."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_FACTS,
@@ -598,15 +565,15 @@ class GraphOperations:
         )
 
     def get(self, id: str, *, group_id: str) -> Episode | Entity | Fact:
-        """Return a record by its id: a fact as it is known now, an entity with its current attributes."""
+        """Return a record by its id: a fact as it is known now, an entity with its attributes of now."""
         return run_blocking(self._service.run(table.GRAPH_GET, {"id": id, "group_id": group_id}))
 
     def groups(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """Return the names of the namespace's groups, and none of their content."""
+        """Return the names of the namespace's groups, and nothing of what they hold."""
         return run_blocking(self._service.run(table.GRAPH_GROUPS, {"limit": limit, "cursor": cursor}))
 
     def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first."""
+        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first."""
         return run_blocking(
             self._service.run(table.GRAPH_HISTORY, {"entity": entity, "group_id": group_id, "limit": limit})
         )
@@ -622,7 +589,7 @@ class GraphOperations:
         )
 
     def merge(self, source: str, into: str, *, group_id: str, reason: str = "") -> EntityMerge:
-        """Merge two entities into one: all facts of the first, present and future, become facts of the second."""
+        """Say that two entities are one: all that is and will be said of the first holds of the second."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_MERGE, {"source": source, "into": into, "group_id": group_id, "reason": reason}
@@ -639,7 +606,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[Step]:
-        """Return a shortest path from one entity to another, along facts that hold at a time."""
+        """Return a shortest way from one entity to another, along facts that hold at a time."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_PATH,
@@ -647,9 +614,46 @@ class GraphOperations:
             )
         )
 
-    def search_meaning(
+    def relations(self) -> list[RelationType]:
+        """Return the vocabulary: every relation that is declared, with how it behaves."""
+        return run_blocking(self._service.run(table.GRAPH_RELATIONS, {}))
+
+    def search(
         self,
-        query: str | Sequence[float],
+        query: str,
+        *,
+        group_id: str,
+        k: int = 20,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+        depth: int = 2,
+        session: str | None = None,
+        include_past: bool = False,
+        explain: bool = False,
+        weights: Mapping[str, Any] | None = None,
+    ) -> ContextSet:
+        """Return the context for a question: facts, episodes and summaries that help to answer it, best first."""
+        return run_blocking(
+            self._service.run(
+                table.GRAPH_SEARCH,
+                {
+                    "query": query,
+                    "group_id": group_id,
+                    "k": k,
+                    "as_of": as_of,
+                    "known_at": known_at,
+                    "depth": depth,
+                    "session": session,
+                    "include_past": include_past,
+                    "explain": explain,
+                    "weights": weights,
+                },
+            )
+        )
+
+    def search_keywords(
+        self,
+        query: str,
         *,
         group_id: str,
         limit: int = 10,
@@ -657,10 +661,10 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """Return the records nearest in meaning; a score is the cosine similarity."""
+        """What holds any of the words of a text, best first; a score is that of BM25."""
         return run_blocking(
             self._service.run(
-                table.GRAPH_SEARCH_MEANING,
+                table.GRAPH_SEARCH_KEYWORDS,
                 {
                     "query": query,
                     "group_id": group_id,
@@ -672,9 +676,9 @@ class GraphOperations:
             )
         )
 
-    def search_words(
+    def search_semantic(
         self,
-        query: str,
+        query: str | Sequence[float],
         *,
         group_id: str,
         limit: int = 10,
@@ -682,10 +686,10 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """Return the records with any word of a text, best first; scores are BM25."""
+        """Return what is near in meaning, nearest first; a score is the cosine similarity."""
         return run_blocking(
             self._service.run(
-                table.GRAPH_SEARCH_WORDS,
+                table.GRAPH_SEARCH_SEMANTIC,
                 {
                     "query": query,
                     "group_id": group_id,
@@ -698,13 +702,11 @@ class GraphOperations:
         )
 
     def stats(self, *, group_id: str) -> GraphStats:
-        """Return the counts of a group's records."""
+        """Return what a group holds."""
         return run_blocking(self._service.run(table.GRAPH_STATS, {"group_id": group_id}))
 
     def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
-        """Make the summaries that are due: one for every N turns of a session, and for every N summaries of one
-        level.
-        """
+        """Make the summaries that are due: of each N turns of a session, and of each N summaries of one level."""
         return run_blocking(self._service.run(table.GRAPH_SUMMARIZE, {"group_id": group_id, "session": session}))
 
     def traverse(
@@ -735,11 +737,11 @@ class GraphOperations:
         )
 
     def undo(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Undo an episode: its facts are retracted, and exactly the facts that it had closed are open again."""
+        """Take back all that an episode said: its facts go, and exactly what it had closed is open again."""
         return run_blocking(self._service.run(table.GRAPH_UNDO, {"episode_id": episode_id, "group_id": group_id}))
 
     def unmerge(self, entity: str, *, group_id: str) -> EntityMerge:
-        """Undo a merge: the entity's names lead to itself again, and facts stated with them are its own again."""
+        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it."""
         return run_blocking(self._service.run(table.GRAPH_UNMERGE, {"entity": entity, "group_id": group_id}))
 
 
@@ -757,6 +759,10 @@ class HashOperations:
         """The value of a field, or `default` when there is none."""
         return run_blocking(self._service.run(table.HASH_GET, {"key": key, "field": field}))
 
+    def get_all(self, key: str) -> dict[str, Any]:
+        """All fields and values; empty when there are none."""
+        return run_blocking(self._service.run(table.HASH_GET_ALL, {"key": key}))
+
     def increment(
         self,
         key: str,
@@ -770,10 +776,6 @@ class HashOperations:
         return run_blocking(
             self._service.run(table.HASH_INCREMENT, {"key": key, "field": field, "by": by, "ttl": ttl, "kind": kind})
         )
-
-    def all(self, key: str) -> dict[str, Any]:
-        """All fields and values; empty when there are none."""
-        return run_blocking(self._service.run(table.HASH_ALL, {"key": key}))
 
     def set(
         self,
@@ -830,17 +832,40 @@ class LeaseOperations:
     def __init__(self, calls: ServiceCalls) -> None:
         self._service = calls
 
-    def acquire(self, name: str, *, lease: float = 30.0, wait: float | None = 0.0) -> LeaseGrant:
+    def acquire(
+        self,
+        name: str,
+        *,
+        kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock",
+        limit: int | None = None,
+        shared: bool = False,
+        lease: float = 30.0,
+        wait: float | None = 0.0,
+    ) -> LeaseGrant:
         """Take a lock that does not renew itself, for holders who come and go between calls."""
-        return run_blocking(self._service.run(table.LEASE_ACQUIRE, {"name": name, "lease": lease, "wait": wait}))
+        return run_blocking(
+            self._service.run(
+                table.LEASE_ACQUIRE,
+                {"name": name, "kind": kind, "limit": limit, "shared": shared, "lease": lease, "wait": wait},
+            )
+        )
 
-    def release(self, name: str, id: str) -> bool:
+    def release(self, name: str, id: str, *, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> bool:
         """Give a lock back that `lease_acquire` gave; whether it was held until now."""
-        return run_blocking(self._service.run(table.LEASE_RELEASE, {"name": name, "id": id}))
+        return run_blocking(self._service.run(table.LEASE_RELEASE, {"name": name, "id": id, "kind": kind}))
 
-    def renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:
+    def renew(
+        self,
+        name: str,
+        id: str,
+        *,
+        kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock",
+        lease: float = 30.0,
+    ) -> LeaseGrant:
         """Keep a lock that `lease_acquire` gave."""
-        return run_blocking(self._service.run(table.LEASE_RENEW, {"name": name, "id": id, "lease": lease}))
+        return run_blocking(
+            self._service.run(table.LEASE_RENEW, {"name": name, "id": id, "kind": kind, "lease": lease})
+        )
 
     def state(self, name: str, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> LeaseState:
         """Who holds a name, and how many wait for it."""
@@ -983,22 +1008,6 @@ class MemoryOperations:
         """Delete all memories that match a filter, each as `delete` does."""
         return run_blocking(self._service.run(table.MEMORY_DELETE_ALL, {"filters": filters}))
 
-    def find_similar(
-        self,
-        embedding: Sequence[float],
-        *,
-        threshold: float = 0.0,
-        limit: int = 10,
-        filters: MemoryFilter | Mapping[str, Any] | None = None,
-    ) -> MemorySearchReply:
-        """Return the memories nearest to a vector."""
-        return run_blocking(
-            self._service.run(
-                table.MEMORY_FIND_SIMILAR,
-                {"embedding": embedding, "threshold": threshold, "limit": limit, "filters": filters},
-            )
-        )
-
     def get(self, id: str, *, embedding: bool = False) -> MemoryItem | None:
         """Return the memory with an id; None if there is no such memory in this scope."""
         return run_blocking(self._service.run(table.MEMORY_GET, {"id": id, "embedding": embedding}))
@@ -1006,6 +1015,10 @@ class MemoryOperations:
     def history(self, id: str) -> list[MemoryVersion]:
         """Return every stored version of a memory, newest first; of a deleted one too, for `memory_history_s`."""
         return run_blocking(self._service.run(table.MEMORY_HISTORY, {"id": id}))
+
+    def import_(self, items: Sequence[MemoryItem | Mapping[str, Any] | str]) -> int:
+        """Write memories unchanged: with their ids, times and places in threads, and without deduplication."""
+        return run_blocking(self._service.run(table.MEMORY_IMPORT, {"items": [memory_fields(one) for one in items]}))
 
     def recent(
         self, thread_id: str = "main", *, limit: int = 10, order_by: Literal["timestamp", "turn_index"] = "timestamp"
@@ -1075,6 +1088,38 @@ class MemoryOperations:
             )
         )
 
+    def search_semantic(
+        self,
+        query: str,
+        *,
+        threshold: float | None = None,
+        limit: int = 10,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+    ) -> MemorySearchReply:
+        """Return the memories that mean about the same as a query; `search` with mode `semantic`."""
+        return run_blocking(
+            self._service.run(
+                table.MEMORY_SEARCH_SEMANTIC,
+                {"query": query, "threshold": threshold, "limit": limit, "filters": filters},
+            )
+        )
+
+    def search_vector(
+        self,
+        embedding: Sequence[float],
+        *,
+        threshold: float = 0.0,
+        limit: int = 10,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+    ) -> MemorySearchReply:
+        """Return the memories nearest to a vector."""
+        return run_blocking(
+            self._service.run(
+                table.MEMORY_SEARCH_VECTOR,
+                {"embedding": embedding, "threshold": threshold, "limit": limit, "filters": filters},
+            )
+        )
+
     def stats(self, filters: MemoryFilter | Mapping[str, Any] | None = None) -> MemoryStats:
         """Count the memories of this scope."""
         return run_blocking(self._service.run(table.MEMORY_STATS, {"filters": filters}))
@@ -1089,9 +1134,9 @@ class MemoryOperations:
             self._service.run(table.MEMORY_UPDATE, {"id": id, "changes": changes, "if_version": if_version})
         )
 
-    def use(self, ids: Sequence[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
+    def uses(self, ids: Sequence[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
         """Return how often memories were returned by searches and `get`, and when last."""
-        return run_blocking(self._service.run(table.MEMORY_USE, {"ids": ids, "limit": limit}))
+        return run_blocking(self._service.run(table.MEMORY_USES, {"ids": ids, "limit": limit}))
 
     def list(
         self, filters: MemoryFilter | Mapping[str, Any] | None = None, *, limit: int = 20, cursor: str | None = None
@@ -1138,9 +1183,25 @@ class OnceOperations:
     def __init__(self, calls: ServiceCalls) -> None:
         self._service = calls
 
-    def forget(self, key: str) -> bool:
-        """Drop a stored result, so that the work can be done again; whether there was one."""
-        return run_blocking(self._service.run(table.ONCE_FORGET, {"key": key}))
+    def begin(self, key: str, *, ttl: float = 86400.0, lease: float = 30.0, wait: float | None = 0.0) -> OnceGrant:
+        """Take a piece of work for a caller who reports its end with `once_finish` or `once_fail`."""
+        return run_blocking(self._service.run(table.ONCE_BEGIN, {"key": key, "ttl": ttl, "lease": lease, "wait": wait}))
+
+    def delete(self, key: str) -> bool:
+        """Delete a stored result, so that the work can be done again; whether there was one."""
+        return run_blocking(self._service.run(table.ONCE_DELETE, {"key": key}))
+
+    def fail(self, key: str, token: int, *, ttl: float = 86400.0) -> bool:
+        """Give back work that `once_begin` gave and that has failed: the next in line may do it."""
+        return run_blocking(self._service.run(table.ONCE_FAIL, {"key": key, "token": token, "ttl": ttl}))
+
+    def finish(self, key: str, token: int, result: Any = None, *, ttl: float = 86400.0) -> None:
+        """Store the result of work that `once_begin` gave; all who wait for it get it."""
+        run_blocking(self._service.run(table.ONCE_FINISH, {"key": key, "token": token, "result": result, "ttl": ttl}))
+
+    def renew(self, key: str, token: int, *, lease: float = 30.0, ttl: float = 86400.0) -> None:
+        """Prolong the lease of work that `once_begin` gave."""
+        run_blocking(self._service.run(table.ONCE_RENEW, {"key": key, "token": token, "lease": lease, "ttl": ttl}))
 
     def state(self, key: str) -> OnceState:
         """How far a piece of work is."""
@@ -1170,9 +1231,9 @@ class PlanOperations:
             )
         )
 
-    def forget(self, session: str) -> int:
-        """Remove all that a session has decided, executions and counts too."""
-        return run_blocking(self._service.run(table.PLAN_FORGET, {"session": session}))
+    def erase(self, session: str) -> int:
+        """Erase all decisions of a session for good, executions and counts too."""
+        return run_blocking(self._service.run(table.PLAN_ERASE, {"session": session}))
 
     def save(self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = "") -> str:
         """Save a plan, also when the same one was saved before."""
@@ -1239,9 +1300,9 @@ class PresenceOperations:
         """Be here no longer; whether this actor was."""
         return run_blocking(self._service.run(table.PRESENCE_LEAVE, {}))
 
-    def who(self, role: str | None = None) -> list[Present]:
-        """Who is here, in the order in which they came."""
-        return run_blocking(self._service.run(table.PRESENCE_WHO, {"role": role}))
+    def list(self, role: str | None = None) -> list[Present]:
+        """List who is here, in the order in which they came."""
+        return run_blocking(self._service.run(table.PRESENCE_LIST, {"role": role}))
 
 
 class QueueOperations:
@@ -1274,9 +1335,9 @@ class QueueOperations:
         """The dead letters with their errors, the oldest first."""
         return run_blocking(self._service.run(table.QUEUE_DEAD, {"queue": queue, "n": n}))
 
-    def discard(self, queue: str, id: str) -> bool:
-        """Forget a task that is not done: a dead letter, or any other; False when there is none."""
-        return run_blocking(self._service.run(table.QUEUE_DISCARD, {"queue": queue, "id": id}))
+    def delete(self, queue: str, id: str) -> bool:
+        """Delete a task that is not done: a dead letter, or any other; False when there is none."""
+        return run_blocking(self._service.run(table.QUEUE_DELETE, {"queue": queue, "id": id}))
 
     def fail(self, queue: str, id: str, token: int, error: str) -> None:
         """Say that a task cannot be done: it goes to the dead letters, however many attempts are left."""
@@ -1408,6 +1469,10 @@ class SetOperations:
         """Whether a value is a member."""
         return run_blocking(self._service.run(table.SET_CONTAINS, {"key": key, "value": value}))
 
+    def delete(self, key: str, *values: Any) -> int:
+        """Remove members; returns how many were there."""
+        return run_blocking(self._service.run(table.SET_DELETE, {"key": key, "values": values}))
+
     def members(self, key: str) -> list[Any]:
         """All members; empty when there are none."""
         return run_blocking(self._service.run(table.SET_MEMBERS, {"key": key}))
@@ -1421,10 +1486,6 @@ class SetOperations:
     def pop(self, key: str) -> Any:
         """Take a random member out, or None when the set is empty; of racing takers exactly one gets it."""
         return run_blocking(self._service.run(table.SET_POP, {"key": key}))
-
-    def remove(self, key: str, *values: Any) -> int:
-        """Remove members; returns how many were there."""
-        return run_blocking(self._service.run(table.SET_REMOVE, {"key": key, "values": values}))
 
     def size(self, key: str) -> int:
         """How many members a set has; 0 when there is none."""
@@ -1512,10 +1573,10 @@ class SynthesisOperations:
             self._service.run(table.SYNTHESIS_DELETE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
         )
 
-    def forget(self, *, app_id: str, user_id: str | None = None, dry_run: bool = False) -> ForgetReport:
+    def erase(self, *, app_id: str, user_id: str | None = None, dry_run: bool = False) -> EraseReport:
         """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier."""
         return run_blocking(
-            self._service.run(table.SYNTHESIS_FORGET, {"app_id": app_id, "user_id": user_id, "dry_run": dry_run})
+            self._service.run(table.SYNTHESIS_ERASE, {"app_id": app_id, "user_id": user_id, "dry_run": dry_run})
         )
 
     def fsck(self, *, app_id: str, repair: bool = False) -> NoteCheck:
@@ -1531,6 +1592,10 @@ class SynthesisOperations:
                 table.SYNTHESIS_GENERATE_EVOLUTION_GRAPH, {"memory_id": memory_id, "app_id": app_id, "format": format}
             )
         )
+
+    def get_archived(self, memory_id: str, *, app_id: str) -> Note:
+        """Return a note with its text and messages, also when it was archived; it stays archived."""
+        return run_blocking(self._service.run(table.SYNTHESIS_GET_ARCHIVED, {"memory_id": memory_id, "app_id": app_id}))
 
     def get_connection_pool_stats(self) -> PoolStats:
         """Return how this hub is connected to Redis."""
@@ -1575,19 +1640,13 @@ class SynthesisOperations:
             )
         )
 
-    def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """Return a note with its text and messages, also when it was archived; it stays archived."""
-        return run_blocking(
-            self._service.run(table.SYNTHESIS_RECALL_ARCHIVED, {"memory_id": memory_id, "app_id": app_id})
-        )
-
     def restore_memory(self, memory_id: str, *, app_id: str) -> Note:
         """Make an earlier version the current one: a new note with its text, the head of the chain."""
         return run_blocking(
             self._service.run(table.SYNTHESIS_RESTORE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
         )
 
-    def retain(self, rules: RetentionRules | Mapping[str, Any], *, app_id: str, dry_run: bool = False) -> ForgetReport:
+    def retain(self, rules: RetentionRules | Mapping[str, Any], *, app_id: str, dry_run: bool = False) -> EraseReport:
         """Erase what was retired and is older than rules allow; the current note of a chain stays."""
         return run_blocking(
             self._service.run(table.SYNTHESIS_RETAIN, {"rules": rules, "app_id": app_id, "dry_run": dry_run})

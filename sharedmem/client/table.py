@@ -26,13 +26,13 @@ from sharedmem.models import (
     Episode,
     EpisodeEvent,
     EpisodeResult,
+    EraseReport,
     EvolutionGraph,
     Executed,
     ExecutionClaim,
     ExecutionRecord,
     ExecutionStats,
     Fact,
-    ForgetReport,
     GraphCheck,
     GraphDrawing,
     GraphHit,
@@ -48,6 +48,7 @@ from sharedmem.models import (
     Note,
     NoteCheck,
     NoteHit,
+    OnceGrant,
     OnceState,
     Permit,
     PlanRecord,
@@ -56,6 +57,7 @@ from sharedmem.models import (
     PutResult,
     QueuedTask,
     QueueStats,
+    RelationType,
     SaveResult,
     Step,
     SynthesisTask,
@@ -78,8 +80,8 @@ CACHE_CHECK: ServiceOperation[CachedResult | None] = ServiceOperation(
     defaults={"threshold": None, "key": "", "model": "", "prompt_version": "", "tags": ()},
 )
 CACHE_CLEAR: ServiceOperation[int] = ServiceOperation("cache.clear", "DELETE", "/api/v1/cache", int)
-CACHE_INVALIDATE: ServiceOperation[int] = ServiceOperation(
-    "cache.invalidate", "POST", "/api/v1/cache/invalidate", int, defaults={"tag": None, "prompt": None, "key": None}
+CACHE_DELETE: ServiceOperation[int] = ServiceOperation(
+    "cache.delete", "POST", "/api/v1/cache/delete", int, defaults={"tag": None, "prompt": None, "key": None}
 )
 CACHE_PUT: ServiceOperation[str] = ServiceOperation(
     "cache.put",
@@ -112,8 +114,8 @@ EPISODE_EVENTS: ServiceOperation[list[EpisodeEvent]] = ServiceOperation(
     list[EpisodeEvent],
     defaults={"since": None, "limit": 1000},
 )
-EPISODE_RETRIEVE: ServiceOperation[list[str]] = ServiceOperation(
-    "episode.retrieve", "POST", "/api/v1/episodes/search", list[str], defaults={"k": 5, "filters": None}
+EPISODE_SEARCH: ServiceOperation[list[str]] = ServiceOperation(
+    "episode.search", "POST", "/api/v1/episodes/search", list[str], defaults={"k": 5, "filters": None}
 )
 EPISODE_SESSIONS: ServiceOperation[ListPage[str]] = ServiceOperation(
     "episode.sessions", "GET", "/api/v1/episodes", ListPage[str], defaults={"limit": 100, "cursor": None}
@@ -202,22 +204,6 @@ GRAPH_AS_OF: ServiceOperation[ListPage[Fact]] = ServiceOperation(
     ListPage[Fact],
     defaults={"known_at": None, "limit": 1000, "cursor": None},
 )
-GRAPH_ASK: ServiceOperation[ContextSet] = ServiceOperation(
-    "graph.ask",
-    "POST",
-    "/api/v1/graph/{group_id}/ask",
-    ContextSet,
-    defaults={
-        "k": 20,
-        "as_of": None,
-        "known_at": None,
-        "depth": 2,
-        "session": None,
-        "include_past": False,
-        "explain": False,
-        "weights": None,
-    },
-)
 GRAPH_CHECK: ServiceOperation[GraphCheck] = ServiceOperation(
     "graph.check", "POST", "/api/v1/graph/{group_id}/check", GraphCheck, defaults={"repair": False}
 )
@@ -286,17 +272,36 @@ GRAPH_PATH: ServiceOperation[list[Step]] = ServiceOperation(
     list[Step],
     defaults={"max_depth": 6, "as_of": None, "known_at": None},
 )
-GRAPH_SEARCH_MEANING: ServiceOperation[list[GraphHit]] = ServiceOperation(
-    "graph.search_meaning",
+GRAPH_RELATIONS: ServiceOperation[list[RelationType]] = ServiceOperation(
+    "graph.relations", "GET", "/api/v1/graph/relations", list[RelationType]
+)
+GRAPH_SEARCH: ServiceOperation[ContextSet] = ServiceOperation(
+    "graph.search",
     "POST",
-    "/api/v1/graph/{group_id}/search/meaning",
+    "/api/v1/graph/{group_id}/search",
+    ContextSet,
+    defaults={
+        "k": 20,
+        "as_of": None,
+        "known_at": None,
+        "depth": 2,
+        "session": None,
+        "include_past": False,
+        "explain": False,
+        "weights": None,
+    },
+)
+GRAPH_SEARCH_KEYWORDS: ServiceOperation[list[GraphHit]] = ServiceOperation(
+    "graph.search_keywords",
+    "POST",
+    "/api/v1/graph/{group_id}/search/keywords",
     list[GraphHit],
     defaults={"limit": 10, "kinds": ("episode",), "as_of": None, "known_at": None},
 )
-GRAPH_SEARCH_WORDS: ServiceOperation[list[GraphHit]] = ServiceOperation(
-    "graph.search_words",
+GRAPH_SEARCH_SEMANTIC: ServiceOperation[list[GraphHit]] = ServiceOperation(
+    "graph.search_semantic",
     "POST",
-    "/api/v1/graph/{group_id}/search/words",
+    "/api/v1/graph/{group_id}/search/semantic",
     list[GraphHit],
     defaults={"limit": 10, "kinds": ("episode",), "as_of": None, "known_at": None},
 )
@@ -319,11 +324,11 @@ GRAPH_UNDO: ServiceOperation[EpisodeResult] = ServiceOperation(
 GRAPH_UNMERGE: ServiceOperation[EntityMerge] = ServiceOperation(
     "graph.unmerge", "DELETE", "/api/v1/graph/{group_id}/merges/{entity}", EntityMerge
 )
-HASH_ALL: ServiceOperation[dict[str, Any]] = ServiceOperation(
-    "hash.all", "GET", "/api/v1/store/hashes/{key}", dict[str, Any]
-)
 HASH_DELETE: ServiceOperation[int] = ServiceOperation("hash.delete", "DELETE", "/api/v1/store/hashes/{key}/fields", int)
 HASH_GET: ServiceOperation[Any] = ServiceOperation("hash.get", "GET", "/api/v1/store/hashes/{key}/fields/{field}", Any)
+HASH_GET_ALL: ServiceOperation[dict[str, Any]] = ServiceOperation(
+    "hash.get_all", "GET", "/api/v1/store/hashes/{key}", dict[str, Any]
+)
 HASH_INCREMENT: ServiceOperation[int] = ServiceOperation(
     "hash.increment",
     "POST",
@@ -348,11 +353,17 @@ KEY_TTL: ServiceOperation[float | None] = ServiceOperation(
     "key.ttl", "GET", "/api/v1/store/keys/{key}/ttl", float | None
 )
 LEASE_ACQUIRE: ServiceOperation[LeaseGrant] = ServiceOperation(
-    "lease.acquire", "POST", "/api/v1/locks/{name}", LeaseGrant, defaults={"lease": 30.0, "wait": 0.0}
+    "lease.acquire",
+    "POST",
+    "/api/v1/locks/{name}",
+    LeaseGrant,
+    defaults={"kind": "lock", "limit": None, "shared": False, "lease": 30.0, "wait": 0.0},
 )
-LEASE_RELEASE: ServiceOperation[bool] = ServiceOperation("lease.release", "DELETE", "/api/v1/locks/{name}/{id}", bool)
+LEASE_RELEASE: ServiceOperation[bool] = ServiceOperation(
+    "lease.release", "DELETE", "/api/v1/locks/{name}/{id}", bool, defaults={"kind": "lock"}
+)
 LEASE_RENEW: ServiceOperation[LeaseGrant] = ServiceOperation(
-    "lease.renew", "PUT", "/api/v1/locks/{name}/{id}", LeaseGrant, defaults={"lease": 30.0}
+    "lease.renew", "PUT", "/api/v1/locks/{name}/{id}", LeaseGrant, defaults={"kind": "lock", "lease": 30.0}
 )
 LEASE_STATE: ServiceOperation[LeaseState] = ServiceOperation(
     "lease.state", "GET", "/api/v1/locks/{name}", LeaseState, defaults={"kind": "lock"}
@@ -389,13 +400,6 @@ MEMORY_ADD_MANY: ServiceOperation[list[AddResult]] = ServiceOperation(
 )
 MEMORY_DELETE: ServiceOperation[bool] = ServiceOperation("memory.delete", "DELETE", "/api/v1/memory/items/{id}", bool)
 MEMORY_DELETE_ALL: ServiceOperation[int] = ServiceOperation("memory.delete_all", "POST", "/api/v1/memory/delete", int)
-MEMORY_FIND_SIMILAR: ServiceOperation[MemorySearchReply] = ServiceOperation(
-    "memory.find_similar",
-    "POST",
-    "/api/v1/memory/search/vector",
-    MemorySearchReply,
-    defaults={"threshold": 0.0, "limit": 10, "filters": None},
-)
 MEMORY_GET: ServiceOperation[MemoryItem | None] = ServiceOperation(
     "memory.get",
     "GET",
@@ -407,6 +411,7 @@ MEMORY_GET: ServiceOperation[MemoryItem | None] = ServiceOperation(
 MEMORY_HISTORY: ServiceOperation[list[MemoryVersion]] = ServiceOperation(
     "memory.history", "GET", "/api/v1/memory/items/{id}/history", list[MemoryVersion]
 )
+MEMORY_IMPORT: ServiceOperation[int] = ServiceOperation("memory.import", "POST", "/api/v1/memory/import", int)
 MEMORY_LIST: ServiceOperation[ListPage[MemoryItem]] = ServiceOperation(
     "memory.list",
     "GET",
@@ -451,6 +456,20 @@ MEMORY_SEARCH_KEYWORDS: ServiceOperation[MemorySearchReply] = ServiceOperation(
     MemorySearchReply,
     defaults={"order_by": "relevance", "limit": 10, "filters": None},
 )
+MEMORY_SEARCH_SEMANTIC: ServiceOperation[MemorySearchReply] = ServiceOperation(
+    "memory.search_semantic",
+    "POST",
+    "/api/v1/memory/search/semantic",
+    MemorySearchReply,
+    defaults={"threshold": None, "limit": 10, "filters": None},
+)
+MEMORY_SEARCH_VECTOR: ServiceOperation[MemorySearchReply] = ServiceOperation(
+    "memory.search_vector",
+    "POST",
+    "/api/v1/memory/search/vector",
+    MemorySearchReply,
+    defaults={"threshold": 0.0, "limit": 10, "filters": None},
+)
 MEMORY_STATS: ServiceOperation[MemoryStats] = ServiceOperation(
     "memory.stats",
     "GET",
@@ -465,8 +484,8 @@ MEMORY_UNDO: ServiceOperation[MemoryItem] = ServiceOperation(
 MEMORY_UPDATE: ServiceOperation[MemoryItem] = ServiceOperation(
     "memory.update", "PATCH", "/api/v1/memory/items/{id}", MemoryItem, defaults={"if_version": None}
 )
-MEMORY_USE: ServiceOperation[list[MemoryUse]] = ServiceOperation(
-    "memory.use", "GET", "/api/v1/memory/use", list[MemoryUse], defaults={"ids": None, "limit": 100}
+MEMORY_USES: ServiceOperation[list[MemoryUse]] = ServiceOperation(
+    "memory.uses", "GET", "/api/v1/memory/uses", list[MemoryUse], defaults={"ids": None, "limit": 100}
 )
 MESSAGE_PUBLISH: ServiceOperation[int] = ServiceOperation("message.publish", "POST", "/api/v1/messages/{channel}", int)
 NAMESPACE_CLEAR: ServiceOperation[int] = ServiceOperation("namespace.clear", "DELETE", "/api/v1/namespace", int)
@@ -474,12 +493,24 @@ NAMESPACE_SWEEP: ServiceOperation[int] = ServiceOperation(
     "namespace.sweep", "POST", "/api/v1/namespace/sweep", int, defaults={"remove": True}
 )
 NAMESPACE_USAGE: ServiceOperation[Usage] = ServiceOperation("namespace.usage", "GET", "/api/v1/namespace/usage", Usage)
-ONCE_FORGET: ServiceOperation[bool] = ServiceOperation("once.forget", "DELETE", "/api/v1/once/{key}", bool)
+ONCE_BEGIN: ServiceOperation[OnceGrant] = ServiceOperation(
+    "once.begin", "POST", "/api/v1/once/{key}", OnceGrant, defaults={"ttl": 86400.0, "lease": 30.0, "wait": 0.0}
+)
+ONCE_DELETE: ServiceOperation[bool] = ServiceOperation("once.delete", "DELETE", "/api/v1/once/{key}", bool)
+ONCE_FAIL: ServiceOperation[bool] = ServiceOperation(
+    "once.fail", "POST", "/api/v1/once/{key}/fail", bool, defaults={"ttl": 86400.0}
+)
+ONCE_FINISH: ServiceOperation[None] = ServiceOperation(
+    "once.finish", "POST", "/api/v1/once/{key}/finish", None, defaults={"result": None, "ttl": 86400.0}
+)
+ONCE_RENEW: ServiceOperation[None] = ServiceOperation(
+    "once.renew", "POST", "/api/v1/once/{key}/renew", None, defaults={"lease": 30.0, "ttl": 86400.0}
+)
 ONCE_STATE: ServiceOperation[OnceState] = ServiceOperation("once.state", "GET", "/api/v1/once/{key}", OnceState)
 PLAN_CHECK: ServiceOperation[Duplicate] = ServiceOperation(
     "plan.check", "POST", "/api/v1/decisions/{session}/plans/check", Duplicate, defaults={"time_window_sec": 300.0}
 )
-PLAN_FORGET: ServiceOperation[int] = ServiceOperation("plan.forget", "DELETE", "/api/v1/decisions/{session}", int)
+PLAN_ERASE: ServiceOperation[int] = ServiceOperation("plan.erase", "DELETE", "/api/v1/decisions/{session}", int)
 PLAN_LIST: ServiceOperation[list[PlanRecord]] = ServiceOperation(
     "plan.list", "GET", "/api/v1/decisions/{session}/plans", list[PlanRecord], defaults={"symbol": None, "limit": 10}
 )
@@ -500,8 +531,8 @@ PRESENCE_ANNOUNCE: ServiceOperation[None] = ServiceOperation(
     "presence.announce", "PUT", "/api/v1/presence", None, defaults={"role": "", "info": None, "ttl": 15.0}
 )
 PRESENCE_LEAVE: ServiceOperation[bool] = ServiceOperation("presence.leave", "DELETE", "/api/v1/presence", bool)
-PRESENCE_WHO: ServiceOperation[list[Present]] = ServiceOperation(
-    "presence.who", "GET", "/api/v1/presence", list[Present], defaults={"role": None}
+PRESENCE_LIST: ServiceOperation[list[Present]] = ServiceOperation(
+    "presence.list", "GET", "/api/v1/presence", list[Present], defaults={"role": None}
 )
 QUEUE_ACK: ServiceOperation[None] = ServiceOperation(
     "queue.ack", "POST", "/api/v1/queues/{queue}/tasks/{id}/ack", None, defaults={"result": None, "result_ttl": 86400.0}
@@ -519,8 +550,8 @@ QUEUE_CLAIM_MANY: ServiceOperation[list[Task]] = ServiceOperation(
 QUEUE_DEAD: ServiceOperation[list[QueuedTask]] = ServiceOperation(
     "queue.dead", "GET", "/api/v1/queues/{queue}/dead", list[QueuedTask], defaults={"n": 10}
 )
-QUEUE_DISCARD: ServiceOperation[bool] = ServiceOperation(
-    "queue.discard", "DELETE", "/api/v1/queues/{queue}/tasks/{id}", bool
+QUEUE_DELETE: ServiceOperation[bool] = ServiceOperation(
+    "queue.delete", "DELETE", "/api/v1/queues/{queue}/tasks/{id}", bool
 )
 QUEUE_FAIL: ServiceOperation[None] = ServiceOperation(
     "queue.fail", "POST", "/api/v1/queues/{queue}/tasks/{id}/fail", None
@@ -576,10 +607,10 @@ SET_ADD: ServiceOperation[int] = ServiceOperation(
 SET_CONTAINS: ServiceOperation[bool] = ServiceOperation(
     "set.contains", "POST", "/api/v1/store/sets/{key}/contains", bool
 )
+SET_DELETE: ServiceOperation[int] = ServiceOperation("set.delete", "POST", "/api/v1/store/sets/{key}/delete", int)
 SET_MEMBERS: ServiceOperation[list[Any]] = ServiceOperation("set.members", "GET", "/api/v1/store/sets/{key}", list[Any])
 SET_MOVE: ServiceOperation[bool] = ServiceOperation("set.move", "POST", "/api/v1/store/sets/{source}/move", bool)
 SET_POP: ServiceOperation[Any] = ServiceOperation("set.pop", "POST", "/api/v1/store/sets/{key}/pop", Any)
-SET_REMOVE: ServiceOperation[int] = ServiceOperation("set.remove", "POST", "/api/v1/store/sets/{key}/remove", int)
 SET_SIZE: ServiceOperation[int] = ServiceOperation("set.size", "GET", "/api/v1/store/sets/{key}/size", int)
 SYNTHESIS_ADD_AGENT_MEMORY: ServiceOperation[SynthesisTask] = ServiceOperation(
     "synthesis.add_agent_memory",
@@ -611,8 +642,8 @@ SYNTHESIS_ARCHIVED_MEMORIES: ServiceOperation[list[Note]] = ServiceOperation(
 SYNTHESIS_DELETE_MEMORY: ServiceOperation[bool] = ServiceOperation(
     "synthesis.delete_memory", "DELETE", "/api/v1/memories/{memory_id}", bool
 )
-SYNTHESIS_FORGET: ServiceOperation[ForgetReport] = ServiceOperation(
-    "synthesis.forget", "POST", "/api/v1/system/forget", ForgetReport, defaults={"user_id": None, "dry_run": False}
+SYNTHESIS_ERASE: ServiceOperation[EraseReport] = ServiceOperation(
+    "synthesis.erase", "POST", "/api/v1/system/erase", EraseReport, defaults={"user_id": None, "dry_run": False}
 )
 SYNTHESIS_FSCK: ServiceOperation[NoteCheck] = ServiceOperation(
     "synthesis.fsck", "POST", "/api/v1/system/fsck", NoteCheck, defaults={"repair": False}
@@ -623,6 +654,9 @@ SYNTHESIS_GENERATE_EVOLUTION_GRAPH: ServiceOperation[EvolutionGraph] = ServiceOp
     "/api/v1/memories/{memory_id}/evolution/graph",
     EvolutionGraph,
     defaults={"format": "mermaid"},
+)
+SYNTHESIS_GET_ARCHIVED: ServiceOperation[Note] = ServiceOperation(
+    "synthesis.get_archived", "GET", "/api/v1/memories/{memory_id}/archived", Note
 )
 SYNTHESIS_GET_CONNECTION_POOL_STATS: ServiceOperation[PoolStats] = ServiceOperation(
     "synthesis.get_connection_pool_stats", "GET", "/api/v1/system/pool-stats", PoolStats
@@ -649,14 +683,11 @@ SYNTHESIS_QUERY_MEMORY: ServiceOperation[list[NoteHit]] = ServiceOperation(
         "recall": "current",
     },
 )
-SYNTHESIS_RECALL_ARCHIVED: ServiceOperation[Note] = ServiceOperation(
-    "synthesis.recall_archived", "GET", "/api/v1/memories/{memory_id}/archived", Note
-)
 SYNTHESIS_RESTORE_MEMORY: ServiceOperation[Note] = ServiceOperation(
     "synthesis.restore_memory", "POST", "/api/v1/memories/{memory_id}/restore", Note
 )
-SYNTHESIS_RETAIN: ServiceOperation[ForgetReport] = ServiceOperation(
-    "synthesis.retain", "POST", "/api/v1/system/retain", ForgetReport, defaults={"dry_run": False}
+SYNTHESIS_RETAIN: ServiceOperation[EraseReport] = ServiceOperation(
+    "synthesis.retain", "POST", "/api/v1/system/retain", EraseReport, defaults={"dry_run": False}
 )
 SYNTHESIS_RETRY_TASK: ServiceOperation[bool] = ServiceOperation(
     "synthesis.retry_task", "POST", "/api/v1/tasks/{task_id}/retry", bool
@@ -711,7 +742,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         BARRIER_WAITING,
         CACHE_CHECK,
         CACHE_CLEAR,
-        CACHE_INVALIDATE,
+        CACHE_DELETE,
         CACHE_PUT,
         CACHE_REPORT,
         CACHE_STATS,
@@ -719,7 +750,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         COUNTER_INCREMENT,
         EPISODE_APPEND,
         EPISODE_EVENTS,
-        EPISODE_RETRIEVE,
+        EPISODE_SEARCH,
         EPISODE_SESSIONS,
         EPISODE_SUMMARIZE,
         EXECUTION_BEGIN,
@@ -737,7 +768,6 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         GRAPH_ADD_RELATIONSHIP,
         GRAPH_ALIASES,
         GRAPH_AS_OF,
-        GRAPH_ASK,
         GRAPH_CHECK,
         GRAPH_DELETE,
         GRAPH_DRAW,
@@ -752,16 +782,18 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         GRAPH_INVALIDATE,
         GRAPH_MERGE,
         GRAPH_PATH,
-        GRAPH_SEARCH_MEANING,
-        GRAPH_SEARCH_WORDS,
+        GRAPH_RELATIONS,
+        GRAPH_SEARCH,
+        GRAPH_SEARCH_KEYWORDS,
+        GRAPH_SEARCH_SEMANTIC,
         GRAPH_STATS,
         GRAPH_SUMMARIZE,
         GRAPH_TRAVERSE,
         GRAPH_UNDO,
         GRAPH_UNMERGE,
-        HASH_ALL,
         HASH_DELETE,
         HASH_GET,
+        HASH_GET_ALL,
         HASH_INCREMENT,
         HASH_SET,
         KEY_DAMAGED,
@@ -785,38 +817,44 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         MEMORY_ADD_MANY,
         MEMORY_DELETE,
         MEMORY_DELETE_ALL,
-        MEMORY_FIND_SIMILAR,
         MEMORY_GET,
         MEMORY_HISTORY,
+        MEMORY_IMPORT,
         MEMORY_LIST,
         MEMORY_RECENT,
         MEMORY_SEARCH,
         MEMORY_SEARCH_HYBRID,
         MEMORY_SEARCH_KEYWORDS,
+        MEMORY_SEARCH_SEMANTIC,
+        MEMORY_SEARCH_VECTOR,
         MEMORY_STATS,
         MEMORY_UNDO,
         MEMORY_UPDATE,
-        MEMORY_USE,
+        MEMORY_USES,
         MESSAGE_PUBLISH,
         NAMESPACE_CLEAR,
         NAMESPACE_SWEEP,
         NAMESPACE_USAGE,
-        ONCE_FORGET,
+        ONCE_BEGIN,
+        ONCE_DELETE,
+        ONCE_FAIL,
+        ONCE_FINISH,
+        ONCE_RENEW,
         ONCE_STATE,
         PLAN_CHECK,
-        PLAN_FORGET,
+        PLAN_ERASE,
         PLAN_LIST,
         PLAN_SAVE,
         PLAN_SAVE_IF_NEW,
         PLAN_SESSIONS,
         PRESENCE_ANNOUNCE,
         PRESENCE_LEAVE,
-        PRESENCE_WHO,
+        PRESENCE_LIST,
         QUEUE_ACK,
         QUEUE_CLAIM,
         QUEUE_CLAIM_MANY,
         QUEUE_DEAD,
-        QUEUE_DISCARD,
+        QUEUE_DELETE,
         QUEUE_FAIL,
         QUEUE_LIST,
         QUEUE_PAUSE,
@@ -833,10 +871,10 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         QUEUE_STATS,
         SET_ADD,
         SET_CONTAINS,
+        SET_DELETE,
         SET_MEMBERS,
         SET_MOVE,
         SET_POP,
-        SET_REMOVE,
         SET_SIZE,
         SYNTHESIS_ADD_AGENT_MEMORY,
         SYNTHESIS_ADD_MEMORY,
@@ -844,15 +882,15 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         SYNTHESIS_ARCHIVE,
         SYNTHESIS_ARCHIVED_MEMORIES,
         SYNTHESIS_DELETE_MEMORY,
-        SYNTHESIS_FORGET,
+        SYNTHESIS_ERASE,
         SYNTHESIS_FSCK,
         SYNTHESIS_GENERATE_EVOLUTION_GRAPH,
+        SYNTHESIS_GET_ARCHIVED,
         SYNTHESIS_GET_CONNECTION_POOL_STATS,
         SYNTHESIS_GET_MEMORY,
         SYNTHESIS_GET_TASK_STATUS,
         SYNTHESIS_LIST_TASKS,
         SYNTHESIS_QUERY_MEMORY,
-        SYNTHESIS_RECALL_ARCHIVED,
         SYNTHESIS_RESTORE_MEMORY,
         SYNTHESIS_RETAIN,
         SYNTHESIS_RETRY_TASK,
@@ -868,4 +906,20 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         VALUE_WRITE,
         VALUE_WRITE_MANY,
     )
+} | {
+    "cache.invalidate": CACHE_DELETE,
+    "episode.retrieve": EPISODE_SEARCH,
+    "graph.ask": GRAPH_SEARCH,
+    "graph.search_words": GRAPH_SEARCH_KEYWORDS,
+    "graph.search_meaning": GRAPH_SEARCH_SEMANTIC,
+    "hash.all": HASH_GET_ALL,
+    "memory.find_similar": MEMORY_SEARCH_VECTOR,
+    "memory.use": MEMORY_USES,
+    "once.forget": ONCE_DELETE,
+    "plan.forget": PLAN_ERASE,
+    "presence.who": PRESENCE_LIST,
+    "queue.discard": QUEUE_DELETE,
+    "set.remove": SET_DELETE,
+    "synthesis.forget": SYNTHESIS_ERASE,
+    "synthesis.recall_archived": SYNTHESIS_GET_ARCHIVED,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -72,12 +73,12 @@ if TYPE_CHECKING:
         Episode,
         EpisodeEvent,
         EpisodeResult,
+        EraseReport,
         EvolutionGraph,
         ExecutionClaim,
         ExecutionRecord,
         ExecutionStats,
         Fact,
-        ForgetReport,
         GraphCheck,
         GraphDrawing,
         GraphFormat,
@@ -124,6 +125,7 @@ if TYPE_CHECKING:
         LeaseGrant,
         LeaseState,
         LimitState,
+        OnceGrant,
         OnceState,
         Permit,
         Present,
@@ -776,8 +778,8 @@ class Decisions(Face["AsyncDecisions"]):
         """
         return self._portal.run(self._async.sessions())
 
-    def forget(self, session: str) -> int:
-        """Remove all that a session has decided, executions and counts too. One round trip.
+    def erase(self, session: str) -> int:
+        """Erase all decisions of a session for good, executions and counts too. One round trip.
 
         The same plans can then be saved and executed again.
 
@@ -789,9 +791,9 @@ class Decisions(Face["AsyncDecisions"]):
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is forgotten in Redis, and the durable tier is told as soon as it can be.
+            DurabilityPendingError: it is erased in Redis, and the durable tier is told as soon as it can be.
         """
-        return self._portal.run(self._async.forget(session))
+        return self._portal.run(self._async.erase(session))
 
 
 class Episodes(Face["AsyncEpisodes"]):
@@ -1016,8 +1018,8 @@ class Presence(Face["AsyncPresence"]):
         """
         return self._portal.run(self._async.leave())
 
-    def who(self, role: str | None = None) -> list[Present]:
-        """Who is here, in the order in which they came. One round trip, another one if somebody has lapsed.
+    def list(self, role: str | None = None) -> builtins.list[Present]:
+        """List who is here, in the order in which they came. One round trip, another one if somebody has lapsed.
 
         Args:
             role: only those in this role; None for all.
@@ -1025,7 +1027,7 @@ class Presence(Face["AsyncPresence"]):
         Raises:
             UnavailableError: as `read`.
         """
-        return self._portal.run(self._async.who(role))
+        return self._portal.run(self._async.list(role))
 
 
 class ClaimedTask(Face["AsyncClaimedTask"]):
@@ -1340,8 +1342,8 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         """
         return self._portal.run(self._async.redrive_all())
 
-    def discard(self, task_id: str) -> bool:
-        """Forget a task that is not done: a dead letter, or any other; False when there is none. One round trip.
+    def delete(self, task_id: str) -> bool:
+        """Delete a task that is not done: a dead letter, or any other; False when there is none. One round trip.
 
         A worker that has it now gets the error when it reports the outcome.
 
@@ -1351,7 +1353,7 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
         """
-        return self._portal.run(self._async.discard(task_id))
+        return self._portal.run(self._async.delete(task_id))
 
     def pause(self) -> bool:
         """Hand out no more tasks until `resume`; False when it was paused already. One round trip.
@@ -1761,7 +1763,7 @@ class Memories(Face["AsyncMemories"]):
         """
         return self._portal.run(self._async.undo(id_, version))
 
-    def use(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
+    def uses(self, ids: Iterable[str] | None = None, *, limit: int = 100) -> list[MemoryUse]:
         """Return how often memories were returned by searches and `get`, and when last.
 
         Counts of other hubs within the last half second may be missing. Two round trips a page of 500 memories, and
@@ -1780,7 +1782,7 @@ class Memories(Face["AsyncMemories"]):
             AccessDeniedError: this actor may not read the namespace.
             UnavailableError: the server cannot be reached.
         """
-        return self._portal.run(self._async.use(ids, limit=limit))
+        return self._portal.run(self._async.uses(ids, limit=limit))
 
     def stats(self, filters: Filters = None) -> MemoryStats:
         """Count the memories of this scope. Three round trips, and two for each five hundred up to 2,000.
@@ -1965,7 +1967,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
             response: the answer: any value that `write` takes.
             ttl: seconds until the answer expires; None for the setting `cache_ttl_s`.
             key, model, prompt_version: as `check`.
-            tags: tags, to invalidate answers together.
+            tags: tags, to delete answers together.
             cost, tokens: the cost of the answer, which each hit saves.
 
         Returns:
@@ -2044,7 +2046,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
             ),
         )
 
-    def invalidate(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
+    def delete(self, *, tag: str | None = None, prompt: str | None = None, key: str | None = None) -> int:
         """Delete the answers that match all given arguments; return how many were deleted.
 
         Two round trips, one more for every further 500.
@@ -2058,7 +2060,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
             InvalidError: no argument is given; `clear` deletes all answers.
             AccessDeniedError, UnavailableError: as `put`.
         """
-        return self._portal.run(self._async.invalidate(tag=tag, prompt=prompt, key=key))
+        return self._portal.run(self._async.delete(tag=tag, prompt=prompt, key=key))
 
     def clear(self) -> int:
         """Delete every answer of the namespace; return how many were deleted. Two round trips for every 500.
@@ -3145,7 +3147,7 @@ class Synthesis(Face["AsyncSynthesis"]):
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
         """Return one note, whatever its status; None when there is none. One round trip.
 
-        Of an archived note the text is away: `archival_location` says where, and `recall_archived` reads it.
+        Of an archived note the text is away: `archival_location` says where, and `get_archived` reads it.
 
         Raises:
             InvalidError: an id is refused.
@@ -3193,7 +3195,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.draw_evolution(memory_id, app_id=app_id, format=format))
 
     def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False when there is none. Its text stays until `forget`. About four round trips.
+        """Mark a note as deleted; False when there is none. Its text stays until `erase`. About four round trips.
 
         Raises:
             InvalidError: it is archived; unarchive it first.
@@ -3270,14 +3272,14 @@ class Synthesis(Face["AsyncSynthesis"]):
         """
         return self._portal.run(self._async.archive(app_id=app_id, dry_run=dry_run, progress=progress))
 
-    def recall_archived(self, memory_id: str, *, app_id: str) -> Note:
+    def get_archived(self, memory_id: str, *, app_id: str) -> Note:
         """Return a note with its text and messages, also when it was archived; it stays archived.
 
         Raises:
             NotFoundError: there is no such note, or its archive is gone.
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
         """
-        return self._portal.run(self._async.recall_archived(memory_id, app_id=app_id))
+        return self._portal.run(self._async.get_archived(memory_id, app_id=app_id))
 
     def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
@@ -3307,13 +3309,13 @@ class Synthesis(Face["AsyncSynthesis"]):
         """
         return self._portal.run(self._async.unarchive(memory_id, app_id=app_id))
 
-    def forget(
+    def erase(
         self, *, app_id: str, user_id: str | None = None, dry_run: bool = False, progress: NoteProgress | None = None
-    ) -> ForgetReport:
+    ) -> EraseReport:
         """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
 
         Broken off, it goes on when it is called again. A conversation of that user that is told meanwhile may leave a
-        note: forget once more when nobody adds for that user any longer.
+        note: erase once more when nobody adds for that user any longer.
 
         Args:
             app_id: whose.
@@ -3325,11 +3327,11 @@ class Synthesis(Face["AsyncSynthesis"]):
             InvalidError: an id is refused.
             AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
         """
-        return self._portal.run(self._async.forget(app_id=app_id, user_id=user_id, dry_run=dry_run, progress=progress))
+        return self._portal.run(self._async.erase(app_id=app_id, user_id=user_id, dry_run=dry_run, progress=progress))
 
     def retain(
         self, rules: RetentionRules, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None
-    ) -> ForgetReport:
+    ) -> EraseReport:
         """Erase what was retired and is older than rules allow; the current note of a chain stays.
 
         Args:
@@ -4090,46 +4092,63 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         """
         return self._portal.run(self._async.lease_state(name, kind))
 
-    def lease_acquire(self, name: str, *, lease: float = 30.0, wait: float | None = 0.0) -> LeaseGrant:
+    def lease_acquire(
+        self,
+        name: str,
+        *,
+        kind: LeaseKind = "lock",
+        limit: int | None = None,
+        shared: bool = False,
+        lease: float = 30.0,
+        wait: float | None = 0.0,
+    ) -> LeaseGrant:
         """Take a lock that does not renew itself, for holders who come and go between calls. One round trip.
 
-        Inside of Python `lock` is the better way: it renews itself, and ends with its block.
+        Inside of Python `lock`, `semaphore`, `rwlock` and `leader` are the better way: they renew themselves, and end
+        with their blocks.
 
         Args:
             name: plain or absolute; the same lock as `lock` takes.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+            limit: of a semaphore: how many hold it at a time.
+            shared: of a read/write lock: hold it for reading, together with other readers.
             lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
             wait: seconds; 0 tries once, None waits for as long as it takes.
 
         Raises:
             LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        return self._portal.run(self._async.lease_acquire(name, lease=lease, wait=wait))
+        return self._portal.run(
+            self._async.lease_acquire(name, kind=kind, limit=limit, shared=shared, lease=lease, wait=wait)
+        )
 
-    def lease_renew(self, name: str, id: str, *, lease: float = 30.0) -> LeaseGrant:
+    def lease_renew(self, name: str, id: str, *, kind: LeaseKind = "lock", lease: float = 30.0) -> LeaseGrant:
         """Keep a lock that `lease_acquire` gave. One round trip.
 
         Args:
             name: as it was taken.
             id: of the grant.
+            kind: as it was taken.
             lease: seconds from now.
 
         Raises:
             LockLostError: the lease has ended, or was given back.
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        return self._portal.run(self._async.lease_renew(name, id, lease=lease))
+        return self._portal.run(self._async.lease_renew(name, id, kind=kind, lease=lease))
 
-    def lease_release(self, name: str, id: str) -> bool:
+    def lease_release(self, name: str, id: str, *, kind: LeaseKind = "lock") -> bool:
         """Give a lock back that `lease_acquire` gave; whether it was held until now. One round trip.
 
         Args:
             name: as it was taken.
             id: of the grant.
+            kind: as it was taken.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        return self._portal.run(self._async.lease_release(name, id))
+        return self._portal.run(self._async.lease_release(name, id, kind=kind))
 
     def queues(self) -> list[str]:
         """The queues of the namespace, sorted, as `queue()` takes their names; pages of the server's scan.
@@ -4212,6 +4231,70 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         """
         return self._async.once_token()
 
+    def once_begin(self, key: str, *, ttl: float = 86400.0, lease: float = 30.0, wait: float | None = 0.0) -> OnceGrant:
+        """Take a piece of work for a caller who reports its end with `once_finish` or `once_fail`.
+
+        Inside of Python `once` is the better way: it runs a function, renews the lease and stores the result. Both
+        share their work: of all callers exactly one does it. One round trip.
+
+        Args:
+            key: as `once`.
+            ttl: seconds for which the number of attempts is kept after the lease.
+            lease: seconds after which another caller may begin, unless `once_renew` prolongs it.
+            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+
+        Raises:
+            LockHeldError: somebody else was still at it when `wait` had passed.
+            ResultNotKeptError, AccessDeniedError, InvalidError, UnavailableError: as `once`.
+        """
+        return self._portal.run(self._async.once_begin(key, ttl=ttl, lease=lease, wait=wait))
+
+    def once_renew(self, key: str, token: int, *, lease: float = 30.0, ttl: float = 86400.0) -> None:
+        """Prolong the lease of work that `once_begin` gave. One round trip.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            lease: seconds from now.
+            ttl: as `once_begin`.
+
+        Raises:
+            ClaimLostError: the lease has ended, or the work is done.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.once_renew(key, token, lease=lease, ttl=ttl))
+
+    def once_finish(self, key: str, token: int, result: object = None, *, ttl: float = 86400.0) -> None:
+        """Store the result of work that `once_begin` gave; all who wait for it get it. One round trip.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            result: any value that `write` takes.
+            ttl: seconds for which the result is kept.
+
+        Raises:
+            ClaimLostError: the lease has ended, or the work is done; the result is not stored.
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.once_finish(key, token, result, ttl=ttl))
+
+    def once_fail(self, key: str, token: int, *, ttl: float = 86400.0) -> bool:
+        """Give back work that `once_begin` gave and that has failed: the next in line may do it. One round trip.
+
+        Args:
+            key: as it was begun.
+            token: of the `OnceGrant`.
+            ttl: seconds for which the number of attempts is kept.
+
+        Returns:
+            Whether it was still the caller's.
+
+        Raises:
+            AccessDeniedError, InvalidError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.once_fail(key, token, ttl=ttl))
+
     def once_state(self, key: str) -> OnceState:
         """How far a piece of work is. One round trip.
 
@@ -4220,15 +4303,15 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         """
         return self._portal.run(self._async.once_state(key))
 
-    def forget_once(self, key: str) -> bool:
-        """Drop a stored result, so that the work can be done again; whether there was one. One round trip.
+    def once_delete(self, key: str) -> bool:
+        """Delete a stored result, so that the work can be done again; whether there was one. One round trip.
 
         Work that is under way is left alone.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
-        return self._portal.run(self._async.forget_once(key))
+        return self._portal.run(self._async.once_delete(key))
 
     def rate_limit(
         self, name: str, *, limit: int, per: float, algorithm: Algorithm = "sliding_window", burst: int | None = None

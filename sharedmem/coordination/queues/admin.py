@@ -144,7 +144,7 @@ class QueueAdmin:
         return await queue.explained(call)
 
     async def discard(self, task_id: str) -> bool:
-        """As `TaskQueue.discard`."""
+        """As `TaskQueue.delete`."""
         queue = self._queue
         keys = queue.keys(DiscardKeys)
         call = queue.scripts.queue_discard(queue.space, keys, queue.actor, id_=check_task_id(task_id))

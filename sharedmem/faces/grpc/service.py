@@ -64,9 +64,9 @@ TABLE_CALLS: Mapping[str, TableCall] = {
     "GetOpenExecutions": TableCall("execution.open", "executions"),
     "GetExecutionStats": TableCall("execution.stats"),
     "ListSessions": TableCall("plan.sessions", "session_ids"),
-    "ForgetSession": TableCall("plan.forget", "removed"),
+    "ForgetSession": TableCall("plan.erase", "removed"),
     "Store": TableCall("episode.append", "events"),
-    "Retrieve": TableCall("episode.retrieve", "events"),
+    "Retrieve": TableCall("episode.search", "events"),
     "Summarize": TableCall("episode.summarize", "summary"),
     "Publish": TableCall("message.publish", "receivers"),
 }
