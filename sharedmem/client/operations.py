@@ -620,34 +620,34 @@ class GraphOperations:
         self._service = calls
 
     async def add(self, episode: Episode | Mapping[str, Any], *, extract: bool = True) -> EpisodeResult:
-        """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step.
+        """Ingest an episode: its mentions and statements become part of the graph, in one atomic step.
 
         Returns:
-            What it mentions and says, and what it closed. Where the model that extracts cannot be asked, the episode
-            is kept and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
+            Its mentions and statements, and the facts that it closed. If the extracting model cannot be reached, the
+                episode is stored and found all the same, `episode.extraction` is `failed`, and `extract()` tries again.
 
         Raises:
-            InvalidError: the content, id, group or a moment is none.
-            ConflictError: the id is there with another content, or the group is being deleted.
+            InvalidError: the content, id, group or a moment is invalid.
+            ConflictError: the id exists with another content, or the group is being deleted.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.GRAPH_ADD, {"episode": episode, "extract": extract})
 
     async def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
-        """Another name that leads to an entity, or several.
+        """Add one or several names that lead to an entity.
 
         Args:
             entity: its name or id.
-            alias: the other name, as people write it; or any number of them.
-            group_id: whose graph.
+            alias: the other name in its usual spelling; or any number of them.
+            group_id: group of the graph.
 
         Raises:
-            InvalidError: it can be no name.
-            NotFoundError: the group knows nobody of the entity's name or id.
-            ConflictError: the alias is the name of another entity; of several, those before it lead here now.
+            InvalidError: a name is invalid.
+            NotFoundError: the group has no entity with that name or id.
+            ConflictError: the alias is the name of another entity; aliases before it in the list were added.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.GRAPH_ADD_ALIAS, {"entity": entity, "alias": alias, "group_id": group_id})
 
@@ -662,22 +662,22 @@ class GraphOperations:
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """Return an entity: found by its name, an alias or a very similar name, or made.
+        """Return an entity: found by its name, an alias or a very similar name, or created.
 
         Args:
-            name: as people write it.
-            group_id: whose graph.
+            name: in the usual spelling.
+            group_id: group of the graph.
             type: one word, such as `person`.
             aliases: further names that lead to it, up to 300; `add_alias` takes any number.
-            attributes: values by name, as JSON has them; each is a fact with a history of its own.
-            summary: what it is, in a sentence.
-            at: since when the attributes have these values; now when not given.
+            attributes: JSON values by name; each is a fact with a history of its own.
+            summary: A sentence about it.
+            at: since when the attributes have these values; by default now.
 
         Returns:
-            The entity with all that is known of it now.
+            The entity with its current attributes.
 
         Raises:
-            InvalidError: a name, an attribute or a moment is none.
+            InvalidError: a name, an attribute or a moment is invalid.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         return await self._service.run(
@@ -696,15 +696,15 @@ class GraphOperations:
     async def add_many(
         self, episodes: Sequence[Episode | Mapping[str, Any]], *, extract: bool = True
     ) -> list[EpisodeResult]:
-        """As `add_episode` for each, in their order, up to 32 of one group in one step.
+        """Ingest episodes as `add_episode` does, in their order, up to 32 of one group in one step.
 
         Args:
             episodes: any number, also of several groups.
-            extract: whether entities and facts are looked for in them.
+            extract: whether to extract entities and facts from them.
 
         Raises:
-            InvalidError: one of them is none; nothing was written then.
-            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; those before are in the graph.
+            InvalidError: one of them is invalid; then nothing was written.
+            ConflictError, AccessDeniedError, UnavailableError: as `add_episode`; the episodes before are in the graph.
         """
         return await self._service.run(table.GRAPH_ADD_MANY, {"episodes": episodes, "extract": extract})
 
@@ -721,24 +721,24 @@ class GraphOperations:
         episode: str | None = None,
         fact: str | None = None,
     ) -> Fact:
-        """Say that something holds between two entities, which are made where they are new.
+        """Add a relationship between two entities; new entities are created.
 
         Args:
             source: names, or ids of entities.
-            type: of the relation; turned around where it is declared as the inverse of another.
+            type: type of the relation; reversed if it is declared as the inverse of another.
             target: names, or ids of entities.
-            group_id: whose graph.
-            valid_from: since when; when it was said where nothing is given; `"unknown"` when nobody knows.
+            group_id: group of the graph.
+            valid_from: since when; by default the time of the episode; `"unknown"` for an unknown start.
             valid_to: until when, exclusive; None while it holds.
-            recorded_at: when the graph learned of it; now when not given.
-            episode: id of the episode that says so; made where there is none.
-            fact: as a sentence; made of the names when not given.
+            recorded_at: when the graph recorded it; by default now.
+            episode: id of the episode that states it; by default a new one.
+            fact: as a sentence; by default made from the names.
 
         Returns:
             The fact as it is known now.
 
         Raises:
-            InvalidError: a name, a type or a moment is none, or it would end before it begins; the episode was undone.
+            InvalidError: a name, type or moment is invalid, it would end before it begins, or the episode was undone.
             NotFoundError: the episode was deleted meanwhile.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
@@ -760,19 +760,19 @@ class GraphOperations:
     async def aliases(
         self, entity: str, *, group_id: str, limit: int = 1000, cursor: str | None = None
     ) -> ListPage[str]:
-        """Return a page of all names that lead to an entity, those of entities that were merged into it too.
+        """Return a page of all names that lead to an entity, including those of entities that were merged into it.
 
         Args:
             entity: its name or id.
-            group_id: whose graph.
-            limit: names at most, up to 10,000.
+            group_id: group of the graph.
+            limit: most names, up to 10,000.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            InvalidError: the limit is none.
-            NotFoundError: the group knows nobody of that name or id.
+            InvalidError: the limit is invalid.
+            NotFoundError: the group has no entity with that name or id.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(
             table.GRAPH_ALIASES, {"entity": entity, "group_id": group_id, "limit": limit, "cursor": cursor}
@@ -787,17 +787,17 @@ class GraphOperations:
         limit: int = 1000,
         cursor: str | None = None,
     ) -> ListPage[Fact]:
-        """Return all that was true at a moment in a group, page by page.
+        """Return all facts of a group that were true at a moment, page by page.
 
         Args:
             when: the moment.
-            group_id: whose graph.
-            known_at: as it was known then; None for what is known now.
-            limit: at most so many, 1 to 10,000.
+            group_id: group of the graph.
+            known_at: time of knowledge; None for now.
+            limit: most items, 1 to 10,000.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(
@@ -809,33 +809,33 @@ class GraphOperations:
         """Recompute every fact of a group from its claims, and report each difference.
 
         Args:
-            group_id: whose graph.
-            repair: whether to write what should be there, and remove what should not.
+            group_id: group of the graph.
+            repair: whether to write missing records and remove superfluous ones.
 
         Returns:
-            What was read, and every problem; `is_clean` when none is left.
+            What was read, and every problem; `is_clean` if none is left.
 
         Raises:
             InvalidError: the group is invalid.
-            ConflictError: the group is being deleted, or others change the same entities without end.
+            ConflictError: the group is being deleted, or other writers keep changing the same entities.
             AccessDeniedError: this actor may not read the namespace's graphs; to repair, may not write them.
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         return await self._service.run(table.GRAPH_CHECK, {"group_id": group_id, "repair": repair})
 
     async def delete(self, group_id: str) -> int:
-        """Delete everything of a group.
+        """Delete everything of a group: its episodes, entities and facts are deleted for good.
 
         Args:
-            group_id: whose graph.
+            group_id: group of the graph.
 
         Returns:
-            How many records were deleted; 0 where there was nothing.
+            How many records were deleted; 0 if there were none.
 
         Raises:
-            InvalidError: the group is none.
+            InvalidError: the group is invalid.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         return await self._service.run(table.GRAPH_DELETE, {"group_id": group_id})
 
@@ -843,15 +843,15 @@ class GraphOperations:
         """Return a part of a graph with every version of its facts, for `as_mermaid`, `as_dot` and `as_html`.
 
         Args:
-            group_id: whose graph.
-            entity: name or id of whom it is drawn around; None for the whole group.
-            depth: steps from the entity, at any time, at most 6; of no account without one.
-            limit: facts at most, and entities at most, up to 2,000.
+            group_id: group of the graph.
+            entity: name or id of the central entity; None for the whole group.
+            depth: steps from the entity, at any time, at most 6; ignored without an entity.
+            limit: most facts, and most entities, up to 2,000.
 
         Raises:
-            InvalidError: an argument is out of its bounds.
+            InvalidError: an argument is invalid.
             NotFoundError: there is no such entity.
-            AccessDeniedError: this actor must not read graphs of the namespace.
+            AccessDeniedError: this actor may not read graphs of the namespace.
             UnavailableError: the server cannot be reached.
         """
         return await self._service.run(
@@ -859,15 +859,15 @@ class GraphOperations:
         )
 
     async def entities(self, *, group_id: str, limit: int = 100, cursor: str | None = None) -> ListPage[Entity]:
-        """Entities page by page, those that were merged too, with their attributes of now.
+        """Return entities page by page, merged ones too, with their current attributes.
 
         Args:
-            group_id: whose graph.
-            limit: at most so many, 1 to 1,000.
+            group_id: group of the graph.
+            limit: most items, 1 to 1,000.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(table.GRAPH_ENTITIES, {"group_id": group_id, "limit": limit, "cursor": cursor})
@@ -887,8 +887,8 @@ class GraphOperations:
         """Return an entity, and the facts that hold of it at a time, as known at a time.
 
         Raises:
-            InvalidError: it can be no name, or a moment has no time zone.
-            NotFoundError: the group knows nobody of that name.
+            InvalidError: the name is invalid, or a moment has no time zone.
+            NotFoundError: the group has no entity of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(
@@ -914,17 +914,18 @@ class GraphOperations:
         limit: int = 100,
         cursor: str | None = None,
     ) -> ListPage[Episode]:
-        """Episodes, or summaries, page by page as they occurred, oldest first, with those that were undone.
+        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were
+        undone.
 
         Args:
-            group_id: whose graph.
-            session: only of this one.
-            kind: `summary` for what the graph made of earlier ones.
-            limit: at most so many, 1 to 1,000.
+            group_id: group of the graph.
+            session: only those of this session.
+            kind: `summary` for the graph's summaries of earlier episodes.
+            limit: most items, 1 to 1,000.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            InvalidError: an argument is none.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(
@@ -933,7 +934,7 @@ class GraphOperations:
         )
 
     async def extract(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Look again for entities and facts in an episode whose extraction has failed, or never was asked for.
+        """Extract entities and facts of an episode whose extraction has failed or was never requested.
 
         Raises:
             NotFoundError: there is no such episode, or it was deleted meanwhile.
@@ -954,20 +955,20 @@ class GraphOperations:
         direction: Literal["out", "in", "both"] = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """Return what holds of an entity at a time, as known at a time: now and now, when none is given.
+        """Return the facts of an entity that hold at a time, as known at a time; by default now and now.
 
         Args:
-            entity: its name or id; of one that was merged, what it became is meant.
-            group_id: whose graph.
-            as_of: what was true then.
-            known_at: as it was known then, whatever has been learned since.
-            type: only of this type of relation, or `@name` for an attribute.
-            direction: `out` for those of which it is the source, `in` for those of which it is the target.
-            limit: at most so many, 1 to 10,000; the newest.
+            entity: its name or id; a merged one means the entity that it leads to.
+            group_id: group of the graph.
+            as_of: time at which the facts hold.
+            known_at: time of knowledge; later knowledge does not count.
+            type: only facts of this relation type, or `@name` for an attribute.
+            direction: `out` for facts whose source it is, `in` for facts whose target it is.
+            limit: most facts, 1 to 10,000; the newest.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            NotFoundError: the group knows nobody of that name.
+            InvalidError: an argument is invalid, or a moment has no time zone.
+            NotFoundError: the group has no entity of that name.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(
@@ -984,22 +985,22 @@ class GraphOperations:
         )
 
     async def get(self, id: str, *, group_id: str) -> Episode | Entity | Fact:
-        """Return a record by its id: a fact as it is known now, an entity with its attributes of now.
+        """Return a record by its id: a fact as it is known now, an entity with its current attributes.
 
         Args:
-            id: of an episode, an entity or a fact.
-            group_id: whose graph.
+            id: id of an episode, an entity or a fact.
+            group_id: group of the graph.
 
         Raises:
-            InvalidError: it can be no id.
-            NotFoundError: the group has none of that id.
+            InvalidError: the id is invalid.
+            NotFoundError: the group has no record with that id.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.GRAPH_GET, {"id": id, "group_id": group_id})
 
     async def groups(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """Return the names of the namespace's groups, and nothing of what they hold.
+        """Return the names of the namespace's groups, and none of their content.
 
         Args:
             limit: how many at most.
@@ -1011,12 +1012,12 @@ class GraphOperations:
         return await self._service.run(table.GRAPH_GROUPS, {"limit": limit, "cursor": cursor})
 
     async def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first.
 
         Args:
             entity: its name or id.
-            group_id: whose graph.
-            limit: versions at most, 1 to 10,000; of more, those of the newest facts.
+            group_id: group of the graph.
+            limit: most versions, 1 to 10,000; if there are more, those of the newest facts.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `facts`.
@@ -1029,18 +1030,18 @@ class GraphOperations:
         """Close a fact: it does not hold any more.
 
         Args:
-            fact_id: which.
-            group_id: whose graph.
-            at: since when it does not hold; now when not given.
-            episode: id of the episode that says so; made where there is none.
+            fact_id: id of the fact.
+            group_id: group of the graph.
+            at: since when it does not hold; by default now.
+            episode: id of the episode that states this; by default a new one.
 
         Returns:
-            The fact as it is known now; as it was when it had ended by then already. It stays open where an episode
-            says that it holds from that very moment on: undo that one.
+            The fact as it is known now; unchanged if it had ended by then already. It stays open if an episode
+                states that it holds from that very moment on: undo that episode.
 
         Raises:
             NotFoundError: there is no such fact.
-            InvalidError: it had not begun by then.
+            InvalidError: the fact began at that moment or later.
             ConflictError, AccessDeniedError, UnavailableError: as `add_episode`.
         """
         return await self._service.run(
@@ -1048,23 +1049,23 @@ class GraphOperations:
         )
 
     async def merge(self, source: str, into: str, *, group_id: str, reason: str = "") -> EntityMerge:
-        """Say that two entities are one: all that is and will be said of the first holds of the second.
+        """Merge two entities into one: all facts of the first, present and future, become facts of the second.
 
         Args:
-            source: name or id of the entity that is the other one.
-            into: name or id of the one that stays; what that was merged into itself counts.
-            group_id: whose graph.
+            source: name or id of the entity to merge.
+            into: name or id of the entity that stays; if it was merged itself, the entity that it leads to.
+            group_id: group of the graph.
             reason: why, for the log.
 
         Returns:
-            The merge; the one of before when both were merged already.
+            The merge; the earlier one if they were merged already.
 
         Raises:
             InvalidError: both are the same, or the second was merged into the first.
-            NotFoundError: the group knows nobody of that name or id.
-            ConflictError: the first was merged into a third one, or others merge the same entities meanwhile.
+            NotFoundError: the group has no entity with that name or id.
+            ConflictError: the first was merged into a third one, or other callers merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(
             table.GRAPH_MERGE, {"source": source, "into": into, "group_id": group_id, "reason": reason}
@@ -1080,15 +1081,15 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[Step]:
-        """Return a shortest way from one entity to another, along facts that hold at a time.
+        """Return a shortest path from one entity to another, along facts that hold at a time.
 
         Args:
             a: names or ids.
             b: names or ids.
-            group_id: whose graph.
-            max_depth: steps at most, 1 to 6.
-            as_of: along what was true then; None for now.
-            known_at: as it was known then; None for now.
+            group_id: group of the graph.
+            max_depth: most steps, 1 to 6.
+            as_of: facts that were true then are followed; None for now.
+            known_at: time of knowledge; None for now.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `traverse_from_entities`.
@@ -1099,7 +1100,7 @@ class GraphOperations:
         )
 
     async def relations(self) -> list[RelationType]:
-        """Return the vocabulary: every relation that is declared, with how it behaves."""
+        """Return the vocabulary: every declared relation type."""
         return await self._service.run(table.GRAPH_RELATIONS, {})
 
     async def search(
@@ -1120,18 +1121,18 @@ class GraphOperations:
 
         Args:
             query: the question, in everyday language.
-            group_id: whose graph.
-            k: items at most, 1 to 100.
+            group_id: group of the graph.
+            k: most items, 1 to 100.
             as_of: facts that were true then, and episodes until then; None for now.
-            known_at: what was known then, whatever has been learned since; None for now.
+            known_at: time of knowledge; later knowledge does not count; None for now.
             depth: steps from the entities that the question names, 1 to 6.
-            session: episodes of this one only; facts are those of the group.
-            include_past: facts that have ended too, as far as they were not found to be wrong.
-            explain: whether each item tells what every signal added to its score.
-            weights: other ones than the usual.
+            session: only episodes of this session; facts are those of the group.
+            include_past: whether to include facts that have ended, except those found to be wrong.
+            explain: whether each item has the contribution of every signal to its score.
+            weights: other weights than the default.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             AccessDeniedError: this actor may not read the namespace's graphs.
             UnavailableError: the server cannot be reached, or could not finish in time.
         """
@@ -1161,10 +1162,10 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """What holds any of the words of a text, best first; a score is that of BM25.
+        """Return the records with any word of a text, best first; scores are BM25.
 
         Args:
-            query: the words; inflected forms count as the same, and nothing in it has a meaning of its own.
+            query: the words; inflected forms count as the same, and there is no query syntax.
             group_id: as `vector_search` takes them.
             limit: as `vector_search` takes them.
             kinds: as `vector_search` takes them.
@@ -1196,18 +1197,18 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """Return what is near in meaning, nearest first; a score is the cosine similarity.
+        """Return the records nearest in meaning; a score is the cosine similarity.
 
         Args:
             query: A text, or a vector as long as the embedder's.
-            group_id: whose graph.
-            limit: at most so many, 1 to 100.
-            kinds: of what: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
+            group_id: group of the graph.
+            limit: most items, 1 to 100.
+            kinds: kinds of records: `episode`, `summary`, `entity`, `fact`; a statement is found as a fact.
             as_of: facts that were true then, episodes until then; None for now.
-            known_at: what was known then; None for now.
+            known_at: time of knowledge; None for now.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
+            InvalidError: an argument is invalid, or a moment has no time zone.
             UnsupportedError: there is no embedder.
             UnavailableError: the embedder or the server cannot be reached.
             AccessDeniedError: this actor may not read the namespace's graphs.
@@ -1225,27 +1226,28 @@ class GraphOperations:
         )
 
     async def stats(self, *, group_id: str) -> GraphStats:
-        """Return what a group holds.
+        """Return the counts of a group's records.
 
         Raises:
-            InvalidError: the group is none.
+            InvalidError: the group is invalid.
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(table.GRAPH_STATS, {"group_id": group_id})
 
     async def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
-        """Make the summaries that are due: of each N turns of a session, and of each N summaries of one level.
+        """Make the summaries that are due: one for every N turns of a session, and for every N summaries of one
+        level.
 
         Args:
-            group_id: whose graph.
-            session: which conversation; None for the turns that belong to none.
+            group_id: group of the graph.
+            session: the conversation; None for the turns without one.
 
         Returns:
             The new summaries, oldest first; none when none are due.
 
         Raises:
-            InvalidError: the group is none, or summaries are switched off.
-            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be asked.
+            InvalidError: the group is invalid, or summaries are disabled.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
             AccessDeniedError: this actor may not write the namespace's graphs.
         """
         return await self._service.run(table.GRAPH_SUMMARIZE, {"group_id": group_id, "session": session})
@@ -1265,18 +1267,18 @@ class GraphOperations:
 
         Args:
             entities: names or ids, 1 to 100.
-            group_id: whose graph.
-            depth: steps at most, 1 to 6.
-            fan_out: how many facts of one entity are followed at most, 1 to 1,000: the newest.
+            group_id: group of the graph.
+            depth: most steps, 1 to 6.
+            fan_out: most facts of one entity that are followed, 1 to 1,000: the newest.
             limit: facts in all, 1 to 5,000.
-            as_of: along what was true then; None for now.
-            known_at: as it was known then; None for now.
+            as_of: facts that were true then are followed; None for now.
+            known_at: time of knowledge; None for now.
 
         Raises:
-            InvalidError: an argument is none, or a moment has no time zone.
-            NotFoundError: the group knows nobody of one of the names.
+            InvalidError: an argument is invalid, or a moment has no time zone.
+            NotFoundError: the group has no entity of one of the names.
             AccessDeniedError: this actor may not read the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(
             table.GRAPH_TRAVERSE,
@@ -1292,10 +1294,10 @@ class GraphOperations:
         )
 
     async def undo(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Take back all that an episode said: its facts go, and exactly what it had closed is open again.
+        """Undo an episode: its facts are retracted, and exactly the facts that it had closed are open again.
 
         Returns:
-            The episode, and in `facts` what changed.
+            The episode, and in `facts` the changed facts.
 
         Raises:
             NotFoundError: there is no such episode.
@@ -1304,21 +1306,21 @@ class GraphOperations:
         return await self._service.run(table.GRAPH_UNDO, {"episode_id": episode_id, "group_id": group_id})
 
     async def unmerge(self, entity: str, *, group_id: str) -> EntityMerge:
-        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it.
+        """Undo a merge: the entity's names lead to itself again, and facts stated with them are its own again.
 
         Args:
-            entity: name or id of the one that was merged, by a call of `merge` or because of its name.
-            group_id: whose graph.
+            entity: name or id of the merged entity, merged by a call of `merge` or because of its name.
+            group_id: group of the graph.
 
         Returns:
-            The merge, with `undone_at`; the one of before when it was taken back already.
+            The merge, with `undone_at`; the earlier one if it was undone already.
 
         Raises:
-            InvalidError: it was merged into nothing.
-            NotFoundError: the group knows nobody of that name or id.
-            ConflictError: others merge the same entities meanwhile.
+            InvalidError: the entity was not merged.
+            NotFoundError: the group has no entity with that name or id.
+            ConflictError: other callers merge the same entities meanwhile.
             AccessDeniedError: this actor may not write the namespace's graphs.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.GRAPH_UNMERGE, {"entity": entity, "group_id": group_id})
 

@@ -369,11 +369,11 @@ class GraphOperations:
         self._service = calls
 
     def add(self, episode: Episode | Mapping[str, Any], *, extract: bool = True) -> EpisodeResult:
-        """Take in an episode: what it mentions and says becomes part of the graph, all in one atomic step."""
+        """Ingest an episode: its mentions and statements become part of the graph, in one atomic step."""
         return run_blocking(self._service.run(table.GRAPH_ADD, {"episode": episode, "extract": extract}))
 
     def add_alias(self, entity: str, alias: str | Sequence[str], *, group_id: str) -> Entity:
-        """Another name that leads to an entity, or several."""
+        """Add one or several names that lead to an entity."""
         return run_blocking(
             self._service.run(table.GRAPH_ADD_ALIAS, {"entity": entity, "alias": alias, "group_id": group_id})
         )
@@ -389,7 +389,7 @@ class GraphOperations:
         summary: str = "",
         at: datetime | None = None,
     ) -> Entity:
-        """Return an entity: found by its name, an alias or a very similar name, or made."""
+        """Return an entity: found by its name, an alias or a very similar name, or created."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ADD_ENTITY,
@@ -406,7 +406,7 @@ class GraphOperations:
         )
 
     def add_many(self, episodes: Sequence[Episode | Mapping[str, Any]], *, extract: bool = True) -> list[EpisodeResult]:
-        """As `add_episode` for each, in their order, up to 32 of one group in one step."""
+        """Ingest episodes as `add_episode` does, in their order, up to 32 of one group in one step."""
         return run_blocking(self._service.run(table.GRAPH_ADD_MANY, {"episodes": episodes, "extract": extract}))
 
     def add_relationship(
@@ -422,7 +422,7 @@ class GraphOperations:
         episode: str | None = None,
         fact: str | None = None,
     ) -> Fact:
-        """Say that something holds between two entities, which are made where they are new."""
+        """Add a relationship between two entities; new entities are created."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ADD_RELATIONSHIP,
@@ -441,7 +441,7 @@ class GraphOperations:
         )
 
     def aliases(self, entity: str, *, group_id: str, limit: int = 1000, cursor: str | None = None) -> ListPage[str]:
-        """Return a page of all names that lead to an entity, those of entities that were merged into it too."""
+        """Return a page of all names that lead to an entity, including those of entities that were merged into it."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_ALIASES, {"entity": entity, "group_id": group_id, "limit": limit, "cursor": cursor}
@@ -457,7 +457,7 @@ class GraphOperations:
         limit: int = 1000,
         cursor: str | None = None,
     ) -> ListPage[Fact]:
-        """Return all that was true at a moment in a group, page by page."""
+        """Return all facts of a group that were true at a moment, page by page."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_AS_OF,
@@ -470,7 +470,7 @@ class GraphOperations:
         return run_blocking(self._service.run(table.GRAPH_CHECK, {"group_id": group_id, "repair": repair}))
 
     def delete(self, group_id: str) -> int:
-        """Delete everything of a group."""
+        """Delete everything of a group: its episodes, entities and facts are deleted for good."""
         return run_blocking(self._service.run(table.GRAPH_DELETE, {"group_id": group_id}))
 
     def draw(self, *, group_id: str, entity: str | None = None, depth: int = 2, limit: int = 500) -> GraphDrawing:
@@ -482,7 +482,7 @@ class GraphOperations:
         )
 
     def entities(self, *, group_id: str, limit: int = 100, cursor: str | None = None) -> ListPage[Entity]:
-        """Entities page by page, those that were merged too, with their attributes of now."""
+        """Return entities page by page, merged ones too, with their current attributes."""
         return run_blocking(
             self._service.run(table.GRAPH_ENTITIES, {"group_id": group_id, "limit": limit, "cursor": cursor})
         )
@@ -525,7 +525,9 @@ class GraphOperations:
         limit: int = 100,
         cursor: str | None = None,
     ) -> ListPage[Episode]:
-        """Episodes, or summaries, page by page as they occurred, oldest first, with those that were undone."""
+        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were
+        undone.
+        """
         return run_blocking(
             self._service.run(
                 table.GRAPH_EPISODES,
@@ -534,7 +536,7 @@ class GraphOperations:
         )
 
     def extract(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Look again for entities and facts in an episode whose extraction has failed, or never was asked for."""
+        """Extract entities and facts of an episode whose extraction has failed or was never requested."""
         return run_blocking(self._service.run(table.GRAPH_EXTRACT, {"episode_id": episode_id, "group_id": group_id}))
 
     def facts(
@@ -548,7 +550,7 @@ class GraphOperations:
         direction: Literal["out", "in", "both"] = "both",
         limit: int = 1000,
     ) -> list[Fact]:
-        """Return what holds of an entity at a time, as known at a time: now and now, when none is given."""
+        """Return the facts of an entity that hold at a time, as known at a time; by default now and now."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_FACTS,
@@ -565,15 +567,15 @@ class GraphOperations:
         )
 
     def get(self, id: str, *, group_id: str) -> Episode | Entity | Fact:
-        """Return a record by its id: a fact as it is known now, an entity with its attributes of now."""
+        """Return a record by its id: a fact as it is known now, an entity with its current attributes."""
         return run_blocking(self._service.run(table.GRAPH_GET, {"id": id, "group_id": group_id}))
 
     def groups(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """Return the names of the namespace's groups, and nothing of what they hold."""
+        """Return the names of the namespace's groups, and none of their content."""
         return run_blocking(self._service.run(table.GRAPH_GROUPS, {"limit": limit, "cursor": cursor}))
 
     def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, what turned out to be wrong too; oldest knowledge first."""
+        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first."""
         return run_blocking(
             self._service.run(table.GRAPH_HISTORY, {"entity": entity, "group_id": group_id, "limit": limit})
         )
@@ -589,7 +591,7 @@ class GraphOperations:
         )
 
     def merge(self, source: str, into: str, *, group_id: str, reason: str = "") -> EntityMerge:
-        """Say that two entities are one: all that is and will be said of the first holds of the second."""
+        """Merge two entities into one: all facts of the first, present and future, become facts of the second."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_MERGE, {"source": source, "into": into, "group_id": group_id, "reason": reason}
@@ -606,7 +608,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[Step]:
-        """Return a shortest way from one entity to another, along facts that hold at a time."""
+        """Return a shortest path from one entity to another, along facts that hold at a time."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_PATH,
@@ -615,7 +617,7 @@ class GraphOperations:
         )
 
     def relations(self) -> list[RelationType]:
-        """Return the vocabulary: every relation that is declared, with how it behaves."""
+        """Return the vocabulary: every declared relation type."""
         return run_blocking(self._service.run(table.GRAPH_RELATIONS, {}))
 
     def search(
@@ -661,7 +663,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """What holds any of the words of a text, best first; a score is that of BM25."""
+        """Return the records with any word of a text, best first; scores are BM25."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_SEARCH_KEYWORDS,
@@ -686,7 +688,7 @@ class GraphOperations:
         as_of: datetime | None = None,
         known_at: datetime | None = None,
     ) -> list[GraphHit]:
-        """Return what is near in meaning, nearest first; a score is the cosine similarity."""
+        """Return the records nearest in meaning; a score is the cosine similarity."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_SEARCH_SEMANTIC,
@@ -702,11 +704,13 @@ class GraphOperations:
         )
 
     def stats(self, *, group_id: str) -> GraphStats:
-        """Return what a group holds."""
+        """Return the counts of a group's records."""
         return run_blocking(self._service.run(table.GRAPH_STATS, {"group_id": group_id}))
 
     def summarize(self, *, group_id: str, session: str | None = None) -> list[Episode]:
-        """Make the summaries that are due: of each N turns of a session, and of each N summaries of one level."""
+        """Make the summaries that are due: one for every N turns of a session, and for every N summaries of one
+        level.
+        """
         return run_blocking(self._service.run(table.GRAPH_SUMMARIZE, {"group_id": group_id, "session": session}))
 
     def traverse(
@@ -737,11 +741,11 @@ class GraphOperations:
         )
 
     def undo(self, episode_id: str, *, group_id: str) -> EpisodeResult:
-        """Take back all that an episode said: its facts go, and exactly what it had closed is open again."""
+        """Undo an episode: its facts are retracted, and exactly the facts that it had closed are open again."""
         return run_blocking(self._service.run(table.GRAPH_UNDO, {"episode_id": episode_id, "group_id": group_id}))
 
     def unmerge(self, entity: str, *, group_id: str) -> EntityMerge:
-        """Take a merge back: the entity's names lead to itself again, and what was said with them is said of it."""
+        """Undo a merge: the entity's names lead to itself again, and facts stated with them are its own again."""
         return run_blocking(self._service.run(table.GRAPH_UNMERGE, {"entity": entity, "group_id": group_id}))
 
 
