@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ data_dir = embedded_fixtures.data_dir
 
 def method_of(client: SharedMemoryClient | BlockingClient, name: str) -> Any:
     noun, _, verb = name.partition(".")
-    return getattr(getattr(client, noun), verb)
+    return getattr(getattr(client, noun), f"{verb}_" if iskeyword(verb) else verb)
 
 
 def call_of(method: Any, fields: dict[str, Any]) -> Any:

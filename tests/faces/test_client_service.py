@@ -15,6 +15,7 @@ from support import backends
 from support.rest_server import client_of_app, open_service
 
 from sharedmem import Hub, Settings
+from sharedmem.api.table import operations
 from sharedmem.client import SharedMemoryClient
 from sharedmem.client.routes import ServiceOperation, parse_routes
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
@@ -108,7 +109,7 @@ async def test_routes_that_the_client_knows_are_those_of_the_service(hub: Hub) -
         described = parse_routes((await http.get("/openapi.json")).content)
 
     def shape(known: Mapping[str, ServiceOperation[Any]]) -> dict[str, tuple[object, ...]]:
-        return {name: (known[name].method, known[name].path, known[name].as_json) for name in BY_NAME}
+        return {name: (known[name].method, known[name].path, known[name].as_json) for name in operations()}
 
     assert shape(BY_NAME) == shape(described)
 
