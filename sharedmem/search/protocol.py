@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote, unquote
 
+from sharedmem.errors import InvalidError
 from sharedmem.models import IndexStatus
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.vectors import Vector
@@ -82,6 +83,29 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
+class Worded:
+    """The record contains all of these words."""
+
+    terms: tuple[str, ...]
+    """As records hold them (`text.analysis.indexed_terms`). A condition without words matches no record."""
+    field: str = "terms"
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one of the conditions matches; `Either()` matches no record."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inverse:
+    """The condition does not match."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
 class Every:
     """All conditions match; `Every()` matches every record."""
 
@@ -94,10 +118,17 @@ class Every:
     def of_tags(self) -> Every:
         """Return the conditions on tags alone, which match at least the same records."""
         kept = (one.of_tags() if isinstance(one, Every) else one for one in self.conditions)
-        return Every(tuple(one for one in kept if not isinstance(one, Between)))
+        return Every(tuple(one for one in kept if isinstance(one, Tagged | Every)))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it consists of tags and intervals alone, as a search by words takes them."""
+        return all(
+            one.is_plain if isinstance(one, Every) else isinstance(one, Tagged | Between) for one in self.conditions
+        )
 
 
-Condition: TypeAlias = "Tagged | Between | Every"
+Condition: TypeAlias = "Tagged | Between | Worded | Either | Inverse | Every"
 ALL = Every()
 
 # -- queries and their results ----------------------------------------------------------------------
@@ -112,6 +143,7 @@ class IndexQuery:
     vector: Vector | None = field(default=None, repr=False)
     """A unit vector. None: no search by meaning."""
     filters: Every = ALL
+    """A search by words takes tags and intervals alone (`Every.is_plain`)."""
     candidates: int = 100
     """Most hits of each search."""
     commonest: int | None = None
@@ -164,6 +196,20 @@ class RecordPage(NamedTuple):
 
     ids: list[str]
     total: int
+
+
+def check_page(family: RecordFamily, *, newest: str | None, oldest: str | None, offset: int, limit: int) -> None:
+    """Check which records of an order are wanted.
+
+    Raises:
+        InvalidError: the order is not by one number of the family, or the page begins before the first record.
+    """
+    for name, number in (("newest", newest), ("oldest", oldest)):
+        if number is not None and (number not in family.numbers or (newest is not None and oldest is not None)):
+            advice = f"give one of both; the numbers of {family.name} are {', '.join(family.numbers) or 'none'}"
+            raise InvalidError(name, number, advice)
+    if offset < 0 or limit < 0:
+        raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "give 0 or more")
 
 
 # -- the index --------------------------------------------------------------------------------------
@@ -226,7 +272,14 @@ class Index(Protocol):
         """
 
     async def matching(
-        self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
+        self,
+        namespace: str,
+        filters: Every,
+        *,
+        newest: str | None = None,
+        oldest: str | None = None,
+        offset: int = 0,
+        limit: int = 100,
     ) -> RecordPage:
         """Return the records that match filters.
 
@@ -234,6 +287,7 @@ class Index(Protocol):
             namespace: the namespace to search.
             filters: the conditions.
             newest: a number field to sort by, highest first; None for any order.
+            oldest: a number field to sort by, lowest first. Records without the number come last in both orders.
             offset, limit: the part to return; the total counts them all.
 
         Raises:

@@ -23,7 +23,16 @@ from sharedmem.search.exact.queries import (
     matching_rows,
     record_page,
 )
-from sharedmem.search.protocol import ALL, Every, IndexHit, IndexProgress, IndexQuery, IndexResult, RecordPage
+from sharedmem.search.protocol import (
+    ALL,
+    Every,
+    IndexHit,
+    IndexProgress,
+    IndexQuery,
+    IndexResult,
+    RecordPage,
+    check_page,
+)
 from sharedmem.text.analysis import namespace_term_prefix
 
 T = TypeVar("T")
@@ -107,18 +116,23 @@ class ExactIndex:
         return [IndexResult([], near, version, trips) for near in await self._ask(follower, ask)]
 
     async def matching(
-        self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
+        self,
+        namespace: str,
+        filters: Every,
+        *,
+        newest: str | None = None,
+        oldest: str | None = None,
+        offset: int = 0,
+        limit: int = 100,
     ) -> RecordPage:
         """See `Index.matching`. Round trips as `search`."""
-        known = self._family.numbers
-        if newest is not None and newest not in known:
-            raise InvalidError("newest", newest, f"the numbers of {self._family.name} are {', '.join(known)}")
-        if offset < 0 or limit < 0:
-            raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "give 0 or more")
+        check_page(self._family, newest=newest, oldest=oldest, offset=offset, limit=limit)
         check_filter(self._family, filters)
         return await self._asked(
             namespace,
-            lambda mirror: record_page(mirror, matching_rows(mirror, filters), newest, offset=offset, limit=limit),
+            lambda mirror: record_page(
+                mirror, matching_rows(mirror, filters), newest, oldest=oldest, offset=offset, limit=limit
+            ),
         )
 
     async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
@@ -166,6 +180,8 @@ class ExactIndex:
         # A term that is not ASCII is in no record.
         terms = [prefix + term for term in query.terms if term.isascii()]
         check_filter(self._family, query.filters)
+        if terms and not query.filters.is_plain:
+            raise InvalidError("filters", "...", "a search by words takes tags and intervals alone")
 
         def ask(mirror: Mirror) -> tuple[list[IndexHit], list[IndexHit]]:
             mask = matching_rows(mirror, query.filters)

@@ -11,11 +11,23 @@ from sharedmem.errors import InvalidError
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.exact.mirror import Mask, Mirror, RowNumbers
-from sharedmem.search.protocol import Between, Condition, Every, IndexHit, RecordPage, Tagged, without_frequent_terms
+from sharedmem.search.protocol import (
+    Between,
+    Condition,
+    Either,
+    Every,
+    IndexHit,
+    Inverse,
+    RecordPage,
+    Tagged,
+    Worded,
+    without_frequent_terms,
+)
 from sharedmem.search.scoring import Floats, inverse_document_frequency, term_score
 
 _DIGITS = 6
 """Digits to which scores are compared: equal scores must not differ by the order of their additions."""
+_WORDS = "terms"
 _FEW = 4
 """If fewer than one in so many rows match, these are copied before the multiplication."""
 
@@ -26,9 +38,16 @@ def check_filter(family: RecordFamily, condition: Condition) -> None:
     Raises:
         InvalidError: the filter names no tag or number of the family.
     """
-    if isinstance(condition, Every):
+    if isinstance(condition, Every | Either):
         for part in condition.conditions:
             check_filter(family, part)
+        return
+    if isinstance(condition, Inverse):
+        check_filter(family, condition.condition)
+        return
+    if isinstance(condition, Worded):
+        if condition.field != _WORDS:
+            raise InvalidError("filter", condition.field, f"the words of {family.name} are in {_WORDS}")
         return
     known = family.tags if isinstance(condition, Tagged) else family.numbers
     if condition.field not in known:
@@ -80,14 +99,17 @@ def best_by_meaning(mirror: Mirror, vector: Vector, mask: Mask, k: int) -> list[
     return _best_hits(mirror, slots, np.clip(rounded, -1.0, 1.0), k)
 
 
-def record_page(mirror: Mirror, mask: Mask, newest: str | None, *, offset: int, limit: int) -> RecordPage:
-    """Return some of the records in the mask; by a number, highest first, if one is named, then by id."""
+def record_page(
+    mirror: Mirror, mask: Mask, newest: str | None, *, oldest: str | None = None, offset: int, limit: int
+) -> RecordPage:
+    """Return some of the records in the mask; by a number, highest or lowest first, if one is named, then by id."""
     slots = np.flatnonzero(mask)
     last = offset + limit
-    if newest is None:
+    by = newest or oldest
+    if by is None:
         return RecordPage([mirror.ids[slot] for slot in slots[offset:last]], len(slots))
-    numbers = mirror.numbers[newest].rows[slots]
-    keys = np.where(np.isnan(numbers), -np.inf, numbers)
+    numbers = mirror.numbers[by].rows[slots]
+    keys = np.where(np.isnan(numbers), -np.inf, numbers if oldest is None else -numbers)
     return RecordPage([id_ for _, id_, _ in _rank_rows(mirror, slots, keys, last)[offset:]], len(slots))
 
 
@@ -107,13 +129,38 @@ def count_by(mirror: Mirror, mask: Mask, tag: str) -> dict[str, int]:
 
 
 def _apply_condition(mirror: Mirror, mask: Mask, condition: Condition) -> None:
-    if isinstance(condition, Every):
-        for part in condition.conditions:
-            _apply_condition(mirror, mask, part)
-    elif isinstance(condition, Tagged):
-        mask &= _tag_mask(mirror, condition)
-    else:
-        mask &= _range_mask(mirror, condition)
+    match condition:
+        case Every(conditions):
+            for part in conditions:
+                _apply_condition(mirror, mask, part)
+        case Either(conditions):
+            found = np.zeros(len(mask), dtype=np.bool_)
+            for part in conditions:
+                found |= _mask_of(mirror, part)
+            mask &= found
+        case Inverse(inner):
+            mask &= ~_mask_of(mirror, inner)
+        case Tagged():
+            mask &= _tag_mask(mirror, condition)
+        case Between():
+            mask &= _range_mask(mirror, condition)
+        case Worded():
+            mask &= _words_mask(mirror, condition)
+
+
+def _mask_of(mirror: Mirror, condition: Condition) -> Mask:
+    mask = np.ones(len(mirror.ids), dtype=np.bool_)
+    _apply_condition(mirror, mask, condition)
+    return mask
+
+
+def _words_mask(mirror: Mirror, condition: Worded) -> Mask:
+    mask = np.full(len(mirror.ids), fill_value=bool(condition.terms))
+    for term in condition.terms:
+        holds = np.zeros(len(mask), dtype=np.bool_)
+        holds[mirror.words.of(term.encode())[0]] = True
+        mask &= holds
+    return mask
 
 
 def _tag_mask(mirror: Mirror, condition: Tagged) -> Mask:

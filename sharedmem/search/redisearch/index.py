@@ -25,6 +25,7 @@ from sharedmem.search.protocol import (
     IndexQuery,
     IndexResult,
     RecordPage,
+    check_page,
     without_frequent_terms,
 )
 from sharedmem.search.redisearch.index_router import IndexLocation, IndexRouter
@@ -207,18 +208,19 @@ class RediSearchIndex:
         return [await self.nearest(namespace, vector, filters=filters, k=k) for vector in vectors]
 
     async def matching(
-        self, namespace: str, filters: Every, *, newest: str | None = None, offset: int = 0, limit: int = 100
+        self,
+        namespace: str,
+        filters: Every,
+        *,
+        newest: str | None = None,
+        oldest: str | None = None,
+        offset: int = 0,
+        limit: int = 100,
     ) -> RecordPage:
         """See `Index.matching`. One round trip."""
-        if newest is not None and newest not in self._family.numbers:
-            raise InvalidError(
-                "newest", newest, f"the numbers of {self._family.name} are {', '.join(self._family.numbers)}"
-            )
-        if offset < 0 or limit < 0:
-            raise InvalidError("offset" if offset < 0 else "limit", min(offset, limit), "give 0 or more")
-
+        check_page(self._family, newest=newest, oldest=oldest, offset=offset, limit=limit)
         wanted = render_filter(filters, self._family)
-        return await self._page(namespace, wanted, newest=newest, offset=offset, limit=limit)
+        return await self._page(namespace, wanted, newest=newest, oldest=oldest, offset=offset, limit=limit)
 
     async def counts(self, namespace: str, filters: Every, tag: str) -> dict[str, int]:
         """See `Index.counts`. One round trip; the server reads every record that matches the filters."""
@@ -257,6 +259,8 @@ class RediSearchIndex:
         if query.candidates < 1:
             raise InvalidError("candidates", query.candidates, "give at least one")
         every = _prefix_terms(query.terms, namespace)
+        if every and not query.filters.is_plain:
+            raise InvalidError("filters", "...", "a search by words takes tags and intervals alone")
         terms = without_frequent_terms(self._holders.of(every), query.commonest)
         uncounted = (
             () if query.commonest is None or len(every) < 2 else tuple(self._holders.unknown(every, _loop_time()))
@@ -377,18 +381,25 @@ class RediSearchIndex:
         matching, until = self._matched.get((namespace, wanted), (0, 0.0))
         spent = int(until < now)
         if spent:
-            matching = (await self._page(namespace, wanted, newest=None, offset=0, limit=0)).total
+            matching = (await self._page(namespace, wanted, offset=0, limit=0)).total
             if len(self._matched) >= _MOST_REMEMBERED:
                 self._matched.clear()
             self._matched[namespace, wanted] = matching, now + _REMEMBERED_S
         return hybrid_policy(matching), spent
 
     async def _page(
-        self, namespace: str, wanted: RenderedFilter, *, newest: str | None, offset: int, limit: int
+        self,
+        namespace: str,
+        wanted: RenderedFilter,
+        *,
+        newest: str | None = None,
+        oldest: str | None = None,
+        offset: int,
+        limit: int,
     ) -> RecordPage:
         def commands(place: IndexLocation) -> list[Command]:
             here = self._within(namespace, wanted, place)
-            query = search_by_filter(here, newest=newest, offset=offset if limit else 0, limit=limit)
+            query = search_by_filter(here, newest=newest, oldest=oldest, offset=offset if limit else 0, limit=limit)
             return [self._searching(place, query)]
 
         replies, _ = await self._asked(namespace, commands)

@@ -33,10 +33,13 @@ from sharedmem.search.protocol import (
     NO_VALUE,
     Between,
     Condition,
+    Either,
     Every,
     IndexHit,
+    Inverse,
     RecordPage,
     Tagged,
+    Worded,
     encode_tag,
     split_tags,
 )
@@ -59,7 +62,7 @@ class RenderedFilter(NamedTuple):
     params: tuple[Argument, ...]
     """Names and values, alternating."""
     weightless: str
-    """The same as part of a search by words, in which it adds nothing to the score."""
+    """The tags and intervals as part of a search by words, to which they add no score."""
 
 
 NO_FILTER = RenderedFilter("", (), "")
@@ -76,33 +79,65 @@ class _FilterWriter:
         self.weightless: list[str] = []
 
     def write(self, condition: Condition) -> None:
-        if isinstance(condition, Tagged):
-            self._write_tagged(condition)
-        elif isinstance(condition, Between):
-            self._write_between(condition)
-        else:
-            for each in condition.conditions:
-                self.write(each)
+        match condition:
+            case Tagged():
+                self._write_tagged(condition)
+            case Between():
+                self.parts.append(self._interval(condition))
+                # A number adds nothing to a score by itself.
+                self.weightless.append(self.parts[-1])
+            case Every():
+                for each in condition.conditions:
+                    self.write(each)
+            case _:
+                self.parts.append(self._part(condition))
+
+    def _part(self, condition: Condition) -> str:
+        """Return a condition as one part, which may stand below any other."""
+        match condition:
+            case Tagged():
+                return f"({self._tag(condition.field, self._values(condition))})"
+            case Between():
+                return f"({self._interval(condition)})"
+            case Worded(terms, field):
+                if not field.isascii() or not field.isidentifier():
+                    raise InvalidError("filter", field, "give the name of a field with words")
+                words = [f"@{field}:{self._add(term)}" for term in terms if term.isalnum()]
+                return f"({' '.join(words)})" if words and len(words) == len(terms) else self._no_record()
+            case Either(conditions):
+                return f"({'|'.join(map(self._part, conditions))})" if conditions else self._no_record()
+            case Inverse(inner):
+                return f"(-{self._part(inner)})"
+            case Every(conditions):
+                inner_parts = sorted(map(self._part, conditions), key=lambda part: part.startswith("(-"))
+                return f"({' '.join(inner_parts)})" if conditions else f"(-{self._no_record()})"
+
+    def _no_record(self) -> str:
+        return f"({self._tag(self._family.tags[0], [self._no_value()])})"
+
+    def _values(self, condition: Tagged) -> list[str]:
+        # Without values nothing can match.
+        return [self._add(encode_tag(value)) for value in condition.values] or [self._no_value()]
+
+    def _tag(self, field: str, names: Sequence[str]) -> str:
+        if field not in self._family.tags:
+            known = ", ".join(self._family.tags)
+            raise InvalidError("filter", field, f"the tags of {self._family.name} are {known}")
+        return f"@{field}:{{{'|'.join(names)}}}"
 
     def _write_tagged(self, condition: Tagged) -> None:
-        field, known = condition.field, self._family.tags
-        if field not in known:
-            raise InvalidError("filter", field, f"the tags of {self._family.name} are {', '.join(known)}")
-        # Without values nothing can match.
-        names = [self._add(encode_tag(value)) for value in condition.values] or [self._no_value()]
-        self.parts.append(f"@{field}:{{{'|'.join(names)}}}")
+        names = self._values(condition)
+        self.parts.append(self._tag(condition.field, names))
         several = names if len(names) > 1 else [*names, self._no_value()]
-        self.weightless.append(f"((@{field}:{{{'|'.join(several)}}})=>{{$weight:0}})")
+        self.weightless.append(f"(({self._tag(condition.field, several)})=>{{$weight:0}})")
 
-    def _write_between(self, condition: Between) -> None:
+    def _interval(self, condition: Between) -> str:
         field, known = condition.field, self._family.numbers
         if field not in known:
             raise InvalidError("filter", field, f"the numbers of {self._family.name} are {', '.join(known)}")
         low = "-inf" if condition.low is None else self._add(_format_number(field, condition.low))
         high = "inf" if condition.high is None else self._add(_format_number(field, condition.high))
-        # A number adds nothing to a score by itself.
-        self.parts.append(f"@{field}:[{low} {high}]")
-        self.weightless.append(self.parts[-1])
+        return f"@{field}:[{low} {high}]"
 
     def _add(self, value: Argument) -> str:
         name = f"f{len(self.params) // 2}"
@@ -128,7 +163,9 @@ def render_filter(filters: Every, family: RecordFamily) -> RenderedFilter:
         return NO_FILTER
     writer = _FilterWriter(family)
     writer.write(filters)
-    return RenderedFilter(" ".join(writer.parts), tuple(writer.params), " ".join(writer.weightless))
+    # An intersection that begins with a negation loses hits.
+    parts = sorted(writer.parts, key=lambda part: part.startswith("(-"))
+    return RenderedFilter(" ".join(parts), tuple(writer.params), " ".join(writer.weightless))
 
 
 def within_namespace(filters: RenderedFilter, namespace: str) -> RenderedFilter:
@@ -198,9 +235,13 @@ def search_by_vector(
     return (*head, *_params_clause(("k", k, "v", vector, *filters.params)))
 
 
-def search_by_filter(filters: RenderedFilter, *, newest: str | None, offset: int, limit: int) -> tuple[Argument, ...]:
+def search_by_filter(
+    filters: RenderedFilter, *, newest: str | None, oldest: str | None = None, offset: int, limit: int
+) -> tuple[Argument, ...]:
     """Return the arguments after `FT.SEARCH <index>` to list the records that match filters."""
     order = () if newest is None else ("SORTBY", newest, "DESC")
+    if oldest is not None:
+        order = ("SORTBY", oldest, "ASC")
     head = (filters.text or "*", "NOCONTENT", "SCORER", "DOCSCORE", *order, "LIMIT", offset, limit)
     return (*head, *_params_clause(filters.params))
 

@@ -12,7 +12,18 @@ import numpy as np
 import pytest
 
 from sharedmem.errors import InvalidError
-from sharedmem.search.protocol import ALL, Between, Condition, Every, Index, IndexQuery, Tagged
+from sharedmem.search.protocol import (
+    ALL,
+    Between,
+    Condition,
+    Either,
+    Every,
+    Index,
+    IndexQuery,
+    Inverse,
+    Tagged,
+    Worded,
+)
 from sharedmem.testing.index_suite.base import (
     DIMENSION,
     IndexedNamespace,
@@ -23,7 +34,7 @@ from sharedmem.testing.index_suite.base import (
     search_by_words,
 )
 from sharedmem.testing.store_fixtures import eventually
-from sharedmem.text.analysis import query_terms
+from sharedmem.text.analysis import indexed_terms, query_terms
 
 # ruff: noqa: D102  # a test's name is its sentence
 
@@ -471,6 +482,78 @@ class IndexFilterTests(IndexFixtures):
         assert sorted(await search_by_words(index, shelf, "apple pie", filters)) == list(passing)
         assert sorted(await search_by_vector(index, shelf, direction(1), filters)) == list(passing)
         assert sorted((await index.matching(shelf.namespace, filters)).ids) == list(passing)
+
+    async def test_conditions_combine_by_either_inverse_and_words(self, index: Index, shelf: IndexedNamespace) -> None:
+        await shelf.put("a", "red apples", user="ada", tags=["new"], at=1)
+        await shelf.put("b", "green apples", user="bob", at=2)
+        await shelf.put("c", "red plums", user="ada|bob", at=3)
+        await shelf.put("d", "nothing")
+        ada, bob, late = Tagged("user", ("ada",)), Tagged("user", ("bob",)), Between("at", low=2)
+
+        def worded(text: str) -> Worded:
+            return Worded(tuple(indexed_terms(text, shelf.namespace).split()))
+
+        expected: list[tuple[Condition, str]] = [
+            (Either((ada, late)), "abc"),
+            (Either((ada, Every((bob, late)))), "ab"),
+            (Inverse(ada), "bcd"),
+            (Inverse(Either((ada, bob))), "cd"),
+            (Every((Inverse(ada), late)), "bc"),
+            (Every((Inverse(ada), Inverse(bob))), "cd"),
+            (Either((Inverse(late), bob)), "abd"),
+            (Inverse(Every((ada, Inverse(late)))), "bcd"),
+            (worded("apple"), "ab"),
+            (worded("red apple"), "a"),
+            (Inverse(worded("red apple")), "bcd"),
+            (Either((worded("plum"), Tagged("tags", ("new",)))), "ac"),
+            (Worded(()), ""),
+            (Worded(("|", "*")), ""),
+            (Either(()), ""),
+            (Inverse(Either(())), "abcd"),
+            (Inverse(Every(())), ""),
+            (Inverse(Tagged("user", ())), "abcd"),
+        ]
+
+        for condition, ids in expected:
+            page = await index.matching(shelf.namespace, Every((condition,)))
+            assert ("".join(sorted(page.ids)), page.total) == (ids, len(ids)), condition
+
+    async def test_records_come_in_either_order_of_a_number_and_those_without_it_last(
+        self, index: Index, shelf: IndexedNamespace
+    ) -> None:
+        for id_, at in (("b", 2.0), ("c", 3.0), ("none", None), ("a", 1.0)):
+            await shelf.put(id_, at=at)
+
+        assert (await index.matching(shelf.namespace, ALL, oldest="at")).ids == ["a", "b", "c", "none"]
+        assert (await index.matching(shelf.namespace, ALL, newest="at")).ids == ["c", "b", "a", "none"]
+        assert (await index.matching(shelf.namespace, ALL, oldest="at", offset=1, limit=2)).ids == ["b", "c"]
+        with pytest.raises(InvalidError, match="give one of both"):
+            await index.matching(shelf.namespace, ALL, oldest="at", newest="at")
+
+    async def test_the_nearest_are_among_those_that_any_condition_lets_through(
+        self, index: Index, shelf: IndexedNamespace
+    ) -> None:
+        await shelf.put("a", "apple", vector=direction(1), user="ada")
+        await shelf.put("b", "apple", vector=direction(1, 0.5), user="bob")
+        await shelf.put("c", "plum", vector=direction(1, 1), user="cleo")
+        word = Worded(tuple(indexed_terms("plum", shelf.namespace).split()))
+
+        not_ada = await index.nearest(
+            shelf.namespace, direction(1), filters=Every((Inverse(Tagged("user", ("ada",))),))
+        )
+        either = await index.nearest(
+            shelf.namespace, direction(1), filters=Every((Either((word, Tagged("user", ("ada",)))),)), k=5
+        )
+
+        assert (ids_of(not_ada.vector), ids_of(either.vector)) == (["b", "c"], ["a", "c"])
+
+    async def test_a_search_by_words_takes_tags_and_intervals_alone(
+        self, index: Index, shelf: IndexedNamespace
+    ) -> None:
+        await shelf.put("a", "apple")
+
+        with pytest.raises(InvalidError, match="tags and intervals alone"):
+            await index.search(shelf.namespace, IndexQuery(terms=("appl",), filters=Every((Either(()),))))
 
     @pytest.mark.parametrize(
         "condition",
