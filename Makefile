@@ -94,6 +94,8 @@ $(RUNS): pyproject.toml $(CREATED)
 
 $(TESTS): pyproject.toml $(CREATED)
 	@$(call install,.[dev])
+	@# redis-om brings stubs of redis-py 4, which mypy would read instead of the types of the redis-py that is here.
+	@$(BIN)/python -m pip uninstall --quiet --yes types-redis
 	@touch $(RUNS) $@
 
 define install

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharedmem.context import HubContext
 from sharedmem.coordination.barriers import Barriers
@@ -46,6 +46,16 @@ def require_memory(feature: str, extra: str) -> None:
     """
     if find_spec("numpy") is None or find_spec("Stemmer") is None:
         raise UnsupportedError(feature, f"pip install 'sharedmem-hub[{extra}]'")
+
+
+class StoreParts(NamedTuple):
+    """What a store consists of, for packages that add capabilities to it."""
+
+    context: HubContext
+    scope: Scope
+    """The namespace, and the rights of the actor."""
+    knowledge: Callable[[], KnowledgeContext]
+    """Return what memory, cache, graphs and synthesis share; it is made at the first call."""
 
 
 class SharedMemoryStore(
@@ -192,3 +202,8 @@ class SharedMemoryStore(
     def __repr__(self) -> str:
         scope = self._scope.identity.scope
         return f"<SharedMemoryStore {self.namespace}:{scope}, {self.access.policy}>"
+
+
+def parts_of(store: SharedMemoryStore) -> StoreParts:
+    """Return what a store consists of."""
+    return StoreParts(store._context, store._scope, store._knowledge_context)  # noqa: SLF001  # the same module

@@ -27,6 +27,7 @@ PUBLIC_MODULES = (
     "sharedmem.models",
     "sharedmem.config",
     "sharedmem.sync",
+    "sharedmem.om",
     "sharedmem.testing",
 )
 

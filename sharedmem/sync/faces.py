@@ -54,6 +54,11 @@ class Face(ProcessBound, Generic[_A]):
         return repr(self._async)
 
 
+def portal_and_async(face: Face[_A]) -> tuple[Portal, _A]:
+    """Return what a thing of the sync face consists of, for packages that add capabilities to it."""
+    return face._portal, face._async  # noqa: SLF001  # the same module
+
+
 class CacheDecorator(Face["AsyncDecorator"]):
     """Makes functions that are answered from a cache; made by `SemanticCache.cached`."""
 

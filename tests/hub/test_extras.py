@@ -32,7 +32,7 @@ _WITH_MOST_MODULES = ("cli", "cosmos", "memory", "server", "testing")
 # Parts of memory import their libraries plainly: a store refuses before it imports any of them.
 _MISSES_MEMORY = re.compile(r"ModuleNotFoundError: No module named '(numpy|Stemmer)'")
 _OF_MEMORY = {
-    *("cache", "graph", "index_maintenance", "indexes", "knowledge_context", "memory", "providers", "search"),
+    *("cache", "graph", "index_maintenance", "indexes", "knowledge_context", "memory", "om", "providers", "search"),
     *("synthesis", "testing"),
     "redis.vectors",
     *("api.cache", "api.graph", "api.memory", "api.synthesis"),

@@ -43,6 +43,7 @@ LAYERS = (
     ("hub", "actor"),
     ("",),  # sharedmem/__init__.py: what users import from `sharedmem` itself
     ("sync", "testing", "client"),
+    ("om",),
     ("faces",),
     ("__main__",),
 )
@@ -53,6 +54,7 @@ STARTS_THE_OTHERS = {"faces.cli.serve"}
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
+    "aredis_om": ("om.library",),
     "Stemmer": ("text.analysis",),
     "azure": ("durable", "blobs.azure", "providers.endpoint"),
     "backports": ("archive.frames",),
@@ -67,7 +69,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "msgpack": ("redis.codec",),
     "numpy": (
         *("redis.codec", "redis.vectors", "search", "providers", "knowledge_context", "index_maintenance"),
-        *("memory", "cache", "graph", "synthesis", "testing"),
+        *("memory", "cache", "graph", "synthesis", "testing", "om"),
     ),
     "orjson": ("",),
     "platformdirs": ("config", "embedded"),

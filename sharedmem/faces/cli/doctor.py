@@ -57,6 +57,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "local": ("offline embeddings", ("wordllama",)),
     "memory": ("semantic memory and cache", ("numpy", "Stemmer")),
     "metrics": ("metrics for Prometheus", ("prometheus_client",)),
+    "om": ("models of redis-om", ("aredis_om",)),
     "openai": ("embeddings and language models over HTTP", ("httpx2",)),
     "sentence-transformers": ("embeddings by Sentence Transformers", ("sentence_transformers",)),
     "server": ("the REST service", ("fastapi", "uvicorn")),
