@@ -162,7 +162,7 @@ async def test_what_is_not_a_plain_value_is_refused_before_anything_is_sent(
 ) -> None:
     mine, _ = spaces
     values = value if isinstance(value, list) else [value]
-    conditions = [lambda: mine.user_id << values, lambda: mine.user_id >> values]
+    conditions: list[Callable[[], Any]] = [lambda: mine.user_id << values, lambda: mine.user_id >> values]
     if not isinstance(value, list):
         conditions += [lambda: mine.user_id == value, lambda: mine.user_id != value, lambda: mine.timestamp > value]
         conditions += [lambda: mine.memory % value, lambda: mine.user_id.startswith(value)]

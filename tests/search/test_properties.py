@@ -76,6 +76,7 @@ def _passes(item: Item, condition: Condition) -> bool:
         low, high = condition.low, condition.high
         # Without a bound nothing is asked of the number but that it is there.
         return item.at is not None and (low is None or low <= item.at) and (high is None or item.at <= high)
+    assert isinstance(condition, Tagged)
     held = item.tags if condition.field == "tags" else (item.user,)
     return any(value in held for value in condition.values)
 
@@ -111,6 +112,7 @@ def _blanked(condition: Condition) -> Condition:
         return Tagged(condition.field, tuple("x" for _ in condition.values))
     if isinstance(condition, Between):
         return Between(condition.field, None if condition.low is None else 1.0, None if condition.high is None else 2.0)
+    assert isinstance(condition, Every)
     return Every(tuple(map(_blanked, condition.conditions)))
 
 
