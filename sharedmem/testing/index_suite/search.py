@@ -175,7 +175,7 @@ class IndexSearchTests(IndexFixtures):
             assert [len(each.vector) for each in found] == [5, 0, 5]
             assert {each.version for each in found} == {single[0].version}
         assert await index.nearest_each(shelf.namespace, []) == []
-        with pytest.raises(InvalidError, match="at least 1"):
+        with pytest.raises(InvalidError, match="at least one"):
             await index.nearest_each(shelf.namespace, asked, k=0)
 
     async def test_no_search_answers_more_than_was_asked_for(self, index: Index, shelf: IndexedNamespace) -> None:
@@ -185,7 +185,7 @@ class IndexSearchTests(IndexFixtures):
         found = await index.search(shelf.namespace, IndexQuery(terms=("appl",), vector=direction(1), candidates=3))
 
         assert (len(found.text), ids_of(found.vector)) == (3, ["n00", "n01", "n02"])
-        with pytest.raises(InvalidError, match="at least 1"):
+        with pytest.raises(InvalidError, match="at least one"):
             await index.search(shelf.namespace, IndexQuery(terms=("appl",), candidates=0))
 
     async def test_a_record_without_a_vector_is_found_by_its_words(self, index: Index, shelf: IndexedNamespace) -> None:
