@@ -1,1 +1,1 @@
-"""Conversations become notes; those that agree are consolidated, those that contradict superseded; none is lost."""
+"""Turn conversations into notes: agreeing notes are consolidated, contradicted ones superseded; nothing is lost."""

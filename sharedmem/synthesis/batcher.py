@@ -1,8 +1,8 @@
-"""Batching: messages wait together in Redis until there are enough of them, or the first has waited long enough.
+"""Batching: messages wait in Redis until there are enough of them, or the first has waited long enough.
 
-One value holds those of a conversation: the open batch, and the sealed one that is being put into the queue. Each step
-is a write on the condition that nobody came in between, and may be repeated by anybody: a timer in the queue stands
-behind every message before the message is stored, and a sealed batch is put under an id of its own before it goes.
+One value contains the messages of a conversation: the open batch, and the sealed one that is being put into the queue.
+Each step is a conditional write, and any client may repeat it: a timer task is in the queue
+before the first message is stored, and a sealed batch gets an id of its own before its tasks are put.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _LONGEST_WAIT_S = 7 * 86_400.0
 
 
 class MessageBatches(Record):
-    """The messages of one conversation that no task was put for yet, or for which that is being done."""
+    """The messages of one conversation that are not in a task yet, or are being put into one."""
 
     batch: str
     """Id of the open batch."""
     open: tuple[SynthesisMessage, ...] = ()
     by: str = ""
-    """The actor who began the open batch: its note is made in this actor's name."""
+    """The actor who began the open batch: the worker acts as this actor."""
     sealed_batch: str = ""
     sealed: tuple[SynthesisMessage, ...] = ()
     sealed_by: str = ""
@@ -44,28 +44,28 @@ class MessageBatches(Record):
 class _StoredBatches(NamedTuple):
     waiting: MessageBatches
     expect: str
-    """What a write that builds on this has to find."""
+    """The version that the next write expects."""
 
 
 class Batcher(ProcessBound):
-    """Collects the messages of one conversation, each of which ends in exactly one note.
+    """Collects the messages of one conversation; each of them ends in exactly one note.
 
-    Nothing waits in this process: a message is in Redis when `add` returns, and is made a note of by any worker of the
-    namespace, whatever becomes of this process.
+    No message waits in this process: it is in Redis when `add` returns, and any worker of the namespace makes the note,
+    even if this process dies.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor, with the actor's rights.
-        intake: where requests are put.
-        app_id, user_id, session_id: whose conversation it is.
-        size: messages that make a batch; None takes the most that a note is made of.
-        wait_s: seconds after which a batch is made a note of though it is not full.
+        intake: accepts the tasks.
+        app_id, user_id, session_id: identify the conversation.
+        size: messages of a batch; None for the most that one note is made from.
+        wait_s: seconds after which a note is made although the batch is not full.
 
     Raises:
-        InvalidError: an argument is refused.
+        InvalidError: an argument is invalid.
     """
 
-    def __init__(  # its context, whose messages, and when
+    def __init__(  # its context, the conversation, and the limits
         self,
         context: KnowledgeContext,
         scope: Scope,
@@ -90,17 +90,17 @@ class Batcher(ProcessBound):
         self._value_scripts = ValueScripts(context.executor)
 
     async def add(self, message: SynthesisMessage | Mapping[str, object]) -> list[str]:
-        """Let a message wait with the others; three round trips at most, if nobody comes in between.
+        """Add a message to the batch; three round trips at most, without concurrent callers.
 
         Args:
-            message: or a mapping with `role` and `content`.
+            message: a message, or a mapping with `role` and `content`.
 
         Returns:
             The ids of the tasks that were put because the batch was full; mostly none.
 
         Raises:
-            InvalidError: it is no message, is blank or too large. Nothing was written.
-            ConflictError: others added all the time, for a minute.
+            InvalidError: the message is invalid, blank or too large. Nothing was written.
+            ConflictError: other callers kept adding messages for a minute.
             AccessDeniedError, UnavailableError: as `write`.
         """
         settings = self._context.settings
@@ -109,7 +109,7 @@ class Batcher(ProcessBound):
         for pause in self._context.client.pauses():
             read = await self._read()
             if read.waiting.open and self._is_too_much((*read.waiting.open, checked)):
-                # Together they would be no request any more: those before go first.
+                # Together they would exceed a request: the earlier ones are put first.
                 await self.flush(read.waiting.batch)
                 continue
             if not read.waiting.open:
@@ -123,15 +123,15 @@ class Batcher(ProcessBound):
         raise AssertionError  # the pauses never end
 
     async def flush(self, batch: str | None = None) -> list[str]:
-        """Put what waits into the queue, now; the ids of the tasks.
+        """Put the waiting messages into the queue now; return the ids of the tasks.
 
         Three round trips, and one for each task.
 
         Args:
-            batch: only this one; None takes whatever is open.
+            batch: only this batch; None for the open one.
 
         Raises:
-            ConflictError: others came in between for a minute.
+            ConflictError: other callers kept changing the batch for a minute.
             AccessDeniedError, UnavailableError: as `write`.
         """
         put: list[str] = []
@@ -141,7 +141,7 @@ class Batcher(ProcessBound):
             waiting = read.waiting
             if waiting.sealed:
                 tasks = await self._put(waiting)
-                # Whoever was faster has put the same tasks: they have the same ids.
+                # A faster caller has put the same tasks: they have the same ids.
                 if await self._write(
                     read, waiting.model_copy(update={"sealed": (), "sealed_batch": "", "sealed_by": ""})
                 ):
@@ -164,11 +164,11 @@ class Batcher(ProcessBound):
         raise AssertionError  # the pauses never end
 
     async def waiting(self) -> int:
-        """Return how many messages no task was put for yet. One round trip."""
+        """Return how many messages are not in a task yet. One round trip."""
         state = (await self._read()).waiting
         return len(state.open) + len(state.sealed)
 
-    # -- what waits
+    # -- stored batches
 
     async def _read(self) -> _StoredBatches:
         raw = await self._context.client.call("GET", self._target.physical)
@@ -178,23 +178,23 @@ class Batcher(ProcessBound):
         try:
             return _StoredBatches(MessageBatches.model_validate(stored.value(self._target.key)), stored.expectation)
         except (ValidationError, CorruptionError):
-            # Some other client has written there; what it says is not ours to keep.
+            # Another client has overwritten the value; its content is dropped.
             return _StoredBatches(MessageBatches(batch=new_id()), stored.expectation)
 
     async def _write(self, read: _StoredBatches, waiting: MessageBatches) -> bool:
-        """Return whether it was stored: nobody came in between."""
+        """Store the batches; return False if another caller was faster."""
         codec, body = encode(waiting.model_dump(mode="json", exclude_defaults=True))
         record = KeyWrite(self._target, read.expect, _TTL_MS, codec, body)
         (reply,) = await self._value_scripts.value_write(self._target.space, self._actor, (record,), together=False)
         return reply.partition(b" ")[0].isdigit()
 
     async def _set_timer(self, batch: str) -> None:
-        """See to it that somebody looks after the batch, before there is anything in it."""
+        """Put a timer task for the batch, before there is a message in it."""
         flush = FlushBatchTask(app_id=self._app_id, user_id=self._user_id, session_id=self._session_id, batch=batch)
         await self._intake.put_as(flush, f"timer-{batch}", delay_s=self._wait_s)
 
     async def _put(self, waiting: MessageBatches) -> list[str]:
-        """Return the tasks of the sealed batch, put now or before, in the name of the actor who began it."""
+        """Return the tasks of the sealed batch, put now or before, with the actor who began it as requester."""
         most, tasks = self._context.settings.synthesis_max_messages, []
         for first in range(0, len(waiting.sealed), most):
             request = AddMemoryTask(
@@ -216,14 +216,14 @@ class Batcher(ProcessBound):
 
     def _check_patience(self, deadline: float) -> None:
         if self._context.clock.monotonic() > deadline:
-            raise ConflictError(f"batch {self._name!r}: others change it all the time; try again")
+            raise ConflictError(f"batch {self._name!r}: other callers keep changing it; try again")
 
     def __repr__(self) -> str:
         return f"<Batcher {self._name}, {self._size} messages or {self._wait_s:g} s>"
 
 
 def open_batcher(context: KnowledgeContext, scope: Scope, intake: TaskIntake, request: FlushBatchTask) -> Batcher:
-    """Return the batcher of the conversation that a timer is about."""
+    """Return the batcher of the conversation of a timer task."""
     return Batcher(
         context, scope, intake, app_id=request.app_id, user_id=request.user_id, session_id=request.session_id
     )

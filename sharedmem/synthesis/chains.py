@@ -22,15 +22,15 @@ _DIRECTIONS = ("forward", "backward", "both")
 
 
 class Lineage(NamedTuple):
-    """Notes of a chain, in the order in which they were met."""
+    """Notes of a chain, in the order in which they were read."""
 
     notes: tuple[Note, ...]
     missing: tuple[str, ...] = ()
-    """Ids that notes name as successor or source, of which there is none: `fsck` mends that."""
+    """Ids of successors or sources that do not exist; `fsck` repairs that."""
 
     @property
     def head(self) -> Note:
-        """The last one: of a way forward, that which stands for the chain."""
+        """The last note: with direction `forward`, the head of the chain."""
         return self.notes[-1]
 
 
@@ -42,22 +42,22 @@ async def read_lineage(
     direction: ChainDirection = "forward",
     most: int | None = None,
 ) -> Lineage:
-    """Return the chain of a note. It ends however damaged the chain is: no note is met twice.
+    """Return the chain of a note. The read ends even if the chain is damaged: no note is read twice.
 
-    Forward there is one way, along `next_id`, a round trip a step. Backward the ways part at every note that has
-    taken the place of several: breadth first, in the order in which each names its sources, a round trip a step.
+    Forward there is one path, along `next_id`, a round trip a step. Backward the path branches at every note that
+    replaced several: breadth first, in the order in which each names its sources, a round trip a step.
 
     Args:
-        repository: where the notes are.
-        app_id: whose.
-        memory_id: where to begin.
-        direction: `forward` answers the note and what it became, `backward` the note and what it came from, nearest
-            first, `both` all that hangs together with it, in the order in which it came about.
+        repository: stores the notes.
+        app_id: id of the app.
+        memory_id: first note.
+        direction: `forward` for the note and its successors, `backward` for the note and its sources, nearest
+            first, `both` for all connected notes, in the order of their creation.
         most: notes to stop after; None for all.
 
     Raises:
-        InvalidError: there is no such direction.
-        NotFoundError: there is no such note.
+        InvalidError: the direction is invalid.
+        NotFoundError: the note does not exist.
     """
     if direction not in _DIRECTIONS:
         raise InvalidError("direction", direction, f"use one of {', '.join(_DIRECTIONS)}")
@@ -68,7 +68,7 @@ async def read_lineage(
         found = await repository.get(app_id, frontier)
         missing.update(dict.fromkeys(id_ for id_ in frontier if id_ not in found))
         if not met and not found:
-            raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")
+            raise NotFoundError("memory", memory_id, f"app {app_id!r} has no note with that id")
         level = [found[id_] for id_ in frontier if id_ in found]
         met.update((note.id, note) for note in level)
         onward = (id_ for note in level for id_ in _next_ids(note, direction))
@@ -85,10 +85,10 @@ def _next_ids(note: Note, direction: ChainDirection) -> Sequence[str]:
 
 
 def group_by_chain(notes: Iterable[Note]) -> list[list[Note]]:
-    """Notes by what they hang together with: by successors, by sources, by the chain they say they belong to.
+    """Group notes by chain: connected by successors, by sources, or by their chain id.
 
     Args:
-        notes: all of an app, so that none is left out.
+        notes: all notes of an app, so that no connection is missing.
     """
     known = {note.id: note for note in notes}
     above = {id_: id_ for id_ in known}
@@ -120,8 +120,8 @@ class ChainLocks:
 
     Args:
         scope: the namespace and the actor, with the actor's rights.
-        context: services that the hub shares with its stores.
-        lease_s: seconds after which the chains of a process that died come free.
+        context: dependencies that the hub shares with its stores.
+        lease_s: seconds after which the locks of a dead process expire.
     """
 
     def __init__(self, scope: Scope, context: HubContext, *, lease_s: float = _LEASE_S) -> None:
@@ -132,18 +132,18 @@ class ChainLocks:
     async def held(self, app_id: str, chain_ids: Iterable[str]) -> AsyncIterator[dict[str, int]]:
         """Hold the locks of some chains while the block runs; two round trips a chain.
 
-        All callers take them in the same order, so that no two wait for one another.
+        All callers take them in the same order, so that there is no deadlock.
 
         Args:
-            app_id: whose chains.
-            chain_ids: any number of them.
+            app_id: id of the app.
+            chain_ids: any number of ids of chains.
 
         Yields:
             The fencing token of each chain, as a commit takes them.
 
         Raises:
             LockLostError: a lock was lost before the block ended, which was cancelled.
-            LockHeldError: others held one for a quarter of an hour.
+            LockHeldError: other callers held one for a quarter of an hour.
             AccessDeniedError, UnavailableError: as locks.
         """
         fences: dict[str, int] = {}
@@ -155,11 +155,11 @@ class ChainLocks:
 
 
 def note_chain_id(note: Note) -> str:
-    """Return the id of the chain that a note is in: one that nothing has come together in is a chain of its own."""
+    """Return the id of the chain of a note: a note without consolidation is a chain of its own."""
     return note.chain_id or note.id
 
 
 def chain_lock_name(app_id: str, chain_id: str) -> str:
-    """Return what the lock of a chain is called: of one length, as ids may be longer than names of locks."""
+    """Return the name of the lock of a chain: of fixed length, as ids may be longer than names of locks."""
     parted = f"{len(app_id)}:{app_id}:{chain_id}"
     return f"synthesis-{hashlib.sha256(parted.encode()).hexdigest()[:32]}"

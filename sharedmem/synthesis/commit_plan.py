@@ -1,7 +1,7 @@
-"""Deciding: from verdicts to what is stored, without a server.
+"""Plan a commit: from verdicts to the stored changes, without I/O.
 
-Rules of "Self-Evolving Composite Memory Synthesis Architecture", section "Conflict Resolution", with one more: nothing
-is retired but in the same step in which its successor is stored.
+Rules of "Self-Evolving Composite Memory Synthesis Architecture", section "Conflict Resolution", with one more: a note
+is retired only in the same step in which its successor is stored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sharedmem.synthesis.protocol import NewNote, NoteChange
 from sharedmem.synthesis.tag_cleanup import deduplicate
 
 FALLBACK = "fallback"
-"""Who decides when nobody has given an answer that is of use."""
+"""Author of a verdict without a usable answer."""
 
 _DEPTHS: tuple[Depth | None, ...] = ("high", "medium", "low", None)
 _MOST_ITEMS = 24
 
 
 class NotesByVerdict(NamedTuple):
-    """The older notes, by what was decided of them."""
+    """The older notes, by verdict."""
 
     updated: tuple[Note, ...]
     deleted: tuple[Note, ...]
@@ -32,7 +32,7 @@ class NotesByVerdict(NamedTuple):
 
 
 class CommitPlan(NamedTuple):
-    """What one commit is to do."""
+    """The changes of one commit."""
 
     fresh: tuple[NewNote, ...]
     changes: tuple[NoteChange, ...]
@@ -42,24 +42,24 @@ class CommitPlan(NamedTuple):
 
 
 def skip_resolution(note: Note, reason: str) -> Resolution:
-    """Return the older note stays as it is, since nobody could say better."""
+    """Return the resolution that does not change an older note, for want of a better one."""
     return Resolution(memory_id=note.id, operation="SKIP", confidence_score=0, reasoning=reason, decided_by=FALLBACK)
 
 
 def complete_resolutions(linked: Sequence[Note], given: Iterable[Resolution]) -> list[Resolution]:
     """Return one resolution for each older note, in their order.
 
-    What names a note that was not asked about is left out; who is not named, or is named with two different verdicts,
+    A verdict on a note that was not in the question is left out; a note without a verdict, or with two different ones,
     is skipped.
 
     Args:
         linked: the older notes.
-        given: what was answered of them.
+        given: the resolutions in the answer.
     """
-    said: dict[str, list[Resolution]] = {}
+    given_by_id: dict[str, list[Resolution]] = {}
     for resolution in given:
-        said.setdefault(resolution.memory_id, []).append(resolution)
-    return [_complete_one(note, said.get(note.id, [])) for note in linked]
+        given_by_id.setdefault(resolution.memory_id, []).append(resolution)
+    return [_complete_one(note, given_by_id.get(note.id, [])) for note in linked]
 
 
 def _complete_one(note: Note, given: Sequence[Resolution]) -> Resolution:
@@ -71,11 +71,11 @@ def _complete_one(note: Note, given: Sequence[Resolution]) -> Resolution:
 
 
 def skip_updates(resolutions: Sequence[Resolution], reason: str) -> list[Resolution]:
-    """Return the same, with every UPDATE made a SKIP: there is no successor that could be stored.
+    """Return the resolutions with every UPDATE replaced by SKIP: no successor can be stored.
 
     Args:
-        resolutions: what was decided.
-        reason: why there is none.
+        resolutions: the verdicts.
+        reason: why there is no successor.
     """
 
     def spared(resolution: Resolution) -> Resolution:
@@ -102,16 +102,16 @@ def group_by_verdict(linked: Sequence[Note], resolutions: Sequence[Resolution]) 
     return NotesByVerdict(those("UPDATE"), those("DELETE"), those("SKIP"))
 
 
-# -- what is stored ---------------------------------------------------------------------------
+# -- the commit -------------------------------------------------------------------------------
 
 
 def oldest_chain(notes: Iterable[Note]) -> str:
-    """Return the chain that began first: ids of notes begin with the time of their task."""
+    """Return the oldest chain: ids of notes begin with the time of their task."""
     return min(note_chain_id(note) for note in notes)
 
 
 def shared_session(notes: Iterable[Note]) -> str | None:
-    """Return the session that all of them are of; None when there are several."""
+    """Return the session that all of them share; None if there are several."""
     sessions = {note.session_id for note in notes}
     return sessions.pop() if len(sessions) == 1 else None
 
@@ -127,14 +127,14 @@ def plan_commit(
     """Return the one commit that settles a new note with the older ones that it resembles.
 
     Args:
-        new: stored, and pending.
-        linked: the older ones, as they are stored.
+        new: the stored, pending note.
+        linked: the older notes, as they are stored.
         resolutions: one for each, in their order.
-        successor: what takes the place of the new one and of all that are updated; there must be one if any are.
-        degraded: what could not be done as asked.
+        successor: the note that replaces the new one and all with verdict UPDATE; required if there are any.
+        degraded: the steps that did not work as intended.
     """
     parts = group_by_verdict(linked, resolutions)
-    told = NoteChange(
+    base = NoteChange(
         new,
         links=tuple(note.id for note in linked),
         resolutions=tuple(resolutions),
@@ -145,21 +145,21 @@ def plan_commit(
     retired = _retirements(parts, heir.id, chain_id)
     if successor is None:
         sources = (*new.sources, *(note.id for note in parts.deleted))
-        own = told._replace(status="active", reason="created", sources=sources, chain_id=chain_id)
+        own = base._replace(status="active", reason="created", sources=sources, chain_id=chain_id)
         return CommitPlan((), (own, *retired))
     sources = tuple(note.id for note in (new, *parts.updated, *parts.deleted))
     stored = successor.note.model_copy(update={"sources": sources, "chain_id": chain_id})
-    own = told._replace(status="updated", reason="consolidated", next_id=stored.id, chain_id=chain_id)
+    own = base._replace(status="updated", reason="consolidated", next_id=stored.id, chain_id=chain_id)
     return CommitPlan((successor._replace(note=stored),), (own, *retired))
 
 
 def _successor_chain(heir: Note, new: Note, parts: NotesByVerdict) -> str:
-    """Return the oldest chain that comes together in it."""
+    """Return the oldest of the chains that the successor joins."""
     return oldest_chain((new, *parts.updated, *parts.deleted)) if heir is not new or parts.deleted else new.chain_id
 
 
 def _retirements(parts: NotesByVerdict, heir_id: str, chain_id: str) -> list[NoteChange]:
-    """Return what becomes of the older ones; those that are skipped are touched, and no more."""
+    """Return the changes of the older notes; skipped ones only get a new time of change."""
     return [
         *(
             NoteChange(note, status="updated", reason="consolidated", next_id=heir_id, chain_id=chain_id)
@@ -174,13 +174,13 @@ def _retirements(parts: NotesByVerdict, heir_id: str, chain_id: str) -> list[Not
 
 
 def build_successor(new: Note, updated: Sequence[Note], *, text: str, now: datetime) -> Note:
-    """The note that takes the place of a new one and of older ones; `plan_commit` gives it its sources and its chain.
+    """Return the note that replaces a new one and older ones; `plan_commit` sets its sources and its chain.
 
     Args:
-        new: what has come last.
+        new: the newest note.
         updated: the older ones.
-        text: what was written of all of them.
-        now: when.
+        text: the consolidated text.
+        now: the current time.
     """
     whole = (new, *updated)
     return Note(
@@ -208,19 +208,19 @@ def _merge_items(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return deduplicate(chain.from_iterable(parts))[:_MOST_ITEMS]
 
 
-# -- what is told -----------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------
 
 
 def successor_id(note_id: str) -> str:
-    """Return the id of the note that a consolidation of this one with older ones makes."""
+    """Return the id of the note that consolidates this one with older ones."""
     return f"{note_id}-s"
 
 
 def task_result(note: Note) -> dict[str, object]:
-    """Return the result of a task: how its note stands, and what was decided; no texts.
+    """Return the result of a task: the status of its note, and the verdicts; no texts.
 
     Args:
-        note: as it is stored.
+        note: the stored note.
     """
     heir = successor_id(note.id)
     return {
@@ -233,7 +233,7 @@ def task_result(note: Note) -> dict[str, object]:
 
 
 def count_operations(resolutions: Iterable[Resolution]) -> Mapping[str, int]:
-    """Return how often each verdict was given; a new note that resembles none is a CREATE."""
+    """Return how often each verdict was given; a new note without similar ones is a CREATE."""
     counts = {"CREATE": 0, "UPDATE": 0, "DELETE": 0, "SKIP": 0}
     for resolution in resolutions:
         counts[resolution.operation] += 1

@@ -18,11 +18,11 @@ from sharedmem.synthesis.protocol import NewNote, NoteChange, NoteRepository, Pe
 
 T = TypeVar("T")
 Embed = Callable[[str], Awaitable[Vector | None]]
-"""The vector of a text; None where nothing is embedded."""
+"""The vector of a text; None without an embedder."""
 
 MOST_ATTEMPTS = 8
-# By hand, a note can be deleted, taken back from that, or settled as it is. Everything else has a successor or an
-# archive, which a status alone would only pretend.
+# By hand, a note can be deleted, restored after that, or settled without changes. Every other status requires a
+# successor or an archive, which a change of the status alone does not create.
 _ALLOWED_STATUS_CHANGES: Mapping[NoteStatus, tuple[NoteStatus, ...]] = {
     "active": ("deleted",),
     "conflict_pending": ("deleted", "active"),
@@ -43,17 +43,17 @@ async def run_under_chain_locks(
     first: Iterable[Note],
     work: Callable[[Mapping[str, int]], Awaitable[T | StaleNotes | set[str]]],
 ) -> T:
-    """Do something to chains that nobody else changes meanwhile; repeated while somebody was faster.
+    """Run work on chains that no other caller changes meanwhile; repeat it while another caller was faster.
 
     Args:
         chains: the locks.
-        app_id: whose.
+        app_id: id of the app.
         first: notes whose chains are needed, as far as is known.
-        work: called with the fencing tokens; it reads the notes anew, and answers `StaleNotes` when its commit came too
-            late, or the ids of all chains that it needs when these are not held.
+        work: called with the fencing tokens; it reads the notes again, and returns `StaleNotes` if its commit came too
+            late, or the ids of all chains that it needs if these are not locked.
 
     Raises:
-        ConflictError: somebody else was faster every time.
+        ConflictError: another caller was faster every time.
         LockHeldError, LockLostError: as `ChainLocks.held`.
     """
     needed = {chain_id_of(note) for note in first}
@@ -64,19 +64,19 @@ async def run_under_chain_locks(
             needed = done
         elif not isinstance(done, StaleNotes):
             return done
-    raise ConflictError(f"the chains {sorted(needed)} of app {app_id!r} are changed all the time; try again later")
+    raise ConflictError(f"the chains {sorted(needed)} of app {app_id!r} keep changing; try again later")
 
 
 class Evolution:
     """The chains of one namespace's memories.
 
     Args:
-        repository: where the notes are.
-        chains: the locks of their chains.
-        clock: the time to go by.
-        embed: makes the vector of a version that is restored.
-        actor: author of what is restored.
-        permit: raises where a note must stay as it is.
+        repository: stores the notes.
+        chains: locks of the chains.
+        clock: the current time.
+        embed: makes the vector of a restored version.
+        actor: author of restored versions.
+        permit: raises if a note must not change.
     """
 
     def __init__(
@@ -100,38 +100,38 @@ class Evolution:
         """Return the chain of a memory, as `read_lineage`.
 
         Raises:
-            InvalidError: there is no such direction.
-            NotFoundError: there is no such memory.
+            InvalidError: the direction is invalid.
+            NotFoundError: the memory does not exist.
         """
         return await read_lineage(self._repository, app_id, memory_id, direction=direction)
 
     async def restore(self, app_id: str, memory_id: str) -> Note:
-        """Make a version valid again. A round trip for each version after it, and about six.
+        """Make a version current again. A round trip for each version after it, and about six.
 
-        What was decided stays on record: the old version is not changed. A new note with its text is made, which
-        becomes the head of the chain; the present head becomes `updated`/`manual_update`, with the new note as its
-        successor. The new note has the head among its `sources`, and the version it restores in `links`: that one has
-        a successor of its own, and would lose it as a source of another note. A head that was deleted by hand, or
-        that waits to be settled, becomes active as it is. Done again, it changes nothing.
+        Past decisions stay on record: the old version does not change. A new note with its text becomes
+        the head of the chain; the present head becomes `updated`/`manual_update`, with the new note as its
+        successor. The new note has the head among its `sources`, and the restored version in `links`: that version has
+        a successor of its own, and can be a source of that one only. A head that was deleted by hand, or
+        that is pending, becomes active instead. A repeated call changes nothing.
 
         Args:
-            app_id: whose.
-            memory_id: the version.
+            app_id: id of the app.
+            memory_id: id of the version.
 
         Returns:
-            The memory that is valid now.
+            The memory that is current now.
 
         Raises:
-            NotFoundError: there is no such memory, or one of the chain is missing (`fsck` mends that).
-            InvalidError: it is archived; unarchive it first.
-            ConflictError: others change the chain all the time, or hold its lock.
+            NotFoundError: the memory, or a note of its chain, does not exist (`fsck` repairs the latter).
+            InvalidError: the chain is archived; unarchive it first.
+            ConflictError: other callers keep changing the chain, or hold its lock.
         """
         way = await self._way(app_id, memory_id)
         vector = await self._embed(way.notes[0].memory_note)
 
         async def work(fences: Mapping[str, int]) -> Note | StaleNotes | set[str]:
             now = await self._way(app_id, memory_id)
-            # The old version stays as it is: what changes is the head.
+            # The old version does not change: only the head does.
             self._permit(now.head)
             needed = {chain_id_of(now.notes[0]), chain_id_of(now.head)}
             if not needed <= fences.keys():
@@ -143,25 +143,25 @@ class Evolution:
     async def set_status(
         self, app_id: str, memory_id: str, new_status: NoteStatus, reason: StatusReason = "manual_update"
     ) -> Note:
-        """Change the status of a memory by hand. About four round trips; done again, it changes nothing.
+        """Change the status of a memory by hand. About four round trips; a repeated call changes nothing.
 
         Args:
-            app_id: whose.
-            memory_id: which.
-            new_status: `deleted`, or `active` for one that waits to be settled or that was deleted and has no
+            app_id: id of the app.
+            memory_id: id of the memory.
+            new_status: `deleted`, or `active` for a pending memory, or for a deleted one without a
                 successor.
-            reason: `manual_update`; the other reasons are synthesis's own.
+            reason: `manual_update`; the other reasons are set by synthesis only.
 
         Returns:
-            The memory as it is now.
+            The memory after the change.
 
         Raises:
-            NotFoundError: there is no such memory.
-            InvalidError: it cannot become that by hand; the message says what to do instead.
-            ConflictError: others change the chain all the time, or hold its lock.
+            NotFoundError: the memory does not exist.
+            InvalidError: this change is not possible by hand; the message contains the call to use instead.
+            ConflictError: other callers keep changing the chain, or hold its lock.
         """
         if reason != "manual_update":
-            raise InvalidError("reason", reason, "what is changed by hand is a manual_update")
+            raise InvalidError("reason", reason, "use manual_update for a change by hand")
         if new_status not in _ALLOWED_STATUS_CHANGES:
             raise InvalidError("new_status", new_status, f"use one of {', '.join(_ALLOWED_STATUS_CHANGES)}")
         first = await self._one(app_id, memory_id)
@@ -183,7 +183,7 @@ class Evolution:
         return await run_under_chain_locks(self._chains, app_id, [first], work)
 
     async def delete(self, app_id: str, memory_id: str) -> Note:
-        """Mark a memory as deleted, as `set_status`; its text stays until it is forgotten or retention removes it.
+        """Mark a memory as deleted, as `set_status`; its text is stored until `forget` or retention erases it.
 
         Raises:
             NotFoundError, InvalidError, ConflictError: as `set_status`.
@@ -195,7 +195,7 @@ class Evolution:
     async def _one(self, app_id: str, memory_id: str) -> Note:
         note = (await self._repository.get(app_id, [memory_id])).get(memory_id)
         if note is None:
-            raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")
+            raise NotFoundError("memory", memory_id, f"app {app_id!r} has no memory with that id")
         return note
 
     async def _way(self, app_id: str, memory_id: str) -> Lineage:
@@ -203,7 +203,7 @@ class Evolution:
         if way.missing:
             raise NotFoundError("memory", way.missing[0], f"{way.head.id!r} names it as its successor; run fsck first")
         if way.head.next_id is not None:
-            raise ConflictError(f"the chain of memory {memory_id!r} comes back to itself; run fsck with repair first")
+            raise ConflictError(f"the chain of memory {memory_id!r} is a circle; run fsck with repair first")
         if "archived" in (way.notes[0].status, way.head.status):
             raise InvalidError("memory_id", memory_id, "its chain is archived; unarchive it first")
         return way
@@ -236,9 +236,9 @@ class Evolution:
 
 
 def build_restored_note(old: Note, head: Note, now: datetime, *, actor: str) -> Note:
-    """Return the note that brings the text of an older version back, to follow the head of its chain.
+    """Return the note with the text of an older version, to follow the head of its chain.
 
-    Its id goes by both, so that a repeat makes no second one.
+    Its id is derived from both, so that a repeated call makes no second one.
     """
     changed: dict[str, object] = {
         "id": f"note-{sha256(f'{old.id} {head.id}'.encode()).hexdigest()[:24]}",
@@ -251,7 +251,7 @@ def build_restored_note(old: Note, head: Note, now: datetime, *, actor: str) -> 
         "sources": (head.id,),
         "chain_id": chain_id_of(head),
         "links": (old.id,),
-        # Those lie with the versions that it comes from.
+        # These are stored with its source versions.
         "messages": (),
         "resolutions": (),
         "degraded": (),

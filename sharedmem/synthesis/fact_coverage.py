@@ -1,10 +1,10 @@
-"""Whether a consolidated note still says what the notes say that it was made of: their facts, and at their length.
+"""Check that a consolidated note still contains the facts of its sources, and is at least as long.
 
-A fact is what can be recognised without being understood: a number, an amount with its sign, a date, an e-mail
+Facts are what patterns can recognise: a number, an amount with its sign, a date, an e-mail
 address, a URL, an id (`A-123`, `order_77`, hexadecimal), a name, a quoted title. Names are words with a capital
-letter inside a sentence; at its beginning every word has one, so there only those count that have another further
-on (`NASA`, `GitHub`). Of scripts without capitals only quoted titles are known. A result that words a fact anew is
-refused rather than believed: the notes stay as they were, and nothing is lost.
+letter inside a sentence. At its beginning every word has one, so there only words with another capital count
+(`NASA`, `GitHub`). In scripts without capitals only quoted titles are known. A result that rewords a fact is
+rejected: the notes do not change, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEAD_IN = re.compile(
     )
 )
 _LABELS = frozenset({TAGS, KEYWORDS})
-"""Sections whose capitals make no names; their near-duplicates are dropped on purpose."""
+"""Sections whose capitals are not names; their near-duplicates are dropped on purpose."""
 _STOP = re.compile(r"[.!?;|\n\"“”„«»\[\]{}<>=#*•…。、「」『』《》]|\s-")
 _PIECE = re.compile(r"[^\W_]+|\W")
 _SPEAKERS = frozenset({"user", "assistant", "system", "tool"})
@@ -39,10 +39,10 @@ _CLAUSE = re.compile(r"[:(]")
 _IN_NAME = re.compile(r" ?|[-']| ?& ?")
 _AFTER_INITIAL = re.compile(r"\. ?")
 _ABBREVIATED = frozenset({"dr", "mr", "mrs", "ms", "mx", "prof", "st", "sr", "sra", "jr"})
-# In German those are capitalised whom one speaks to.
+# In German, pronouns of address are capitalised.
 _NO_NAMES = COMMON_OPENERS | {"sie", "ihnen", "ihr", "ihre", "ihrem", "ihren", "ihrer", "ihres"}
 _LONGEST_NAME = 12
-"""Words; texts in capitals alone are taken apart."""
+"""Most words in capitals of one name; texts all in capitals are split into words."""
 _TITLE = re.compile(
     r"\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|„([^“”\n]{1,80})[“”]|«([^»\n]{1,80})»|「([^」\n]{1,80})」"
     r"|『([^』\n]{1,80})』|《([^》\n]{1,80})》"
@@ -56,14 +56,14 @@ class _Fact(NamedTuple):
     start: int
     text: str
     runs: tuple[TokenRun, ...]
-    """Tokens any of which, in a row, say it."""
+    """Sequences of tokens, any of which contains the fact."""
     day: PartialDate | None = None
     is_label: bool = False
-    """Whether it is of a tag or keyword, which may be a part of something longer: `17` of `17:00`."""
+    """Whether it is a tag or keyword, which may be a part of something longer: `17` of `17:00`."""
 
 
 class _TextFacts:
-    """What a text says, to look facts up in."""
+    """The facts of a text, to look other facts up."""
 
     def __init__(self, text: str) -> None:
         text = plain_characters(text)
@@ -83,40 +83,40 @@ class _TextFacts:
         return fact.day is not None and any(map(fact.day.is_implied_by, self._days))
 
     def _has_run(self, run: TokenRun) -> bool:
-        # By its rarest token: a `$` stands before every amount.
+        # Search by its rarest token: a `$` is before every amount.
         at = min(range(len(run)), key=lambda place: len(self._places.get(run[place], ())))
         starts = (place - at for place in self._places.get(run[at], ()) if place >= at)
         return any(tuple(self._forms[start : start + len(run)]) == run for start in starts)
 
 
 def missing_facts(inputs: Sequence[str], result: str) -> list[str]:
-    """Return the facts of the inputs that the result lacks, as they are written there, in their order, each once.
+    """Return the facts of the inputs that the result lacks, in their spelling and order, each once.
 
-    `1,000` is `1000`, `$40` is `40 dollars`, capitals do not matter, and a date may be written otherwise. Headings and
-    lead-ins of notes are no facts. A result that quotes all inputs whole lacks nothing. Linear in the texts' lengths.
+    `1,000` is `1000`, `$40` is `40 dollars`, capitals do not matter, and a date may have another format. Headings and
+    lead-ins of notes are not facts. A result that quotes all inputs whole lacks nothing. Linear in the texts' lengths.
     """
-    said = _TextFacts(result)
+    found_facts = _TextFacts(result)
     facts: dict[TokenRun, _Fact] = {}
     for text in inputs:
         for fact in _facts(text):
             known = facts.get(fact.runs[0])
             if known is None or (known.is_label and not fact.is_label):
                 facts[fact.runs[0]] = fact
-    return [fact.text for fact in facts.values() if not said.has(fact)]
+    return [fact.text for fact in facts.values() if not found_facts.has(fact)]
 
 
 def is_long_enough(inputs: Sequence[str], result: str) -> bool:
-    """Return whether the result says at least as much as the longest of the inputs.
+    """Return whether the result is at least as long as the longest of the inputs.
 
     "Self-Evolving Composite Memory Synthesis Architecture", section 3.3 Synthesis Agent: output length >= longest
-    input. Counted are characters with single blanks, and a sentence or line that comes again only once: neither
-    blanks nor repetition make a text say more, and what an input says twice need not be kept twice.
+    input. The count is of characters with single blanks, and a repeated sentence or line counts only once: neither
+    blanks nor repetition add content, and a repetition in an input need not be kept.
     """
     return _length(result) >= max(map(_length, inputs), default=0)
 
 
 def check_facts_preserved(inputs: Sequence[str], result: str) -> None:
-    """See that nothing of the inputs was dropped.
+    """Check that no fact of the inputs was dropped.
 
     Raises:
         InvalidError: the result lacks facts, up to five of which are named, or is too short.
@@ -126,7 +126,7 @@ def check_facts_preserved(inputs: Sequence[str], result: str) -> None:
         named = ", ".join(map(repr, missing[:MOST_NAMED]))
         raise InvalidError("consolidation", result, f"it lacks {named}{more}; keep every number, date, name and id")
     if not is_long_enough(inputs, result):
-        raise InvalidError("consolidation", result, "it is shorter than the longest of its notes; keep all they say")
+        raise InvalidError("consolidation", result, "it is shorter than the longest of its notes; keep all content")
 
 
 # -- reading facts ----------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _title_facts(text: str, tokens: Sequence[FactToken]) -> Iterator[_Fact]:
 
 
 def _is_title(quoted: str) -> bool:
-    """Return whether something between quotes is the name of a thing, and nothing that somebody has said."""
+    """Return whether a text in quotes is the name of a thing, and not a statement."""
     if quoted != quoted.strip() or quoted[0].islower() or quoted[-1] in ".!?":
         return False
     return not any(word[0].islower() for word in _LONG_WORD.findall(quoted))
@@ -217,7 +217,7 @@ def _name_facts(text: str, tokens: Sequence[FactToken], used: set[int]) -> Itera
 
 
 def _continues_name(text: str, before: FactToken, token: FactToken) -> bool:
-    """Return whether two capitalised words belong to one name; days and months are named by themselves."""
+    """Return whether two capitalised words belong to one name; days and months are names of their own."""
     if before.form in CALENDAR_NAMES or token.form in CALENDAR_NAMES:
         return False
     gap = text[before.end : token.start]
@@ -243,12 +243,12 @@ def _is_name(text: str, tokens: Sequence[FactToken], place: int) -> bool:
 
 
 def _is_abbreviation(token: FactToken) -> bool:
-    """Return whether a full stop behind it ends no sentence."""
+    """Return whether a full stop after it does not end a sentence."""
     return token.form in _ABBREVIATED or (len(token.form) == 1 and token.form.isalpha())
 
 
 def _is_before_lowercase(text: str, tokens: Sequence[FactToken], place: int) -> bool:
-    """Return whether the next word is a small one, as when a clause begins behind a colon."""
+    """Return whether the next word is in lower case, as when a clause begins after a colon."""
     following = tokens[place + 1 : place + 2]
     return any(text[token.start].islower() and text[tokens[place].end : token.start] == " " for token in following)
 

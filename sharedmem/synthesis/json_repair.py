@@ -1,7 +1,7 @@
-"""JSON out of what a model has written, as it stands where that can be read, mended where it cannot.
+"""Parse JSON from a model's answer, unchanged if possible, repaired if necessary.
 
-Models put answers between fences and prose, forget commas, or are cut off. Before anything is mended, every string that
-is whole is taken out and a mark put in its place, so that no repair can change what it says; it comes back afterwards.
+Models put answers between fences and prose, forget commas, or are cut off. Before a repair, every
+complete string is replaced by a mark, so that no repair can change its content; it is put back afterwards.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import orjson
 from sharedmem.errors import InvalidError
 
 MOST_BRACKETS = 1_000
-"""Brackets outside of strings, beyond which nothing is mended: the time for it grows with their square."""
+"""Brackets outside of strings, beyond which nothing is repaired: the time grows with their square."""
 MOST_CHARACTERS = 200_000
-"""Characters outside of whole strings, beyond which nothing is mended."""
+"""Characters outside of complete strings, beyond which nothing is repaired."""
 
-# A string stands where JSON has one: after one of `{[,:`, and before one of `]},:` or the end of all.
+# A string is where JSON allows one: after one of `{[,:`, and before one of `]},:` or the end.
 _STRING = re.compile(
     r'(?P<before>(?:^|[{\[,:])\s*)"(?P<inside>(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*)"(?=\s*(?:[\]},:]|$))'
 )
@@ -33,36 +33,36 @@ _BRACKET = re.compile(r"[{}\[\]]")
 
 
 def parse_json(text: str) -> object:
-    """Return what JSON says in a text: of an object or a list with fences and prose around it, also of one with slips.
+    """Return the value of the JSON in a text: an object or a list, also with fences, prose or small errors.
 
     Args:
-        text: what a model has written.
+        text: the answer of a model.
 
     Raises:
-        InvalidError: there is no JSON in it, or nothing that can be mended.
+        InvalidError: the text contains no JSON, or cannot be repaired.
     """
     try:
         value = orjson.loads(text.encode("utf-8", "replace"))
     except orjson.JSONDecodeError:
         return _find_json(text)
-    # Some encode their answer twice.
+    # Some models encode their answer twice.
     return parse_json(value) if isinstance(value, str) else value
 
 
 class _MaskedText(NamedTuple):
-    """A text whose whole strings are away."""
+    """A text whose complete strings are replaced by marks."""
 
     text: str
     mark: re.Pattern[str]
     strings: list[str]
-    """As they stand in the text, without their quotes."""
+    """The strings as they are in the text, without their quotes."""
 
     def spelled(self, piece: str) -> bytes:
         """Return a piece with its strings back in their places."""
         return self.mark.sub(lambda found: self.strings[int(found[1])], piece).encode("utf-8", "replace")
 
     def restored(self, value: object) -> object:
-        """Return a value that was read, with what its strings say."""
+        """Return a parsed value with its strings back in their places."""
         if isinstance(value, str):
             return _drop_surrogates(self.mark.sub(lambda found: _string_value(self.strings[int(found[1])]), value))
         if isinstance(value, list):
@@ -74,18 +74,18 @@ class _MaskedText(NamedTuple):
 
 def _find_json(text: str) -> object:
     masked = _mask_strings(_LAST_FENCE.sub("", text))
-    # The longest: beside an answer there are drafts, examples and footnotes.
+    # The longest: beside an answer there may be drafts, examples and footnotes.
     for piece in sorted(_candidates(masked), key=len, reverse=True):
         try:
             return orjson.loads(masked.spelled(piece))
         except orjson.JSONDecodeError:
             if value := _repair_piece(piece):
                 return masked.restored(value)
-    raise InvalidError("answer", text, "there is no JSON in it, and nothing that could be mended; ask anew")
+    raise InvalidError("answer", text, "it contains no JSON, or cannot be repaired; try again")
 
 
 def _candidates(masked: _MaskedText) -> list[str]:
-    """Return what may be the answer."""
+    """Return the possible answers in a text."""
     spans = list(_spans(masked.text))
     if not spans:
         return []
@@ -95,7 +95,7 @@ def _candidates(masked: _MaskedText) -> list[str]:
         end = stop
     rest.append(masked.text[end:])
     if masked.mark.search("".join(rest)):
-        # A bracket in a string that is broken has ended it too early.
+        # A bracket in a broken string may have ended the piece too early.
         return [masked.text[spans[0][0] :]]
     return [masked.text[start:stop] for start, stop in spans]
 
@@ -113,7 +113,7 @@ def _mask_strings(text: str) -> _MaskedText:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the outermost objects and lists begin and end; the last one goes to the end, if nothing closes it."""
+    """Yield the positions of the outermost objects and lists; an unclosed one extends to the end."""
     depth, start = 0, 0
     for found in _BRACKET.finditer(text):
         if found[0] in "{[":
@@ -128,7 +128,7 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _repair_piece(piece: str) -> object:
-    """Return what can be made of it; something empty when that is nothing."""
+    """Return the repaired value; something empty if that fails."""
     if len(piece) > MOST_CHARACTERS or len(_BRACKET.findall(piece)) > MOST_BRACKETS:
         return None
     try:
@@ -136,17 +136,17 @@ def _repair_piece(piece: str) -> object:
 
         value = json_repair.repair_json(piece, return_objects=True, skip_json_loads=True)
     except (ImportError, ValueError, RecursionError):
-        # Who has it not installed asks anew.
+        # Without the library the model is called again.
         return None
     return value if isinstance(value, dict | list) else None
 
 
 def _string_value(inside: str) -> str:
-    # Line breaks that were not escaped are meant as such.
-    said: str = json.loads(f'"{inside}"', strict=False)
-    return said
+    # Unescaped line breaks are meant as line breaks.
+    value: str = json.loads(f'"{inside}"', strict=False)
+    return value
 
 
 def _drop_surrogates(text: str) -> str:
-    """Return the same without halves of characters, which nothing can store."""
+    """Return the text without lone surrogates, which cannot be stored."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

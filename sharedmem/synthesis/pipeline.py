@@ -48,9 +48,9 @@ class Pipeline:
     """Does what synthesis is asked for.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor, with the actor's rights.
-        repository: where notes are kept.
+        repository: stores the notes.
         agents: who reads, judges and writes.
         chains: the locks of chains; None takes those of the namespace.
     """

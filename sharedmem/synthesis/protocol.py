@@ -167,7 +167,7 @@ class NoteRepository(Protocol):
         """Return all of it in one atomic step, or nothing. One round trip.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             fresh: new notes; one whose id is there already with the same `task_id` makes the whole a repeat.
             changes: to stored ones.
             seen: fails with `StaleNotes(())` when an active or pending note of this user has come or changed since.

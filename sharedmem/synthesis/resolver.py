@@ -142,11 +142,11 @@ class ConflictResolver:
     """Settles new notes with older ones.
 
     Args:
-        context: services that the hub shares with its stores.
-        namespace: whose notes they are.
-        repository: where they are kept.
+        context: dependencies that the hub shares with its stores.
+        namespace: namespace of the notes.
+        repository: stores the notes.
         agents: judge and write.
-        chains: the locks.
+        chains: locks of the chains.
     """
 
     def __init__(

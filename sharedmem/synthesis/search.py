@@ -293,9 +293,9 @@ class NoteSearch:
     """Queries of the notes of a namespace.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor, with the actor's rights.
-        repository: where notes are kept.
+        repository: stores the notes.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope, *, repository: NoteRepository) -> None:
@@ -323,19 +323,19 @@ class NoteSearch:
         the caller names them. Without an embedder notes are found by their words alone.
 
         Args:
-            app_id: whose notes.
+            app_id: id of the app.
             query: the question, in words.
             user_id: only notes of this user; None means of all users of the app.
             session_id: only notes of this session.
-            n: notes at most, 1 to 1000; None goes by the settings, as the thresholds do (see `thresholds_of`).
+            n: notes at most, 1 to 1000; None uses the settings, as the thresholds do (see `thresholds_of`).
             recall: `current` tells active notes; `flagged` also those that are not settled yet; `all` also those that
                 were retired. What is not active is flagged.
-            recall_threshold: least cosine similarity, 0 to 1, also of what is found by words; None goes by the
+            recall_threshold: least cosine similarity, 0 to 1, also of what is found by words; None uses the
                 settings, and what is found by words need not reach it.
             score_threshold: least composite score, 0 to 1.2; likewise.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError, LimitedError, ConfigError: as reading, and as the embedder.
         """
         check_id("app_id", app_id)

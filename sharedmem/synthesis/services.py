@@ -41,7 +41,7 @@ class SynthesisServices:
     """The parts that do the work behind `store.synthesis`.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor.
         repository: where the notes are; None for Redis.
     """

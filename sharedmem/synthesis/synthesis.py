@@ -53,7 +53,7 @@ class Synthesis(ProcessBound):
     Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor.
         services: do the work.
     """
@@ -107,7 +107,7 @@ class Synthesis(ProcessBound):
             task_id: a key of yours: the same one of the same user answers the same task.
 
         Raises:
-            InvalidError: an argument is refused; nothing was written.
+            InvalidError: an argument is invalid; nothing was written.
             AccessDeniedError, UnavailableError: as `write`.
         """
         request = AddMemoryTask(
@@ -222,7 +222,7 @@ class Synthesis(ProcessBound):
         """Return how far a task is: pending, running, done with its result, or failed with its reason. One round trip.
 
         Raises:
-            NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
+            NotFoundError: the task does not exist, or its result has expired (setting `synthesis_result_s`).
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._services.intake.status(task_id)
@@ -253,7 +253,7 @@ class Synthesis(ProcessBound):
         return await self._services.intake.list(limit)
 
     async def retry_task(self, task_id: str) -> bool:
-        """Try a task that has failed again; False when there is none. One round trip.
+        """Try a task that has failed again; False if none exists. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -275,7 +275,7 @@ class Synthesis(ProcessBound):
         await self._services.worker.drain()
 
     async def work_once(self, *, wait: float | None = 0.0) -> bool:
-        """Take one task and do it, for those who run workers of their own; False when there is none.
+        """Take one task and do it, for those who run workers of their own; False if none exists.
 
         Args:
             wait: seconds to wait for one; None for as long as it takes.
@@ -305,17 +305,17 @@ class Synthesis(ProcessBound):
         an answer too (`by_words`), however low its similarity. Without an embedder words alone find notes.
 
         Args:
-            app_id: whose notes.
+            app_id: id of the app.
             query: the question, in words.
-            n_results: at most so many; None takes the setting `synthesis_results`.
+            n_results: at most so many; None uses the setting `synthesis_results`.
             user_id: only notes of this user; None means all users of the app.
             session_id: only notes of this session.
-            similarity_threshold: least cosine similarity, 0 to 1, of every answer; None takes the setting, which what
+            similarity_threshold: least cosine similarity, 0 to 1, of every answer; None uses the setting, which what
                 is found by words need not reach.
             recall: `current` notes; `flagged` also those that are not settled yet; `all` also what was retired.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         self._permit("read")
@@ -340,12 +340,12 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.get_memory")
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """Return one note, whatever its status; None when there is none. One round trip.
+        """Return one note, whatever its status; None if it does not exist. One round trip.
 
         Of an archived note the text is away: `archival_location` says where, and `get_archived` reads it.
 
         Raises:
-            InvalidError: an id is refused.
+            InvalidError: an id is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return (await self._services.repository.get(check_id("app_id", app_id), [memory_id])).get(memory_id)
@@ -358,7 +358,7 @@ class Synthesis(ProcessBound):
 
         Args:
             memory_id: where to begin.
-            app_id: whose.
+            app_id: id of the app.
             direction: `forward` along successors, `backward` along sources, with branches, or `both`.
 
         Raises:
@@ -401,11 +401,11 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.delete_memory")
     async def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False when there is none. Its text stays until `erase`. About four round trips.
+        """Mark a note as deleted; False if none exists. Its text stays until `erase`. About four round trips.
 
         Raises:
             InvalidError: it is archived; unarchive it first.
-            ConflictError: others change its chain all the time.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         self._permit("write")
@@ -428,13 +428,13 @@ class Synthesis(ProcessBound):
         Args:
             memory_id: which.
             new_status: `deleted`; or `active` for one that was deleted by hand or waits to be settled.
-            app_id: whose.
+            app_id: id of the app.
             archive_reason: `manual_update`; the other reasons are synthesis's own.
 
         Raises:
             NotFoundError: there is no such note.
             InvalidError: it cannot become that by hand; the message says what to do instead.
-            ConflictError: others change its chain all the time.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         self._permit("write")
@@ -450,7 +450,7 @@ class Synthesis(ProcessBound):
         Raises:
             NotFoundError: there is no such note.
             InvalidError: it is archived; unarchive it first.
-            ConflictError: others change its chain all the time.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         self._permit("write")
@@ -465,12 +465,12 @@ class Synthesis(ProcessBound):
         Reads every note of the app, a few hundred a round trip. Repairing removes nothing.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             repair: whether to mend what is found.
-            progress: called with how many notes were looked at.
+            progress: called with the number of notes read so far.
 
         Raises:
-            InvalidError: the id is refused.
+            InvalidError: the id is invalid.
             AccessDeniedError, UnavailableError: as `read`; repairing as `write`.
         """
         self._permit("write" if repair else "read")
@@ -489,13 +489,13 @@ class Synthesis(ProcessBound):
         A chain goes whole, when each of its notes is older than `synthesis_archive_after_days` and has faded.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             dry_run: whether to say only what would go.
-            progress: called with how many notes were looked at.
+            progress: called with the number of notes read so far.
 
         Raises:
-            InvalidError: the id is refused.
-            ConflictError: others change a chain all the time.
+            InvalidError: the id is invalid.
+            ConflictError: other callers keep changing a chain.
             AccessDeniedError, UnavailableError: as `write`; or the blob store cannot be used.
         """
         self._permit("write")
@@ -522,7 +522,7 @@ class Synthesis(ProcessBound):
         Reads every note of the app, a few hundred a round trip.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: None means all users of the app.
             words: only notes that have each of these among their tags, keywords, queries and open questions.
             limit: at most so many.
@@ -540,7 +540,7 @@ class Synthesis(ProcessBound):
 
         Raises:
             NotFoundError: there is no such note, or its archive is gone.
-            ConflictError: others change its chain all the time.
+            ConflictError: other callers keep changing its chain.
             InvalidError, AccessDeniedError, UnavailableError: as `archive`.
         """
         self._permit("write")
@@ -561,13 +561,13 @@ class Synthesis(ProcessBound):
         note: erase once more when nobody adds for that user any longer.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: None means all users of the app.
             dry_run: whether to count only; tasks are not counted then.
-            progress: called with how many notes were looked at.
+            progress: called with the number of notes read so far.
 
         Raises:
-            InvalidError: an id is refused.
+            InvalidError: an id is invalid.
             AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
         """
         self._permit("write")
@@ -588,14 +588,14 @@ class Synthesis(ProcessBound):
 
         Args:
             rules: which retired notes may be how old.
-            app_id: whose.
+            app_id: id of the app.
             dry_run: whether to count only.
-            progress: called with how many notes were looked at.
+            progress: called with the number of notes read so far.
 
         Raises:
-            InvalidError: the id is refused.
-            ConflictError: others change a chain all the time.
-            AccessDeniedError, UnavailableError: as `forget`.
+            InvalidError: the id is invalid.
+            ConflictError: other callers keep changing a chain.
+            AccessDeniedError, UnavailableError: as `erase`.
         """
         self._permit("write")
         check_id("app_id", app_id)

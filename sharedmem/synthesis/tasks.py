@@ -208,7 +208,7 @@ class TaskIntake:
     """Where synthesis is asked for things, and where it is said how far they are.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor, with the actor's rights.
         backoff: pauses between attempts, in seconds: (at first, at most).
         visibility: seconds after which a task of a worker that died is somebody else's.
@@ -250,7 +250,7 @@ class TaskIntake:
             The task, accepted; nothing was done yet.
 
         Raises:
-            InvalidError: an id is refused, or the request is too large. Nothing was written.
+            InvalidError: an id is invalid, or the request is too large. Nothing was written.
             AccessDeniedError, UnavailableError: as queues.
         """
         check_task(request)
@@ -284,7 +284,7 @@ class TaskIntake:
             task_id: what `put` answered.
 
         Raises:
-            NotFoundError: there is none, or its result has expired.
+            NotFoundError: the task does not exist, or its result has expired.
             InvalidError, AccessDeniedError, UnavailableError: as queues.
         """
         return to_synthesis_task(await self.queue.result(task_id))
@@ -315,7 +315,7 @@ class TaskIntake:
         return [_to_listed_task(task) for task in await self._queued(limit) if not _is_timer(task)]
 
     async def redrive(self, task_id: str) -> bool:
-        """Try a task that has failed again; False when there is none. One round trip.
+        """Try a task that has failed again; False if none exists. One round trip.
 
         Args:
             task_id: which one.
@@ -331,7 +331,7 @@ class TaskIntake:
         The first thousand tasks of each state are looked through. A round trip for each that goes.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: None means all users of the app.
 
         Returns:

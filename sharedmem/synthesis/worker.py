@@ -57,11 +57,11 @@ class SynthesisWorker:
     the last attempt a model is done without. What fails even then lies with the dead letters, with its reason.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         intake: where the tasks are.
         requester: what does the tasks of an actor, by its name.
         webhooks: makes the calls to those who wanted to be told; None makes none.
-        concurrency: how many tasks at a time; None goes by the settings.
+        concurrency: how many tasks at a time; None uses the settings.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class SynthesisWorker:
         return True
 
     async def work_once(self, *, wait: float | None = 0.0) -> bool:
-        """Take one task and do it; False when there is none.
+        """Take one task and do it; False if none exists.
 
         Args:
             wait: seconds to wait for one; None for as long as it takes.

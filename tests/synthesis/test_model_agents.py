@@ -189,11 +189,11 @@ async def test_outages_and_wrong_keys_are_told_as_what_they_are(agents: Agents, 
 async def test_what_is_too_long_is_refused_and_not_cut(agents: Agents, server: OpenAIServer) -> None:
     long = [SynthesisMessage(role="user", content="a b " * 40_000)]
 
-    with pytest.raises(InvalidError, match="nothing is cut off"):
+    with pytest.raises(InvalidError, match="never cut"):
         await agents.episodic(long)
-    with pytest.raises(InvalidError, match="nothing is cut off"):
+    with pytest.raises(InvalidError, match="never cut"):
         await agents.fast_summary(long)
-    with pytest.raises(InvalidError, match="nothing is cut off"):
+    with pytest.raises(InvalidError, match="never cut"):
         await agents.consolidate(NEW, [note("note-long", "a b " * 40_000)])
 
     assert server.requests == []
@@ -248,7 +248,7 @@ async def test_a_note_without_a_verdict_stays_as_it_is(agents: Agents, server: O
     first, second = await agents.judge(NEW, OLD)
 
     assert (first.operation, first.confidence_score, first.decided_by) == ("SKIP", 0, "fallback")
-    assert "said nothing" in first.reasoning
+    assert "gave no verdict" in first.reasoning
     assert second.operation == "UPDATE"
 
 

@@ -1,6 +1,6 @@
-"""Agents of synthesis that ask a language model, and their prompts.
+"""Synthesis agents that call a language model, and their prompts.
 
-Each message and each note is one line of JSON, in which line breaks are escaped: nothing that somebody has said can
+Each message and each note is one line of JSON, in which line breaks are escaped: no text of a conversation can
 look like the end of the data, or like a line of the question.
 """
 
@@ -74,28 +74,28 @@ _CONSOLIDATE = (
 
 
 def episodic_prompt(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
-    """Return how they dealt with one another."""
+    """Return the prompt for the interaction of user and assistant."""
     return _chat_messages(_EPISODIC, [_message_line(message) for message in messages])
 
 
 def summary_prompt(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
-    """Return what it was about, in the form of a note."""
+    """Return the prompt for the content, in the form of a note."""
     return _chat_messages(_SUMMARY, [_message_line(message) for message in messages])
 
 
 def fast_summary_prompt(messages: Sequence[SynthesisMessage]) -> list[ChatMessage]:
-    """Return what it was about, as a text."""
+    """Return the prompt for the content, as a text."""
     return _chat_messages(_FAST, [_message_line(message) for message in messages])
 
 
 def judge_prompt(new: Note, old: Mapping[str, Note]) -> list[ChatMessage]:
-    """Return what becomes of older notes, by handle."""
+    """Return the prompt for the verdicts on older notes, by handle."""
     lines = [_note_line(note, f"older note {handle}") for handle, note in old.items()]
     return _chat_messages(_JUDGE, [*lines, _note_line(new, "the new note")])
 
 
 def consolidate_prompt(notes: Sequence[Note]) -> list[ChatMessage]:
-    """Return one note out of several, given oldest first and whole."""
+    """Return the prompt for one note out of several, given oldest first and whole."""
     return _chat_messages(
         _CONSOLIDATE, [_note_line(note, f"note {place}") for place, note in enumerate(notes, start=1)]
     )
@@ -107,13 +107,13 @@ def _chat_messages(task: str, lines: Sequence[bytes]) -> list[ChatMessage]:
 
 
 def _message_line(message: SynthesisMessage) -> bytes:
-    said = {
+    fields = {
         "role": message.role,
         "name": _drop_surrogates(message.name or "") or None,
         "at": message.timestamp,
         "content": _drop_surrogates(message.content),
     }
-    return orjson.dumps({name: value for name, value in said.items() if value is not None})
+    return orjson.dumps({name: value for name, value in fields.items() if value is not None})
 
 
 def _note_line(note: Note, handle: str) -> bytes:
@@ -125,18 +125,18 @@ def _drop_surrogates(text: str) -> str:
 
 
 MOST_TOKENS = 60_000
-"""Tokens of one question. A longer one is refused rather than cut: what is cut off nobody has read."""
+"""Most tokens of one question. A longer one is refused and never cut: the model would not read the rest."""
 _FAST_TOKENS = 600
 
 
 class ModelAgents:
     """Synthesis by a language model.
 
-    An answer that is not valid JSON is repaired (`schemas`). If that fails, or the answer is empty, the model is asked
-    once more; after that `InvalidError` is raised, and the caller goes on without.
+    An answer that is not valid JSON is repaired (`schemas`). If that fails, or the answer is empty, the model is called
+    once more; after that `InvalidError` is raised, and the caller continues without an answer.
 
     Args:
-        model: answers the prompts.
+        model: the language model.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -149,31 +149,31 @@ class ModelAgents:
 
     @property
     def is_offline(self) -> bool:
-        """It is not the heuristic."""
+        """False: these agents call a model."""
         return False
 
     async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
-        """As `Agents.episodic`. One question, two if the first answer is of no use."""
+        """Run `Agents.episodic`. One question, two if the first answer is unusable."""
         return await self._complete(episodic_prompt(messages), EpisodicOutput)
 
     async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
-        """As `Agents.summarizer`. One question, two if the first answer is of no use."""
+        """Run `Agents.summarizer`. One question, two if the first answer is unusable."""
         return await self._complete(summary_prompt(messages), SummaryOutput)
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
-        """As `Agents.fast_summary`. One question, two if the first answer is empty."""
+        """Run `Agents.fast_summary`. One question, two if the first answer is empty."""
         asked = _check_prompt_size(fast_summary_prompt(messages))
         for _ in range(2):
             text = (await self._model.write(asked, max_tokens=_FAST_TOKENS)).strip()
             if has_words(text):
                 return ConversationSummary(summary=text)
-        raise InvalidError("answer", text, f"{self.name} gave no summary, twice; ask anew, or do without")
+        raise InvalidError("answer", text, f"{self.name} returned no summary, twice; try again, or continue without")
 
     async def judge(self, new: Note, linked: Sequence[Note]) -> list[Resolution]:
-        """As `Agents.judge`. One question, two if the first answer is of no use; none when there is nothing to judge.
+        """Run `Agents.judge`. One question, two if the first answer is unusable; none without older notes.
 
         Raises:
-            InvalidError: it names a note that it was not given, or one of them twice.
+            InvalidError: the answer names an unknown note, or one of them twice.
         """
         if not linked:
             return []
@@ -183,18 +183,18 @@ class ModelAgents:
         return [self._resolution(note, verdicts.get(handle)) for handle, note in old.items()]
 
     async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
-        """As `Agents.consolidate`. One question, two if the first answer is of no use."""
+        """Run `Agents.consolidate`. One question, two if the first answer is unusable."""
         notes = sorted([*old, new], key=lambda note: (note.created_at, note.id == new.id, note.id))
         answer = await self._complete(consolidate_prompt(notes), ConsolidatedOutput)
         return Consolidation(answer.consolidated_memory.natural_memory_note.strip(), self.name)
 
     async def _complete(self, asked: Sequence[ChatMessage], form: type[AnswerT]) -> AnswerT:
-        # Checked again: not every model reads its answers with the form's own reader.
+        # Checked again: not every model validates its answers with the schema's own method.
         return require_content(await self._model.complete(_check_prompt_size(asked), form))
 
     def _resolution(self, note: Note, verdict: ConflictVerdict | None) -> Resolution:
         if verdict is None:
-            reason = f"{self.name} said nothing of this note, so it stays as it is"
+            reason = f"{self.name} gave no verdict on this note, so it does not change"
             return Resolution(
                 memory_id=note.id, operation="SKIP", confidence_score=0, reasoning=reason, decided_by="fallback"
             )
@@ -215,9 +215,9 @@ def _by_handle(answer: ConflictOutput, old: Mapping[str, Note]) -> dict[str, Con
     for verdict in answer.resolutions:
         handle = verdict.memory_id.strip().casefold().removeprefix("older note ")
         if handle not in old:
-            raise InvalidError("memory_id", verdict.memory_id, f"it was invented; there are {', '.join(old)}")
+            raise InvalidError("memory_id", verdict.memory_id, f"it was invented; use one of {', '.join(old)}")
         if handle in verdicts:
-            raise InvalidError("memory_id", verdict.memory_id, "there are two verdicts on it; one is asked for")
+            raise InvalidError("memory_id", verdict.memory_id, "there are two verdicts on it; one is required")
         verdicts[handle] = verdict
     return verdicts
 
@@ -226,5 +226,5 @@ def _check_prompt_size(asked: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
     tokens = sum(count_tokens(message.content) for message in asked)
     if tokens <= MOST_TOKENS:
         return asked
-    advice = f"a model is asked {MOST_TOKENS:,} at most, and nothing is cut off; give less text at a time"
+    advice = f"a prompt has {MOST_TOKENS:,} at most, and is never cut; pass less text at a time"
     raise InvalidError("tokens", tokens, advice)

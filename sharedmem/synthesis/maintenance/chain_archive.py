@@ -76,7 +76,7 @@ class ChainArchiveStore:
         """Store notes, and make sure that they can be read again. Two objects are written, two are read.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             notes: at least one.
 
         Raises:
@@ -208,12 +208,12 @@ class ChainArchiver:
     """Puts chains of one namespace away, and brings them back.
 
     Args:
-        context: services that the hub shares with its stores.
-        repository: where the notes are.
-        chains: the locks of their chains.
+        context: dependencies that the hub shares with its stores.
+        repository: stores the notes.
+        chains: locks of the chains.
         archives: where their texts go.
         embed: makes their vectors when they come back.
-        permit: raises where a note must stay where it is.
+        permit: raises if a note must not change.
     """
 
     def __init__(
@@ -245,12 +245,12 @@ class ChainArchiver:
         the chain again, and removes the other once it is an hour old.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             dry_run: whether to tell only what would be archived.
-            progress: called with the number of notes looked at so far.
+            progress: called with the number of notes read so far.
 
         Raises:
-            ConflictError: others change a chain all the time, or hold its lock; what was archived until then stays so.
+            ConflictError: other callers keep changing a chain, or hold its lock; what was archived until then stays so.
             AccessDeniedError, UnavailableError: as the repository and the blob store.
         """
         notes = [
@@ -304,7 +304,7 @@ class ChainArchiver:
         Looks through all notes of the app, two round trips for every 500.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: None means all users.
             words: only memories that have each of these in their tags, keywords, queries or open questions; any case.
             limit: how many at most.
@@ -327,12 +327,12 @@ class ChainArchiver:
         Its age begins anew, so that it is not archived again at once. The archive is removed after that.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             memory_id: any note of the chain; one that is not archived is answered as it is.
 
         Raises:
             NotFoundError: there is no such memory, or its archive is gone.
-            ConflictError: others change the chain all the time, or hold its lock.
+            ConflictError: other callers keep changing the chain, or hold its lock.
             UnavailableError: the blob store cannot be read.
         """
         note = await self._one(app_id, memory_id)

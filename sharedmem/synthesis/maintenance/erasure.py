@@ -29,7 +29,7 @@ class ErasureCounts:
     """What was erased, or would be, while it is counted.
 
     Args:
-        app_id: whose.
+        app_id: id of the app.
         user_id: None means everybody's.
         dry_run: whether nothing is erased.
     """
@@ -76,11 +76,11 @@ class NoteEraser:
     """Erases the notes of one namespace.
 
     Args:
-        repository: where the notes are.
-        archives: where those lie that were put away.
+        repository: stores the notes.
+        archives: the archived chains.
         check_tasks: raises where something must not be discarded.
         tasks: who discards what is still to be done.
-        permit: raises where a note must stay.
+        permit: raises if a note must not change.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class NoteEraser:
         crash left behind go with the next `archive`. Messages that are archived are not counted: their archives are.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: None means all users of the app.
             dry_run: whether to count only; tasks are not counted then.
-            progress: called with the number of notes looked at so far.
+            progress: called with the number of notes read so far.
 
         Raises:
             AccessDeniedError: this actor may not write the namespace's notes.
@@ -171,9 +171,9 @@ async def erase_notes(
     """Erase notes with their archives for good. The archives go first: what is left of a crash still leads to them.
 
     Args:
-        repository: where the notes are.
+        repository: stores the notes.
         archives: where their texts may be.
-        app_id: whose.
+        app_id: id of the app.
         notes: which; other notes in an archive of one of them lose it too.
     """
     gone = list(notes)
@@ -241,11 +241,11 @@ class NoteRetention:
     """Applies rules to the notes of one namespace.
 
     Args:
-        repository: where the notes are.
-        chains: the locks of their chains.
-        archives: where those lie that were put away.
-        clock: the time to go by.
-        permit: raises where a note must stay.
+        repository: stores the notes.
+        chains: locks of the chains.
+        archives: the archived chains.
+        clock: the current time.
+        permit: raises if a note must not change.
     """
 
     def __init__(
@@ -276,13 +276,13 @@ class NoteRetention:
         What stays stops naming what goes, and only then that is erased: when it is broken off, the next call goes on.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             rules: what may go.
             dry_run: whether to count only.
-            progress: called with the number of notes looked at so far.
+            progress: called with the number of notes read so far.
 
         Raises:
-            ConflictError: others change a chain all the time, or hold its lock; what went until then is gone.
+            ConflictError: other callers keep changing a chain, or hold its lock; what went until then is gone.
             AccessDeniedError, UnavailableError: as the repository and the blob store.
         """
         erasure = ErasureCounts(app_id, None, dry_run=dry_run)

@@ -20,9 +20,9 @@ async def read_all_notes(
     """Yield all notes of an app, page by page. Two round trips a page.
 
     Args:
-        repository: where they are.
-        app_id: whose.
-        progress: called with the number of notes seen so far.
+        repository: stores the notes.
+        app_id: id of the app.
+        progress: called with the number of notes read so far.
     """
     after, seen = "", 0
     while page := await repository.page(app_id, after=after, limit=_PAGE):
@@ -49,12 +49,12 @@ async def fsck(
     statuses and links, never a text, and removes no note. Afterwards nothing is left to tell, but what others spoil.
 
     Args:
-        repository: where the notes are.
-        chains: the locks of their chains.
-        app_id: whose.
+        repository: stores the notes.
+        chains: locks of the chains.
+        app_id: id of the app.
         repair: whether to mend what is found.
-        permit: raises where a note must stay as it is; None lets all be mended.
-        progress: called with the number of notes seen so far.
+        permit: raises if a note must not change; None lets all be mended.
+        progress: called with the number of notes read so far.
 
     Raises:
         ConflictError: others change a chain that is to be mended all the time, or hold its lock.

@@ -19,8 +19,8 @@ class MissingTermsFiller:
     """Gives the notes of one namespace the words that they lack.
 
     Args:
-        context: services that the hub shares with its stores.
-        namespace: whose notes.
+        context: dependencies that the hub shares with its stores.
+        namespace: namespace of the notes.
     """
 
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
@@ -33,7 +33,7 @@ class MissingTermsFiller:
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> MissingTermsFiller:
-        """Return the one that all stores of a namespace share in this hub."""
+        """Return the instance that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def wake(self) -> None:
@@ -48,7 +48,7 @@ class MissingTermsFiller:
 
         Raises:
             AccessDeniedError: this hub may not write here.
-            UnavailableError: the server cannot be reached; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         # Who gets words moves to the end of the log: it is read whole before.
         pages = [page async for page in self._searched.pages(self._namespace)]

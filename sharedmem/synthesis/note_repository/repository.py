@@ -55,7 +55,7 @@ class NoteKeys:
     """The keys of a namespace's notes, and the rights of an actor on them.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor.
     """
 
@@ -143,7 +143,7 @@ class NoteReader:
     """Reads and searches notes. With a durable tier, an empty result makes it check whether Redis lost its data.
 
     Args:
-        keys: of the namespace, with the actor's rights.
+        keys: keys of the namespace, with the actor's rights.
     """
 
     def __init__(self, keys: NoteKeys) -> None:
@@ -362,7 +362,7 @@ class NoteWriter:
     """Adds, changes and erases notes.
 
     Args:
-        keys: of the namespace, with the actor's rights.
+        keys: keys of the namespace, with the actor's rights.
         reader: reads the stored notes when a commit turns out to be a repeat.
     """
 
@@ -511,7 +511,7 @@ class ModelAnswerCache:
     """Caches what models answered, by a digest of what they were asked.
 
     Args:
-        keys: of the namespace, with the actor's rights.
+        keys: keys of the namespace, with the actor's rights.
     """
 
     def __init__(self, keys: NoteKeys) -> None:
@@ -548,7 +548,7 @@ class RedisNoteRepository:
     """A `NoteRepository` over Redis hashes, a search index and the scripts `lua/note_*.lua`.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor.
     """
 

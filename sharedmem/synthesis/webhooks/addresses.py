@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from sharedmem.errors import InvalidError
 
 ResolveHost: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host and port, as texts; raises `OSError` when there are none."""
+"""The addresses of a host and port, as texts; raises `OSError` if none exist."""
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _FIELD = "callback_url"

@@ -92,10 +92,11 @@ class Webhooks:
     """Calls to those who gave a `callback_url` with a task; one namespace's.
 
     Args:
-        context: services that the hub shares with its stores; its settings have `webhook_secret` and `webhook_private`.
+        context: dependencies that the hub shares with its stores; its settings contain `webhook_secret` and
+            `webhook_private`.
         scope: the namespace and the actor.
         resolve: looks up addresses of hosts; None asks the system.
-        tls: how certificates of receivers are verified; None goes by the authorities that the HTTP client knows.
+        tls: how certificates of receivers are verified; None uses the authorities that the HTTP client knows.
         timeout_s: seconds for one attempt, from looking up the address to the status of the answer.
     """
 
@@ -218,7 +219,7 @@ class Webhooks:
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def work_once(self, *, wait: float | None = 0.0) -> WebhookDelivery | None:
-        """Make the next call, and tell the queue how it went; None when there is none.
+        """Make the next call, and tell the queue how it went; None if it does not exist.
 
         Args:
             wait: seconds to wait for one; None for as long as it takes.

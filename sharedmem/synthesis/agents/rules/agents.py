@@ -21,8 +21,8 @@ _AT_ONCE_CHARACTERS = 20_000
 class RuleAgents:
     """Synthesis by heuristics.
 
-    They quote, count and compare words, and understand nothing: a note keeps sentences as they were said, a verdict
-    names its rule, a successor has every sentence of the notes it takes the place of. They never raise `InvalidError`.
+    They quote, count and compare words, and have no understanding: a note contains original sentences, a verdict
+    names its rule, a successor has every sentence of the notes that it replaces. They never raise `InvalidError`.
     """
 
     @property
@@ -32,19 +32,19 @@ class RuleAgents:
 
     @property
     def is_offline(self) -> bool:
-        """It is the heuristic."""
+        """True: these agents follow rules."""
         return True
 
     async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
-        """As `Agents.episodic`: quotes and counts; fields without evidence are empty."""
+        """Run `Agents.episodic`: quotes and counts; fields without evidence are empty."""
         return await _run_in_thread_if_long(describe_interaction, messages)
 
     async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
-        """As `Agents.summarizer`: sentences that were said, with all of those that carry facts."""
+        """Run `Agents.summarizer`: sentences of the conversation, with all of those that contain facts."""
         return await _run_in_thread_if_long(summarize_messages, messages)
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
-        """As `Agents.fast_summary`: the same story, shorter, with what it is found by."""
+        """Run `Agents.fast_summary`: the same summary, shorter, with tags and keywords."""
         found = await _run_in_thread_if_long(summarize_messages, messages)
         return ConversationSummary(
             summary=await _run_in_thread_if_long(fast_summary, messages),
@@ -57,11 +57,11 @@ class RuleAgents:
         )
 
     async def judge(self, new: Note, linked: Sequence[Note]) -> list[Resolution]:
-        """As `Agents.judge`, pair by pair."""
+        """Run `Agents.judge`, pair by pair."""
         return [judge_note(new, old) for old in linked]
 
     async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
-        """As `Agents.consolidate`: all sentences, oldest note first, each once."""
+        """Run `Agents.consolidate`: all sentences, oldest note first, each once."""
         notes = sorted([*old, new], key=lambda note: (note.created_at, note.id == new.id, note.id))
         return Consolidation(merge_notes(notes), self.name)
 
@@ -74,5 +74,5 @@ async def _run_in_thread_if_long(
 ) -> T:
     if sum(len(message.content) for message in messages) <= _AT_ONCE_CHARACTERS:
         return work(messages)
-    # Long conversations take a second, for which nobody else shall wait.
+    # Long conversations take a second, which must not block the event loop.
     return await asyncio.to_thread(work, messages)

@@ -1,10 +1,10 @@
 """Resolve conflicts of notes by rules: judge an older note against a newer one, and merge notes.
 
-A heuristic: it compares words, and the values that patterns find. An older note is deleted only when each of its
-sentences is either replaced by the newer note or repeated in it; in doubt the two are brought together.
+A heuristic: it compares words, and the values that patterns find. An older note is deleted only if each of its
+sentences is either replaced by the newer note or repeated in it; in doubt the two are merged.
 
-A heuristic: it rewords nothing. Where a newer sentence gives another value, the older one stands behind `Earlier:`
-and the newer one behind `Now:`.
+Sentences are not reworded. If a newer sentence gives another value, the older one is put after `Earlier:`
+and the newer one after `Now:`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sharedmem.synthesis.tag_cleanup import deduplicate
 from sharedmem.text.sentences import split_sentences
 
 ENOUGH_IN_COMMON = 0.4
-"""Share of the words of the shorter note that both must have, to be brought together."""
+"""Share of the words of the shorter note that both must have in common to be merged."""
 _FEWEST_IN_COMMON = 2
 _LONGEST_QUOTE = 120
 
@@ -50,8 +50,8 @@ class NoteComparison:
     """Two notes, sentence by sentence. Quadratic in their sentences.
 
     Args:
-        new: what the newer one states.
-        old: what the older one states.
+        new: the newer note.
+        old: the older note.
     """
 
     def __init__(self, new: Sequence[NoteSentence], old: Sequence[NoteSentence]) -> None:
@@ -67,7 +67,7 @@ class NoteComparison:
 
 
 def judge_note(new: Note, old: Note) -> Resolution:
-    """Return what becomes of the older note, with the rule that says so."""
+    """Return the verdict on the older note, with the rule behind it."""
     compared = NoteComparison(parse_statements(new.memory_note), parse_statements(old.memory_note))
     operation, confidence, reason = _apply_rules(compared, is_newer=new.created_at >= old.created_at)
     return Resolution(
@@ -83,13 +83,13 @@ def _apply_rules(found: NoteComparison, *, is_newer: bool) -> tuple[Verdict, flo
     if found.replaced and is_newer:
         quote = _quote(found.replaced[0])
         if not found.kept:
-            return "DELETE", 0.6 + 0.4 * found.overlap, f"rule replaced: all it says is replaced or repeated; {quote}"
-        reason = f"rule another value: {quote} is replaced, and {len(found.kept)} of its sentences say more"
+            return "DELETE", 0.6 + 0.4 * found.overlap, f"rule replaced: all of it is replaced or repeated; {quote}"
+        reason = f"rule another value: {quote} is replaced, and {len(found.kept)} of its sentences add more"
         return "UPDATE", 0.5 + 0.5 * found.overlap, reason
     if found.overlap < ENOUGH_IN_COMMON or found.in_common < _FEWEST_IN_COMMON:
-        return "SKIP", 1 - found.overlap, f"rule apart: they have {found.overlap:.0%} of their words in common"
+        return "SKIP", 1 - found.overlap, f"rule apart: the notes have {found.overlap:.0%} of their words in common"
     if not found.added:
-        return "SKIP", found.overlap, "rule nothing new: the older note says all of it already"
+        return "SKIP", found.overlap, "rule nothing new: the older note contains all of it already"
     reason = f"rule same matter: {found.overlap:.0%} of the words in common, {len(found.added)} sentences more"
     return "UPDATE", found.overlap, reason
 
@@ -101,7 +101,7 @@ def _is_replaced(sentence: NoteSentence, new: Sequence[NoteSentence], claims: Se
 
 
 def _is_covered(sentence: NoteSentence, new: Sequence[NoteSentence], claims: Sequence[ValueClaim]) -> bool:
-    """Whether nothing of it is lost with it: each of its parts is replaced, or said in the newer note as well."""
+    """Return whether each part of a sentence is replaced, or contained in the newer note as well."""
     if _is_repeated(sentence, new) or any(retracts(one.text, sentence.text) for one in new):
         return True
     if not _is_replaced(sentence, new, claims):
@@ -131,7 +131,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def merge_notes(notes: Sequence[Note]) -> str:
-    """Return the text of the note that takes the place of all of them.
+    """Return the text of the note that replaces all of them.
 
     Args:
         notes: oldest first.
@@ -143,7 +143,7 @@ def merge_notes(notes: Sequence[Note]) -> str:
         return [sections[name] for sections in found if name in sections]
 
     summary = _merge_summaries(texts)
-    # What holds no longer is told as such, and is no advice.
+    # A value that holds no longer is marked so, and is not advice.
     past = {one.text for line in summary for one in line if one.mark == "Earlier"}
     return join_sections(
         {
@@ -171,12 +171,12 @@ def _merge_summaries(texts: Sequence[str]) -> list[list[NoteSentence]]:
 def _merge_lines(
     older: Sequence[Sequence[NoteSentence]], newer: Sequence[Sequence[NoteSentence]]
 ) -> list[list[NoteSentence]]:
-    """Return the lines of both, older ones first, where they contradict each other with marks."""
-    said = [sentence for line in older for sentence in line]
+    """Return the lines of both, older ones first, with marks at contradictions."""
+    earlier = [sentence for line in older for sentence in line]
     fresh = [sentence for line in newer for sentence in line]
-    known = {_key(sentence) for sentence in said}
-    replaced = {one for one in said if any(_contradicts(other, one) for other in fresh if _key(other) not in known)}
-    replacing = {one for one in fresh if _key(one) not in known and any(_contradicts(one, other) for other in said)}
+    known = {_key(sentence) for sentence in earlier}
+    replaced = {one for one in earlier if any(_contradicts(other, one) for other in fresh if _key(other) not in known)}
+    replacing = {one for one in fresh if _key(one) not in known and any(_contradicts(one, other) for other in earlier)}
     return [
         *([_add_mark(one, "Earlier") if one in replaced else one for one in line] for line in older),
         *([_add_mark(one, "Now") if one in replacing else one for one in line] for line in newer),
@@ -219,13 +219,13 @@ def _format_lines(lines: Iterable[Sequence[NoteSentence]]) -> Iterator[str]:
 
 
 def _merge_lead_ins(sections: Iterable[str], past: AbstractSet[str]) -> str:
-    """Return all parts but those that are past, under each lead-in what is not there yet."""
+    """Return all parts except past ones, under each lead-in only once."""
     parts: dict[str, list[str]] = {}
     for section in sections:
         for lead, body in split_lead_ins(section):
             parts.setdefault(lead, []).append(body)
-    told = {lead: _distinct(bodies, past) for lead, bodies in parts.items()}
-    return " ".join(f"{lead} {body}".strip() for lead, body in told.items() if body)
+    bodies_by_lead = {lead: _distinct(bodies, past) for lead, bodies in parts.items()}
+    return " ".join(f"{lead} {body}".strip() for lead, body in bodies_by_lead.items() if body)
 
 
 def _distinct(bodies: Sequence[str], past: AbstractSet[str]) -> str:
@@ -235,7 +235,7 @@ def _distinct(bodies: Sequence[str], past: AbstractSet[str]) -> str:
 
 
 def _merge_items(lines: Iterable[str]) -> str:
-    """Return all of them, sorted; near-duplicates once, unless they have numbers, which are never near."""
+    """Return all of them, sorted; near-duplicates once, except those with numbers, which are never near."""
     items = dict.fromkeys(item.strip() for line in lines for item in line.split(","))
     exact = [item for item in items if _DIGIT.search(item)]
     alike = deduplicate(item for item in items if item and not _DIGIT.search(item))

@@ -1,6 +1,6 @@
-"""How user and assistant dealt with one another, by rules: what words show is quoted or counted, the rest stays empty.
+"""The interaction of user and assistant, by rules: evidence in words is quoted or counted, the rest stays empty.
 
-A heuristic: it knows some words of some languages (`words`), and understands nothing.
+A heuristic: it has word lists of some languages (`words`), and no understanding.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from sharedmem.synthesis.schemas import (
     WhatWorked,
 )
 
-_LIMITATION = "Rules have counted and quoted; nobody has understood anything."
+_LIMITATION = "Rules have counted and quoted words, without any understanding."
 _LONGEST_QUOTE = 240
 _FEW_WORDS, _MANY_WORDS, _ENOUGH_MESSAGES = 8, 60, 3
 
 
 def describe_interaction(messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
-    """Return what can be seen; fields for which there is no evidence are empty."""
-    said = conversation_sentences(messages)
-    user = [each for each in said if each.role == "user"]
+    """Return the observations; fields without evidence are empty."""
+    sentences = conversation_sentences(messages)
+    user = [each for each in sentences if each.role == "user"]
     return EpisodicOutput(
         context=EpisodicContext(
             available_data=_count_messages(messages),
             user_intent=_intent(user),
             analysis_limitation=_LIMITATION,
         ),
-        what_worked=WhatWorked(strategies=_worked(said)[:3]),
-        what_failed=WhatFailed(strategies=_failed(said)[:2], pattern=_errors(user)),
+        what_worked=WhatWorked(strategies=_worked(sentences)[:3]),
+        what_failed=WhatFailed(strategies=_failed(sentences)[:2], pattern=_errors(user)),
         behavioral_profile=BehavioralProfile(
             communication=_matching_signs(user, {"Wants it brief": words.BRIEF, "Wants details": words.DETAILED})
             or _pace(messages),
@@ -68,27 +68,27 @@ def _intent(user: Sequence[ConversationSentence]) -> str:
     return _quote((wishes or stated)[0]) if stated else ""
 
 
-def _worked(said: Sequence[ConversationSentence]) -> tuple[str, ...]:
-    """Answers after which the user says that it works."""
-    happy = (each for each in said if each.role == "user" and words.WORKED.search(each.text))
+def _worked(sentences: Sequence[ConversationSentence]) -> tuple[str, ...]:
+    """Return answers after which the user says that it works."""
+    happy = (each for each in sentences if each.role == "user" and words.WORKED.search(each.text))
     return tuple(
         dict.fromkeys(
-            _answers_before(said, each) or _quote(each) for each in happy if not words.FAILED.search(each.text)
+            _answers_before(sentences, each) or _quote(each) for each in happy if not words.FAILED.search(each.text)
         )
     )
 
 
-def _failed(said: Sequence[ConversationSentence]) -> tuple[str, ...]:
-    """Answers after which the user says that it does not."""
-    unhappy = (each for each in said if each.role == "user" and words.FAILED.search(each.text))
-    return tuple(dict.fromkeys(filter(None, (_answers_before(said, each) for each in unhappy))))
+def _failed(sentences: Sequence[ConversationSentence]) -> tuple[str, ...]:
+    """Return answers after which the user says that it does not."""
+    unhappy = (each for each in sentences if each.role == "user" and words.FAILED.search(each.text))
+    return tuple(dict.fromkeys(filter(None, (_answers_before(sentences, each) for each in unhappy))))
 
 
-def _answers_before(said: Sequence[ConversationSentence], each: ConversationSentence) -> str:
-    """Return the latest answer before it, with what the user says then; empty when there was none but courtesies."""
-    for one in reversed(said):
+def _answers_before(sentences: Sequence[ConversationSentence], each: ConversationSentence) -> str:
+    """Return the last answer before it, with what the user says then; empty if there were only courtesies."""
+    for one in reversed(sentences):
         if one.role == "assistant" and one.place < each.place:
-            answer = [other for other in said if other.place == one.place]
+            answer = [other for other in sentences if other.place == one.place]
             tried = [other for other in answer if not is_courtesy(other.text) and not words.PROMISE.search(other.text)]
             return f"{_quote(tried[0])} -> {_quote(each)}" if tried else ""
     return ""
@@ -110,7 +110,7 @@ def _pace(messages: Sequence[SynthesisMessage]) -> str:
 
 
 def _length(text: str) -> int:
-    """Return words; where none are set apart, two characters are taken for one."""
+    """Return words; in scripts without blanks, two characters count as one."""
     return max(len(text.split()), len("".join(text.split())) // 8)
 
 

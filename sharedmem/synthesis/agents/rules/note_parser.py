@@ -1,6 +1,6 @@
 """Parse a note into sentences, and the values that each sentence claims.
 
-A heuristic: patterns for some languages. What it does not recognise is no claim, and contradicts nothing.
+A heuristic: patterns for some languages. A sentence that no pattern matches claims nothing, and contradicts nothing.
 """
 
 from __future__ import annotations
@@ -98,34 +98,34 @@ _JOB_FORMS = _forms(
 
 
 class ValueClaim(NamedTuple):
-    """One value of one thing."""
+    """One value of one subject."""
 
     about: TermSet
     value: TermSet
     is_firm: bool
-    """Whether it would replace another value; `it is ...` alone would not."""
+    """Whether it replaces another value; `it is ...` alone does not."""
 
 
 @lru_cache(maxsize=4096)
 def parse_claims(sentence: str) -> tuple[ValueClaim, ...]:
-    """Return what a sentence claims."""
+    """Return the claims of a sentence."""
     is_now = bool(_NOW.search(sentence))
     found = (_parse_clause(clause, is_now=is_now) for clause in split_clauses(sentence))
     return tuple(claim for claim in found if claim)
 
 
 def split_clauses(sentence: str) -> list[str]:
-    """Return the parts of a sentence that say something of their own."""
+    """Return the clauses of a sentence that have a meaning of their own."""
     return [clause.strip() for clause in _CLAUSE.split(sentence) if content_terms(clause) - _FILLERS]
 
 
 def replaces_value(new: Iterable[ValueClaim], old: Iterable[ValueClaim], *, wholly: bool = False) -> bool:
-    """Return whether one of the new claims gives another value to what one of the old ones is about.
+    """Return whether one of the new claims gives another value to the subject of one of the old ones.
 
     Args:
-        new: of a newer sentence.
-        old: of an older one.
-        wholly: only a value that says as much counts: Monday at 9 in room 5 is more than a Tuesday replaces.
+        new: claims of a newer sentence.
+        old: claims of an older one.
+        wholly: the new value must be as specific: Monday at 9 in room 5 is more than a Tuesday replaces.
     """
     firm = [claim for claim in new if claim.is_firm]
     pairs = ((claim.value, other.value) for claim in old for other in firm if claim.about == other.about)
@@ -133,7 +133,7 @@ def replaces_value(new: Iterable[ValueClaim], old: Iterable[ValueClaim], *, whol
 
 
 def retracts(sentence: str, other: str) -> bool:
-    """Whether a sentence says that another holds no longer: it has all its words, and one such as `cancelled`."""
+    """Return whether a sentence revokes another: it has all its words, and one such as `cancelled`."""
     words = content_terms(other) - _FILLERS
     return bool(words) and _ends_something(sentence) and words <= content_terms(sentence) and not _ends_something(other)
 
@@ -145,7 +145,7 @@ def _ends_something(sentence: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def content_terms(text: str) -> TermSet:
-    """Return the words of a text that say something."""
+    """Return the meaningful words of a text."""
     return frozenset(document_terms(text))
 
 
@@ -168,9 +168,9 @@ def _claim_about(found: re.Match[str], thing: TermSet | None, *, is_now: bool) -
     if len(about) > _MOST_ABOUT or not 0 < len(value) <= _MOST_VALUE:
         return None
     if thing is not None:
-        # Who moves to another plan still lives where they did.
+        # A move to another plan does not change where somebody lives.
         return None if _HEAD.search(found["value"]) else ValueClaim(about | thing, value, is_firm=True)
-    # Of a thing that only `is` something, or is preferred, there may be several.
+    # A subject may have several values with `is` or a preference.
     is_firm = is_now or not {"be", "verb"} & groups.keys() or bool(_HEAD.search(found["about"]))
     return ValueClaim(about, value, is_firm) if about else None
 
@@ -186,28 +186,28 @@ class NoteSentence(NamedTuple):
     """A sentence of a summary."""
 
     mark: str
-    """`Earlier`, `Now`, or nothing: what a consolidation has said of it."""
+    """`Earlier`, `Now`, or empty: the mark of a consolidation."""
     speaker: str
     text: str
 
     @property
     def terms(self) -> TermSet:
-        """The words that say something."""
+        """Its meaningful words."""
         return content_terms(self.text)
 
     @property
     def claims(self) -> tuple[ValueClaim, ...]:
-        """What it claims."""
+        """Its claims."""
         return parse_claims(self.text)
 
     @property
     def is_denied(self) -> bool:
-        """Whether it denies something."""
+        """Whether it contains a negation."""
         return is_negated(self.text)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is lost with it: courtesies, and questions without numbers."""
+        """Whether it can be dropped: courtesies, and questions without numbers."""
         asks = bool(_QUESTION.search(self.text)) and not _DIGIT.search(self.text)
         return asks or not self.terms or is_courtesy(self.text)
 
@@ -219,16 +219,16 @@ def parse_summary(note: str) -> tuple[tuple[NoteSentence, ...], ...]:
 
 
 def parse_statements(note: str) -> list[NoteSentence]:
-    """Return all that a note states: its summary, and what its other sections do not only repeat of that."""
-    said = [sentence for line in parse_summary(note) for sentence in line]
-    whole = " ".join(sentence.text for sentence in said)
+    """Return all sentences of a note: its summary, and those of other sections that do not only repeat it."""
+    sentences = [sentence for line in parse_summary(note) for sentence in line]
+    whole = " ".join(sentence.text for sentence in sentences)
     sections = parse_sections(note)
     for name in SECTIONS[1:]:
         for _, body in split_lead_ins(sections.get(name, "")):
             for piece in body.split("; "):
-                if not _is_quoted(piece, said, whole):
-                    said += (NoteSentence("", "", text) for text in split_sentences(piece))
-    return said
+                if not _is_quoted(piece, sentences, whole):
+                    sentences += (NoteSentence("", "", text) for text in split_sentences(piece))
+    return sentences
 
 
 def split_lead_ins(section: str) -> list[tuple[str, str]]:
@@ -247,6 +247,6 @@ def _sentences(line: str) -> tuple[NoteSentence, ...]:
     return tuple(NoteSentence(mark[1] if mark else "", name, text) for text in split_sentences(rest))
 
 
-def _is_quoted(piece: str, said: list[NoteSentence], whole: str) -> bool:
+def _is_quoted(piece: str, sentences: list[NoteSentence], whole: str) -> bool:
     text = piece.strip()
-    return text.rstrip("…") in whole or any(text.endswith(sentence.text) for sentence in said)
+    return text.rstrip("…") in whole or any(text.endswith(sentence.text) for sentence in sentences)

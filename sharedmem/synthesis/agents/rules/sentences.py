@@ -1,4 +1,4 @@
-"""Split a conversation into sentences, and recognise those that carry facts."""
+"""Split a conversation into sentences, and find those that contain facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"(?<=[^.!?:\s]\s)[\"'“„(]?[^\W\d_]*[A-ZÀ-ÖØ-ÞΑ-ΩА
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"\w+")
 _LONGEST_COURTESY = 80
-# What has no end within a thousand characters is a log or a dump, and goes on at the next blank.
+# A text without an end of sentence within a thousand characters is a log or a dump: it is split at the next blank.
 _PIECE = re.compile(r"\S.{0,998}\S(?=\s|$)|\S{1,1000}")
 
 
@@ -24,19 +24,19 @@ class ConversationSentence(NamedTuple):
     """A sentence of a conversation."""
 
     place: int
-    """Of its message."""
+    """Position of its message."""
     role: str
     speaker: str
     text: str
 
     @property
     def is_question(self) -> bool:
-        """Whether it asks."""
+        """Whether it is a question."""
         return bool(words.QUESTION.search(self.text))
 
 
 def conversation_sentences(messages: Sequence[SynthesisMessage]) -> list[ConversationSentence]:
-    """Return the sentences of a conversation in their order, whole; instructions of the system are not part of it."""
+    """Return the whole sentences of a conversation in order; system instructions are not part of it."""
     spoken = [(place, message) for place, message in enumerate(messages) if message.role != "system"]
     return [
         ConversationSentence(place, message.role, _speaker_name(message), text)
@@ -47,7 +47,7 @@ def conversation_sentences(messages: Sequence[SynthesisMessage]) -> list[Convers
 
 
 def is_courtesy(text: str) -> bool:
-    """Return whether it only greets, thanks, agrees or offers help."""
+    """Return whether it is only a greeting, thanks, agreement or an offer of help."""
     if len(text) > _LONGEST_COURTESY or has_numbers(text) or not words.COURTESY.search(text):
         return False
     if any(sign.search(text) for sign in (words.WORKED, words.FAILED, words.PROMISE, _NAME)):
@@ -56,14 +56,14 @@ def is_courtesy(text: str) -> bool:
 
 
 def has_numbers(text: str) -> bool:
-    """Return whether there is a number, an amount, an address or something quoted in it."""
+    """Return whether it contains a number, an amount, an address or a quotation."""
     return bool(_DIGIT_OR_SIGN.search(text))
 
 
 def carries_facts(text: str) -> bool:
-    """Return whether there is a number, an address, a name, something quoted or a preference in it.
+    """Return whether it contains a number, an address, a name, a quotation or a preference.
 
-    Where letters have no capitals, names cannot be told from other words: there every sentence counts.
+    In scripts without capitals, names cannot be distinguished from other words: there every sentence counts.
     """
     if has_numbers(text) or _NAME.search(text):
         return True
@@ -78,6 +78,6 @@ def _speaker_name(message: SynthesisMessage) -> str:
 
 
 def _content_words(text: str) -> list[str]:
-    """Return the words that say something."""
+    """Return the meaningful words."""
     found = (word.casefold() for word in _WORD.findall(text))
     return [word for word in found if word not in words.EMPTY_WORDS and word not in STOP_WORDS]

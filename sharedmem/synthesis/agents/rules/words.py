@@ -1,4 +1,4 @@
-"""Patterns by which the rules recognise questions, requests, thanks, preferences; a few languages, incomplete."""
+"""Patterns for questions, requests, thanks and preferences in a few languages; incomplete."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 def _any_of(*forms: str) -> re.Pattern[str]:
     forms = tuple(form.replace("'", "['\u2019]") for form in forms)
-    # Word boundaries mean nothing where words are written without blanks.
+    # Word boundaries have no meaning in scripts without blanks.
     spaced = [form for form in forms if form[0].isascii() or "\u00c0" <= form[0] < "\u0400"]
     dense = [form for form in forms if form not in spaced]
     parts = [rf"\b(?:{'|'.join(spaced)})"] if spaced else []
@@ -114,7 +114,7 @@ REPLACES = _any_of(
     "もう.{1,20}(?:ない|ません)", "لم أعد", "لم يعد", "ألغ", "بدلا من", "بدلاً من", "不再", "取消",
 )  # fmt: skip
 
-# Words that say nothing of what a text is about; English ones that search leaves out are left out anyway.
+# Words without information about a subject; English stop words of the search are left out anyway.
 _EMPTY = """
 please thank thanks thx hello hi hey okay ok yes yeah well also like want need know think get got going go let
 make sure would could really still now today back help user assistant good great right new one two ich du er sie
