@@ -1,7 +1,7 @@
-"""The text of a note: its sections written out of what the agents have found, and read back.
+"""The text of a note: write its sections from the results of the agents, and parse them.
 
-Source: "Self-Evolving Composite Memory Synthesis Architecture", Section Generation Functions. What the agents say of
-their own data (`context`) is no part of a note, and queries lie beside it.
+Source: "Self-Evolving Composite Memory Synthesis Architecture", Section Generation Functions. Remarks of the agents on
+their own data (`context`) are not part of a note, and queries are stored beside it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MANY_LINES, _MANY_BLANKS = re.compile(r"\n{3,}"), re.compile(r" {2,}")
 _HEADING = rf"\#{{1,6}}[ \t]*(?:{'|'.join(SECTIONS)})[ \t]*:?[ \t]*"
 _HEADING_LINE = re.compile(rf"^\#{{1,6}}[ \t]*({'|'.join(SECTIONS)})[ \t]*:?[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _RULE_LINE = re.compile(r"^-{3,}[ \t]*$", re.MULTILINE)
-# A line of a text that would be read as ours is written with a backslash before it, as in Markdown.
+# A line of a text that looks like one of ours gets a backslash before it, as in Markdown.
 _LOOKS_LIKE_HEADING = re.compile(rf"^(\\*)(?={_HEADING}$|-{{3,}}[ \t]*$)", re.IGNORECASE | re.MULTILINE)
 _FOOTER_PART = re.compile(rf"(?:^|[ \t]*\|[ \t]*|\n)[ \t]*({'|'.join(FOOTER)}):[ \t]", re.IGNORECASE)
 _LEAD_IN = re.compile(rf"(?<!\S)(?:{'|'.join(re.escape(words.strip()) for words in LEAD_INS)})(?=\s|$)")
@@ -39,13 +39,13 @@ _NAMES = {name.casefold(): name for name in (*SECTIONS, *FOOTER)}
 
 
 def format_note(episodic: EpisodicOutput, summary: SummaryOutput) -> str:
-    """The text of a note: `## Summary`, `## Behavioral Patterns`, `## Experience Learnings`, `## Guidance`, a footer.
+    """Return a note: `## Summary`, `## Behavioral Patterns`, `## Experience Learnings`, `## Guidance`, a footer.
 
-    `N/A` and what is empty are dropped, with the sections that have nothing else; of near-duplicates among tags and
+    `N/A` and empty values are dropped, with sections that have nothing else; of near-duplicates among tags and
     keywords the first one stays. Nothing else is lost.
 
     Returns:
-        Normalised text, empty when neither of the two says anything.
+        Normalised text, empty if both are empty.
     """
     retrieval, metadata = summary.retrieval, summary.metadata
     return join_sections(
@@ -60,16 +60,16 @@ def format_note(episodic: EpisodicOutput, summary: SummaryOutput) -> str:
 
 
 def format_agent_note(summary: ConversationSummary) -> str:
-    """Return the text of a note of the fast path: the summary and the footer; empty when there is nothing."""
+    """Return the text of a note of the fast path: the summary and the footer; empty without content."""
     footer = _footer(summary.tags, summary.keywords, depth=summary.depth, follow_ups=summary.follow_ups)
     return join_sections({SUMMARY: summary.summary, **footer})
 
 
 def join_sections(sections: Mapping[str, str]) -> str:
-    """Return the text of a note with these sections; what `parse_sections` reads back.
+    """Return the text of a note with these sections; `parse_sections` is its inverse.
 
     Args:
-        sections: by the names in `SECTIONS` and `FOOTER`; empty ones and others are left out.
+        sections: by the names in `SECTIONS` and `FOOTER`; empty and other ones are left out.
     """
     parts = [f"## {name}\n{body}" for name in SECTIONS if (body := _body(sections.get(name, "")))]
     footer = [f"{name}: {line}" for name in FOOTER if (line := _line(sections.get(name, "")))]
@@ -79,10 +79,10 @@ def join_sections(sections: Mapping[str, str]) -> str:
 
 
 def parse_sections(text: str) -> dict[str, str]:
-    """Return the sections of a note by their names, in their order, those of the footer among them.
+    """Return the sections of a note by their names, in their order, with those of the footer.
 
-    Text that is no note is a summary, as is what stands before the first heading; a section that comes twice is told
-    as one. No word is lost.
+    Text that is not a note is a summary, and so is text before the first heading; repeated sections are
+    joined. No word is lost.
     """
     body, footer = _split_footer(normalize_note(text))
     pieces = _HEADING_LINE.split(body)
@@ -98,13 +98,13 @@ def parse_sections(text: str) -> dict[str, str]:
 
 
 def searchable_text(text: str) -> str:
-    """Return what a note says in words of its own, by which it is searched: without headings, lead-ins and depth."""
+    """Return the text of a note for searches: without headings, lead-ins and depth."""
     says = "\n".join(words for name, words in parse_sections(text).items() if name != DEPTH)
     return _LEAD_IN.sub(" ", says)
 
 
 def normalize_note(text: str) -> str:
-    """At most one empty line and one blank in a row, none at the ends."""
+    """Return the text with at most one empty line and one blank in a row, and none at its ends."""
     text = _MANY_BLANKS.sub(" ", _NEWLINE.sub("\n", text).strip())
     return _MANY_LINES.sub("\n\n", text)
 
@@ -161,7 +161,7 @@ def _with_lead_in(lead_in: str, text: str) -> tuple[str, ...]:
 
 
 def _format_strategies(strategies: Iterable[str], pattern: str) -> str:
-    # A pattern is told also without the strategies that it explains.
+    # A pattern is written also without the strategies that it explains.
     return _WHY.join(filter(None, (_BETWEEN.join(_lines(strategies)), _line(pattern))))
 
 
@@ -170,17 +170,17 @@ def _lines(texts: Iterable[str]) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """Return a text in one line; empty when it says nothing."""
+    """Return a text in one line; empty if it has no content."""
     return " ".join(text.split()) if has_content(text) else ""
 
 
 def _body(text: str) -> str:
-    """Return a text of any number of lines; empty when it says nothing."""
+    """Return a text of any number of lines; empty if it has no content."""
     return _LOOKS_LIKE_HEADING.sub(r"\1\\", normalize_note(text)) if has_content(text) else ""
 
 
 def _split_footer(text: str) -> tuple[str, str]:
-    """Return what stands before the footer, and the footer without its rule."""
+    """Return the text before the footer, and the footer without its rule."""
     rules = list(_RULE_LINE.finditer(text))
     if rules and _FOOTER_PART.match(footer := text[rules[-1].end() :].strip()):
         return text[: rules[-1].start()], footer

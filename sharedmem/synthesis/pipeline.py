@@ -1,7 +1,7 @@
 """The pipeline: a conversation becomes a note, in two phases.
 
-First the note is written, and stored before anything else is decided. Then it is settled with the notes that it
-resembles. A task that is repeated finds what it has stored, goes on from there, and pays no model for it again.
+First the note is written, and stored before anything else is decided. Then it is settled with similar notes. A
+repeated task finds its stored note, continues from there, and pays no model for it again.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class TaskAttempt(NamedTuple):
     task_id: str
     attempt: int = 1
     is_last: bool = False
-    """Whether outages of models are not waited for any more."""
+    """Whether this is the last attempt, which does not wait for outages of models."""
 
 
 class Pipeline:
-    """Does what synthesis is asked for.
+    """Does the tasks of synthesis.
 
     Args:
         context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor, with the actor's rights.
         repository: stores the notes.
-        agents: who reads, judges and writes.
-        chains: the locks of chains; None takes those of the namespace.
+        agents: read, judge and write.
+        chains: locks of chains; None for those of the namespace.
     """
 
     def __init__(  # its parts
@@ -75,18 +75,18 @@ class Pipeline:
         )
 
     async def do(self, request: CallerTask, turn: TaskAttempt) -> dict[str, object]:
-        """Return what a task asks for; repeated, it ends the same way.
+        """Do a task and return its result; a repeated task has the same result.
 
         Args:
-            request: what.
-            turn: which attempt it is.
+            request: the task.
+            turn: the attempt.
 
         Returns:
-            The result as tasks tell it: ids, counts and states, no texts but those of a summary.
+            The result of the task: ids, counts and states, no texts except a summary.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError: try again.
-            InvalidError: it would be no other the next time.
+            UnavailableError, LimitedError, ConfigError: a retry may succeed.
+            InvalidError: a retry would fail in the same way.
         """
         match request:
             case AddMemoryTask():
@@ -97,21 +97,21 @@ class Pipeline:
                 summary = await self.summarize(request, is_last=turn.is_last)
                 return {"summary": summary.model_dump(mode="json")}
 
-    # -- the three paths
+    # -- the three kinds of tasks
 
     async def add_memory(self, request: AddMemoryTask, turn: TaskAttempt) -> Note:
-        """Make a note of a conversation, and settle it with what is known; the note as it stands then.
+        """Make a note of a conversation, and settle it with known notes; return the stored note.
 
-        A dozen round trips, and four calls of models at most: two to read the conversation, one to judge, one to
+        A dozen round trips, and at most four calls of models: two to read the conversation, one to judge, one to
         write a successor.
 
         Args:
-            request: the conversation, and whose it is.
-            turn: the id of the note comes of its task.
+            request: the conversation, with its app and user.
+            turn: the id of the note is derived from its task.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError: a provider is away, or the server. In the last attempt only
-                for want of a vector: a note that cannot be found is none.
+            UnavailableError, LimitedError, ConfigError: a provider or the server is unavailable. In the last attempt
+                only if the vector is missing: a note that cannot be found is not stored.
         """
         note_id = note_id_of(turn.task_id)
         note = (await self._repository.get(request.app_id, (note_id,))).get(note_id)
@@ -128,7 +128,7 @@ class Pipeline:
         return await self._resolver.settle(PendingNote(note, vector, is_last=turn.is_last), links.chains)
 
     async def add_agent_memory(self, request: AddAgentMemoryTask, turn: TaskAttempt) -> Note:
-        """Make a short note of a conversation: one call of a model, and nothing is settled.
+        """Make a short note of a conversation: one call of a model, without conflict resolution.
 
         Args, Raises: as `add_memory`.
         """
@@ -142,14 +142,14 @@ class Pipeline:
         return done.notes[note.id]
 
     async def summarize(self, request: SummarizeTask, *, is_last: bool = True) -> ConversationSummary:
-        """Return what a conversation was about; nothing is stored. One call of a model, or two for `full`.
+        """Return a summary of a conversation; nothing is stored. One call of a model, or two for `full`.
 
         Args:
             request: the conversation.
-            is_last: whether an outage is not waited for: the heuristic does it then.
+            is_last: whether this is the last attempt: during an outage the heuristic is used.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError: the model is away, and somebody will try again.
+            UnavailableError, LimitedError, ConfigError: the model is unavailable, and a retry follows.
         """
         if request.mode == "fast":
             summary, _ = await self._fast(request, is_last=is_last)
@@ -173,7 +173,7 @@ class Pipeline:
     ) -> tuple[Note, Vector | None]:
         """Return the new note, not stored yet, with its vector."""
         digest = hashlib.sha256(f"draft {turn.task_id}".encode()).hexdigest()
-        # Only an earlier attempt can have left one.
+        # Only an earlier attempt can have left a draft.
         note = await self._draft(request.app_id, digest) if turn.attempt > 1 else None
         if note is None:
             drafted = self._memory if isinstance(request, AddMemoryTask) else self._agent_memory
@@ -184,7 +184,7 @@ class Pipeline:
             await self._keep_draft(note, digest)
             raise
         if vector is None:
-            lack = "it has no vector, and no search finds it: its text means nothing to the embedder, or there is none"
+            lack = "it has no vector, so no search finds it: the embedder found no meaning in its text, or is missing"
             note = note.model_copy(update={"degraded": (*note.degraded, lack)})
         return note, vector
 
@@ -196,7 +196,7 @@ class Pipeline:
             return None
 
     async def _keep_draft(self, note: Note, digest: str) -> None:
-        """Keep what models were paid for; without it they are asked again."""
+        """Store the answers of models as a draft; without it they are called again."""
         try:
             await self._repository.remember(note.app_id, {digest: note.model_dump_json().encode()}, ttl_s=_DRAFT_S)
         except SharedMemoryError:
@@ -245,7 +245,7 @@ class Pipeline:
             session_id=request.session_id,
             created_by=self._author,
             kind=kind,
-            # Agents that found nothing to say do not make the conversation disappear.
+            # The conversation is kept even if the agents found no content.
             memory_note=text or "\n".join(message.content for message in request.messages),
             messages=request.messages,
             created_at=now,
@@ -255,10 +255,10 @@ class Pipeline:
         )
 
     async def _stored(self, note: Note, vector: Vector | None) -> tuple[Note, LinkedNotes]:
-        """The note as it was stored: active when it resembles none, else pending, with those that it resembles."""
+        """Return the stored note: active if it resembles none, else pending, with those that it resembles."""
         for turn in range(_MOST_ATTEMPTS):
             links = await self._resolver.links(note, vector)
-            # Whoever is overtaken all the time is settled under the locks, where that does not matter.
+            # A note that is overtaken too often is settled under the locks, where other writers do not matter.
             is_alone = not links.notes and turn < _MOST_ATTEMPTS - 1
             seen = links.seen if is_alone and vector is not None else None
             pending = {"status": "active" if is_alone else "conflict_pending", "links": _link_ids(links)}
@@ -267,14 +267,14 @@ class Pipeline:
             )
             if not isinstance(done, StaleNotes):
                 return done.notes[note.id], links
-        raise UnavailableError(f"storing note {note.id!r}", "the notes beside it change all the time")
+        raise UnavailableError(f"storing note {note.id!r}", "its neighbours keep changing")
 
     # -- models
 
     async def _read(
         self, request: AddMemoryTask | AddAgentMemoryTask | SummarizeTask, *, is_last: bool
     ) -> tuple[EpisodicOutput, SummaryOutput, tuple[str, ...]]:
-        """Return what two agents make of a conversation, at the same time; and what was done without them."""
+        """Return the results of two concurrent agents on a conversation; and the steps done without a model."""
         messages = request.messages
         readings = await asyncio.gather(
             self._or_offline("episodic", lambda agents: agents.episodic(messages), is_last=is_last),
@@ -297,7 +297,7 @@ class Pipeline:
         return summary, (lack,) if lack else ()
 
     async def _or_offline(self, part: str, ask: Callable[[Agents], Awaitable[T]], *, is_last: bool) -> tuple[T, str]:
-        """Return what a model answers, or the heuristic when that is of no use; and why, if so."""
+        """Return a model's answer, or the heuristic's if that is unusable; and the reason, if so."""
         answer, reason = await self._resolver.useful(part, lambda: ask(self._agents), is_last=is_last, else_=_OFFLINE)
         return (await ask(self._offline), reason) if answer is None else (answer, "")
 

@@ -22,10 +22,10 @@ class Consolidation(NamedTuple):
 
 
 class Agents(Protocol):
-    """Who reads conversations, judges conflicts and writes successors.
+    """Read conversations, judge conflicts and write successors.
 
-    Every call raises `InvalidError` when an answer is of no use after repair and one more try, and `UnavailableError`,
-    `LimitedError` or `ConfigError` as providers do. Nobody invents an answer: what to do then is for the caller.
+    Every call raises `InvalidError` if an answer is unusable after repair and one retry, and `UnavailableError`,
+    `LimitedError` or `ConfigError` as providers do. Agents never invent an answer: the caller decides what to do then.
     """
 
     @property
@@ -37,30 +37,30 @@ class Agents(Protocol):
         """Whether it is the heuristic."""
 
     async def episodic(self, messages: Sequence[SynthesisMessage]) -> EpisodicOutput:
-        """Return how they dealt with one another."""
+        """Return the analysis of the interaction."""
 
     async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
-        """Return what it was about."""
+        """Return the summary of the content."""
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
-        """Return a text alone, in one call."""
+        """Return a plain text, in one call."""
 
     async def judge(self, new: Note, linked: Sequence[Note]) -> list[Resolution]:
-        """Return one resolution for each linked note, in their order; ids that were invented are refused."""
+        """Return one resolution for each linked note, in their order; invented ids are rejected."""
 
     async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
-        """Return the successor of all of them; their whole texts are in what is asked."""
+        """Return the successor of all of them; the question contains their whole texts."""
 
 
 PermissionCheck = Callable[[Note], None]
-"""Raises `AccessDeniedError` where somebody may not change or erase a note."""
+"""Raises `AccessDeniedError` if an actor may not change or erase a note."""
 
 
 # -- repository -------------------------------------------------------------------------------
 
 
 class UserNotesVersion(NamedTuple):
-    """What a search of one user's notes has seen: a commit that goes by it fails if there is something newer."""
+    """The state of one user's notes before a search: a commit with it fails if a newer change exists."""
 
     app_id: str
     user_id: str
@@ -68,37 +68,37 @@ class UserNotesVersion(NamedTuple):
 
 
 LEAST_WORD_SHARE = 0.6
-"""Share of a query's distinct telling words from which a note that holds them answers it: one of one, two of two or
-three, three of four or five. A heuristic of ours, no part of the article."""
+"""Share of a query's distinct meaningful words from which a note that contains them is a hit: one of one, two of two or
+three, three of four or five. This heuristic is not part of the article."""
 
 
 class SimilarNote(NamedTuple):
-    """A note, and how near it is."""
+    """A note, and its similarity."""
 
     note: Note
     similarity: float
-    """Cosine, 0 to 1."""
+    """Cosine similarity, 0 to 1."""
     word_share: float = 0.0
-    """Which share of the words that were looked for it holds, 0 to 1; 0 where the search by words has not found it."""
+    """The share of the query's words that it contains, 0 to 1; 0 if the search by words has not found it."""
 
 
 class NewNote(NamedTuple):
-    """A note to be stored, with its vector."""
+    """A new note with its vector."""
 
     note: Note
     vector: Vector | None
 
 
 class NoteChange(NamedTuple):
-    """What is to become of a note that is stored; None leaves a field as it is."""
+    """A change of a stored note; None leaves a field as it is."""
 
     note: Note
-    """As it was read: its version must still be the one stored."""
+    """The note as it was read: its version must still be the stored one."""
     status: NoteStatus | None = None
     reason: StatusReason | None = None
     next_id: str | None = None
     clears_next: bool = False
-    """Takes `next_id` away (a version is restored)."""
+    """Removes `next_id` (a version is restored)."""
     sources: tuple[str, ...] | None = None
     chain_id: str | None = None
     links: tuple[str, ...] | None = None
@@ -107,32 +107,32 @@ class NoteChange(NamedTuple):
     archived_at: datetime | None = None
     archival_location: str | None = None
     drops_body: bool = False
-    """Text, messages and vector go (they were archived); the rest stays."""
+    """Text, messages and vector are removed (they were archived); the rest stays."""
     body: Note | None = None
-    """Text and messages come back, of this (it was fetched from the archive), and it is archived no more."""
+    """The archived note whose text and messages are restored; it is not archived any more."""
     vector: Vector | None = None
-    """A vector comes back."""
+    """A restored vector."""
 
 
 class CommittedNotes(NamedTuple):
-    """It was stored; notes by id, as they stand now. Of a repeat: as they stood already."""
+    """The commit was stored; notes by id, as they are now. For a repeat: as they were stored already."""
 
     notes: Mapping[str, Note]
     is_new: bool
 
 
 class StaleNotes(NamedTuple):
-    """Nothing was done: a note has changed, has come or has gone since it was read, or a fencing token is stale."""
+    """Nothing was stored: a note was changed, added or erased since the read, or a fencing token is stale."""
 
     ids: tuple[str, ...]
-    """Those; empty when a new one has come."""
+    """Ids of these notes; empty if a note was added."""
 
 
 class NoteRepository(Protocol):
-    """Where the notes of one namespace are kept."""
+    """Stores the notes of one namespace."""
 
     async def get(self, app_id: str, ids: Sequence[str]) -> dict[str, Note]:
-        """Return those that are there, by id. One round trip."""
+        """Return the notes that exist, by id. One round trip."""
 
     async def near(
         self,
@@ -145,14 +145,14 @@ class NoteRepository(Protocol):
         statuses: Sequence[NoteStatus] = ("active",),
         k: int = 30,
     ) -> tuple[list[SimilarNote], UserNotesVersion]:
-        """The nearest, best first, and what was seen. Two round trips. `UserNotesVersion` is taken before the search.
+        """Return the nearest, best first, and the version. Two round trips. The version is taken before the search.
 
         Args:
-            app_id, user_id, session_id, statuses: which notes are meant.
-            vector: what they should mean; None for no search by meaning.
-            terms: distinct words as `text.analysis.query_terms` spells them; notes that hold `LEAST_WORD_SHARE` of
+            app_id, user_id, session_id, statuses: conditions on the notes.
+            vector: embedding of the query; None for no search by meaning.
+            terms: distinct words as `text.analysis.query_terms` spells them; notes that contain `LEAST_WORD_SHARE` of
                 them follow the nearest.
-            k: how many each of the two searches answers at most.
+            k: most hits of each of the two searches.
         """
 
     async def commit(
@@ -164,31 +164,31 @@ class NoteRepository(Protocol):
         seen: UserNotesVersion | None = None,
         fences: Mapping[str, int] | None = None,
     ) -> CommittedNotes | StaleNotes:
-        """Return all of it in one atomic step, or nothing. One round trip.
+        """Store everything in one atomic step, or nothing. One round trip.
 
         Args:
             app_id: id of the app.
-            fresh: new notes; one whose id is there already with the same `task_id` makes the whole a repeat.
-            changes: to stored ones.
-            seen: fails with `StaleNotes(())` when an active or pending note of this user has come or changed since.
-            fences: the fencing token under which each chain is changed, by chain id; a lower one than was seen before
+            fresh: new notes; if an id exists already with the same `task_id`, the whole commit is a repeat.
+            changes: changes of stored notes.
+            seen: the commit fails with `StaleNotes(())` if an active or pending note of this user is newer.
+            fences: the fencing token of each changed chain, by chain id; a lower one than an earlier token
                 is `StaleNotes`.
         """
 
     async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
-        """Notes by id, with their texts; the whole app when called again with the last id. Two round trips."""
+        """Return notes by id, with their texts; a call with the last id returns the next page. Two round trips."""
 
     async def apps(self) -> list[str]:
         """Return the apps that have notes. One round trip."""
 
     async def erase(self, app_id: str, ids: Sequence[str]) -> int:
-        """Remove notes for good, here and in the durable tier; how many were there. One round trip."""
+        """Erase notes for good, here and in the durable tier; return how many existed. One round trip."""
 
     async def remembered(self, app_id: str, digests: Sequence[str]) -> dict[str, bytes]:
-        """Answers of models that were remembered, by digest of what they were asked. One round trip."""
+        """Return cached answers of models, by digest of the question. One round trip."""
 
     async def remember(self, app_id: str, answers: Mapping[str, bytes], *, ttl_s: int) -> None:
-        """Keep answers, so that nobody argues the same again. One round trip."""
+        """Cache answers, so that no question is paid for twice. One round trip."""
 
     async def clear_answers(self, app_id: str) -> int:
-        """Drop all answers of an app, and say how many these were. As many round trips as the namespace has pages."""
+        """Delete all cached answers of an app; return how many. As many round trips as the namespace has pages."""

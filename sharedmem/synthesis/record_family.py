@@ -1,4 +1,4 @@
-"""The record family of notes: its index fields, and how Redis gets notes back from the durable store.
+"""The record family of notes: its index fields, and how Redis restores notes from the durable store.
 
 A note's id in its namespace is `<app>/<id>`; its document is the JSON of the note with its vector.
 """
@@ -16,7 +16,7 @@ from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.notes import NOTE_FAMILY, note_keys
 
 if TYPE_CHECKING:
-    # Takes a while to load; a hub opens without it.
+    # Loading this module takes a while; a hub opens without it.
     from sharedmem.synthesis.note_repository.serialization import RestoredNote
 
 TAGS = ("ns", "app", "user", "session", "status")
@@ -35,7 +35,7 @@ def _hash_fields(record: RestoredNote, namespace: str) -> Sequence[Argument]:  #
 
 
 async def _restore(run: RestoreRun, records: Sequence[RestoredNote]) -> int | None:
-    """Return one round trip an app."""
+    """Restore notes. One round trip for each app."""
     keyspace, namespace, restored = run.context.keyspace, run.namespace, 0
     for app, some in groupby(records, key=attrgetter("app")):
         ones = list(some)

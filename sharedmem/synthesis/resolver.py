@@ -1,7 +1,7 @@
 """Resolve the conflicts of a new note with similar older notes, under the locks of their chains.
 
-The new note is stored before this begins, as pending, and so nothing is lost wherever it is cut off. It may be begun
-again at any time, by anybody: what was answered is remembered, and what was stored is found.
+The new note is stored before this begins, as pending, so nothing is lost after an interruption. Any worker may start
+again at any time: answers of models are cached, and stored notes are found.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from sharedmem.synthesis.protocol import (
 )
 from sharedmem.synthesis.search import link_candidates, rank_links, thresholds_of
 
-# Below it, handing the work to a thread takes longer than the work.
+# Below it, a handover to a thread takes longer than the work.
 _AT_ONCE_CHARACTERS = 20_000
 
 
@@ -54,20 +54,20 @@ async def embed_note(
     """Return the mean of the vectors of a text's pieces, at unit length. One call of the embedder.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 7.1 Token-Based Chunking. Every piece
-    counts the same, also the last one, which is shorter.
+    has the same weight, also the last one, which is shorter.
 
     Args:
-        embedder: with its caches.
-        text: what to embed.
-        tokens: of a piece at most; estimated from its characters where there is no tokenizer.
+        embedder: the embedder, with its caches.
+        text: the text to embed.
+        tokens: most tokens of a piece; estimated from its characters without a tokenizer.
         overlap: tokens that a piece repeats of the one before it.
 
     Returns:
-        None when the text means nothing: it is blank, or its vector is zero.
+        The vector; None if the text is blank, or its vector is zero.
 
     Raises:
         UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
-        InvalidError: pieces of so many tokens cannot overlap by so many.
+        InvalidError: `overlap` is invalid for pieces of so many tokens.
     """
     if not text.strip():
         return None
@@ -85,36 +85,36 @@ async def _text_pieces(text: str, *, tokens: int, overlap: int) -> list[TextChun
 
 T = TypeVar("T")
 OUTAGES = (UnavailableError, LimitedError, ConfigError)
-"""What may pass, and is waited for: every other failure of a model is an answer that is of no use."""
+"""Temporary failures, which are retried: every other failure of a model counts as an unusable answer."""
 USELESS_ANSWERS = "synthesis_useless_answers"
-"""Counter of answers of models that were done without, with the label `part`."""
+"""Counter of unusable answers of models, with the label `part`."""
 
 _MOST_LOCK_ATTEMPTS = 16
 _MOST_COMMIT_ATTEMPTS = 8
-# From then on it does not matter what others add meanwhile.
+# After that many rounds, further additions of others do not matter.
 _CAREFUL_ATTEMPTS = 6
 _VERDICT_TTL_S = 30 * 86_400
-# Long enough for the next worker to continue; texts of users are kept no longer than needed.
+# Long enough for the next worker to continue; texts of users are stored no longer than needed.
 _DRAFT_TTL_S = 86_400
-# In characters. Notes that grew for ever would cost more with each one that joins them, and say less to a search.
+# In characters. Notes that grew without limit would cost more with each consolidation, and match queries less well.
 _LONGEST_NOTE = 50_000
 _logger = get_logger("synthesis")
 
 
 class LinkedNotes(NamedTuple):
-    """The older notes that a new one resembles, best first, and what the search for them has seen."""
+    """The older notes that a new one resembles, best first, and the version of the search."""
 
     notes: tuple[Note, ...]
     seen: UserNotesVersion
 
     @property
     def chains(self) -> frozenset[str]:
-        """The chains that they are in."""
+        """The chains of these notes."""
         return frozenset(note_chain_id(note) for note in self.notes)
 
 
 class SuccessorDraft(NamedTuple):
-    """What would take the place of several notes; without a note there is nothing, for that reason."""
+    """The successor of several notes; without a note, the reason."""
 
     fresh: NewNote | None
     reason: str = ""
@@ -124,9 +124,9 @@ class PendingNote:
     """One new note that is being settled.
 
     Args:
-        note: as it was stored.
-        vector: its own; None when its text means nothing.
-        is_last: whether outages of models are not waited for any more.
+        note: the stored note.
+        vector: its vector; None if its text has no meaning.
+        is_last: whether this is the last attempt, which does not wait for outages of models.
     """
 
     def __init__(self, note: Note, vector: Vector | None, *, is_last: bool) -> None:
@@ -134,7 +134,7 @@ class PendingNote:
         self.vector = vector
         self.is_last = is_last
         self.verdicts: dict[str, Resolution] = {}
-        """By digest; those for want of an answer, too, so that nobody is asked again in this attempt."""
+        """By digest; those without an answer too, so that no question is repeated in this attempt."""
         self.drafts: dict[tuple[tuple[str, int], ...], SuccessorDraft] = {}
 
 
@@ -165,15 +165,15 @@ class ConflictResolver:
         self._chains = chains
 
     async def embed(self, text: str) -> Vector | None:
-        """Return the vector of a text; None when it means nothing, or nobody makes vectors."""
+        """Return the vector of a text; None if it has no meaning, or there is no embedder."""
         return None if self._embedder is None else await embed_note(self._embedder, text)
 
     async def links(self, note: Note, vector: Vector | None) -> LinkedNotes:
-        """The active notes of the same user, and session if there is one, that a new note is held against. Two trips.
+        """Return the active notes of the same user, and session if any, that a new note is compared with. Two trips.
 
         Args:
             note: the new one.
-            vector: its own; without one it resembles nothing.
+            vector: its vector; without one it resembles nothing.
         """
         settings = self._context.settings
         if vector is None:
@@ -195,18 +195,18 @@ class ConflictResolver:
         return LinkedNotes(tuple(each.note for each in best), seen)
 
     async def settle(self, case: PendingNote, chains: frozenset[str]) -> Note:
-        """Decide what becomes of a pending note and of those it resembles, and store it in one step.
+        """Decide on a pending note and those that it resembles, and store the changes in one step.
 
         Args:
             case: the note.
-            chains: those that it seems to concern; it is looked again under their locks.
+            chains: the chains that it seems to concern; they are read again under their locks.
 
         Returns:
-            The note as it stands then.
+            The note after the commit.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError: a model is away, or the store; the note stays pending.
-            LockHeldError: others held its neighbours for a quarter of an hour; likewise.
+            UnavailableError, LimitedError, ConfigError: a model or the store is unavailable; the note stays pending.
+            LockHeldError: other callers held a chain for a quarter of an hour; the note stays pending.
         """
         wanted = chains
         for _ in range(_MOST_LOCK_ATTEMPTS):
@@ -214,7 +214,7 @@ class ConflictResolver:
                 async with self._chains.held(case.note.app_id, wanted | {note_chain_id(case.note)}) as fences:
                     outcome = await self._settled_under(case, fences)
             except LockLostError as error:
-                _logger.warning("note %s is settled anew: %s", case.note.id, error)
+                _logger.warning("note %s is settled again: %s", case.note.id, error)
                 continue
             except LockHeldError:
                 if case.is_last:
@@ -225,13 +225,13 @@ class ConflictResolver:
             wanted = outcome
         if case.is_last:
             return await self.accept(case.note, "its neighbours changed faster than it could be settled with them")
-        raise UnavailableError(f"settling note {case.note.id!r}", "its neighbours change all the time")
+        raise UnavailableError(f"settling note {case.note.id!r}", "its neighbours keep changing")
 
     async def accept(self, note: Note, reason: str) -> Note:
-        """Make a pending note active as it is, beside those that it resembles. One round trip, mostly.
+        """Make a pending note active beside those that it resembles. One round trip, mostly.
 
         Args:
-            note: as it was read.
+            note: the note as it was read.
             reason: why it could not be settled.
         """
         for _ in range(_MOST_LOCK_ATTEMPTS):
@@ -243,15 +243,15 @@ class ConflictResolver:
             if stored is None or stored.status != "conflict_pending":
                 return stored or note
             note = stored
-        raise UnavailableError(f"storing note {note.id!r}", "it changes all the time")
+        raise UnavailableError(f"storing note {note.id!r}", "it keeps changing")
 
     # -- under the locks
 
     async def _settled_under(self, case: PendingNote, fences: dict[str, int]) -> Note | frozenset[str]:
-        """Return the note once it is settled; else the chains whose locks it takes.
+        """Return the note once it is settled; else the chains whose locks it needs.
 
-        Other notes of the user come at any time. The locks are kept meanwhile: else somebody would change what is
-        judged here, and it would be judged anew.
+        Other notes of the user may be added at any time. The locks are held meanwhile: otherwise other callers would
+        change the judged notes, and they would be judged again.
         """
         outcome: Note | frozenset[str] = frozenset()
         for turn in range(_MOST_COMMIT_ATTEMPTS):
@@ -263,7 +263,7 @@ class ConflictResolver:
     async def _settled(self, case: PendingNote, fences: dict[str, int], *, is_careful: bool) -> Note | frozenset[str]:
         stored = await self._stored(case.note)
         if stored is None or stored.status != "conflict_pending":
-            # Somebody else has settled it, or a user has decided; one that is gone was erased.
+            # Another worker has settled it, or a user has decided; a missing note was erased.
             return stored or case.note
         links = await self.links(stored, case.vector)
         if not links.chains <= fences.keys():
@@ -297,7 +297,7 @@ class ConflictResolver:
     # -- verdicts
 
     async def _judged(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> list[Resolution]:
-        """Return one resolution for each, in their order; nobody is asked twice about the same two texts."""
+        """Return one resolution for each, in their order; no question about the same two texts is repeated."""
         if not linked:
             return []
         digests = {note.id: self._digest("verdict", new, note) for note in linked}
@@ -317,7 +317,7 @@ class ConflictResolver:
         if not linked:
             return []
         answer, reason = await self.useful(
-            "judge", lambda: self._agents.judge(new, linked), is_last=case.is_last, else_="it was kept as it is"
+            "judge", lambda: self._agents.judge(new, linked), is_last=case.is_last, else_="it was kept unchanged"
         )
         if answer is None:
             return [skip_resolution(note, reason) for note in linked]
@@ -326,7 +326,7 @@ class ConflictResolver:
     # -- successors
 
     async def _draft(self, case: PendingNote, new: Note, updated: Sequence[Note]) -> SuccessorDraft:
-        """Return what takes the place of the new note and of all that are updated; asked for once, whatever happens."""
+        """Return the successor of the new note and all with verdict UPDATE; it is requested once."""
         which = tuple((note.id, note.version) for note in updated)
         if which not in case.drafts:
             case.drafts[which] = await self._drafted(case, new, updated)
@@ -338,7 +338,7 @@ class ConflictResolver:
             return SuccessorDraft(None, reason)
         if len(written.note) > _LONGEST_NOTE:
             return SuccessorDraft(
-                None, f"the consolidation was rejected: over {_LONGEST_NOTE} characters are no note any more"
+                None, f"the consolidation was rejected: it is longer than {_LONGEST_NOTE} characters"
             )
         try:
             check_facts_preserved([note.memory_note for note in (new, *updated)], written.note)
@@ -349,7 +349,7 @@ class ConflictResolver:
             "embed", lambda: self.embed(written.note), is_last=case.is_last, else_="no consolidation could be made"
         )
         if vector is None:
-            return SuccessorDraft(None, reason or "the consolidation means nothing to the embedder")
+            return SuccessorDraft(None, reason or "the embedder found no meaning in the consolidation")
         now = self._context.clock.now()
         return SuccessorDraft(NewNote(build_successor(new, updated, text=written.note, now=now), vector))
 
@@ -375,16 +375,16 @@ class ConflictResolver:
     async def useful(
         self, part: str, ask: Callable[[], Awaitable[T]], *, is_last: bool, else_: str
     ) -> tuple[T | None, str]:
-        """Return what a model answers; or None, and in a sentence why there is no answer that is of use.
+        """Return a model's answer; or None, and a sentence about why there is no usable answer.
 
         Args:
-            part: what it is asked for.
-            ask: asks it.
-            is_last: whether an outage is not waited for any more.
-            else_: what is done without it.
+            part: name of the step.
+            ask: calls the model.
+            is_last: whether this is the last attempt, which does not wait for outages.
+            else_: what is done without the answer.
 
         Raises:
-            UnavailableError, LimitedError, ConfigError: it is away, and the task will be tried again.
+            UnavailableError, LimitedError, ConfigError: the model is unavailable, and a retry follows.
         """
         try:
             return await ask(), ""
@@ -395,15 +395,15 @@ class ConflictResolver:
         except Exception as error:  # noqa: BLE001  # whatever a model does, the new note is stored
             failure = error
         self._context.counters.increment(USELESS_ANSWERS, part=part)
-        _logger.warning("%s: no answer that is of use; %s", part, else_, exc_info=failure)
+        _logger.warning("%s: no usable answer; %s", part, else_, exc_info=failure)
         return None, f"{part} failed ({type(failure).__name__}: {str(failure)[:200]}); {else_}"
 
     def _digest(self, what: str, *notes: Note) -> str:
-        """Return which question it is: the same texts, asked of the same model, are the same question."""
+        """Return the digest of a question: the same texts for the same model are the same question."""
         whole = hashlib.sha256()
         for text in (what, self._agents.name, *(note.memory_note for note in notes)):
             data = text.encode()
-            # Each length stands before its text, so that no text can pass for the end of another.
+            # Each length comes before its text, so that no text can be mistaken for the end of another.
             whole.update(len(data).to_bytes(8, "big"))
             whole.update(data)
         return whole.hexdigest()
@@ -414,7 +414,7 @@ def _encode_verdict(resolution: Resolution) -> bytes:
 
 
 def _decode_verdict(kept: bytes) -> Resolution | None:
-    """Return a verdict that was remembered; None when some other client has spoilt it."""
+    """Return a cached verdict; None if another client has overwritten it."""
     try:
         return Resolution.model_validate_json(b'{"memory_id":"",' + kept[1:])
     except ValidationError:

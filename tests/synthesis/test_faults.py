@@ -228,7 +228,7 @@ async def test_a_note_that_would_grow_without_end_stays_apart(store: SharedMemor
     note = await add(bench, 2)
 
     assert (note.status, len(await bench.heads())) == ("active", 2)
-    assert "no note any more" in note.degraded[0]
+    assert "longer than" in note.degraded[0]
     await bench.check(said=[numbered_fact(1), numbered_fact(2)])
 
 

@@ -1,7 +1,7 @@
-"""Move old chains of notes to the blob store, and bring them back on demand.
+"""Move old chains of notes to the blob store, and restore them on demand.
 
-An archive is JSON of whole notes, packed with zstd where that is installed. The text that leads to it is kept in each
-of the notes. The blob store keeps each content once, with a reference for each archive of it.
+An archive is JSON of whole notes, compressed with zstd if that is installed. Each archived note has the location of
+its archive. The blob store stores each content once, with a reference for each archive of it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from sharedmem.synthesis.protocol import NoteChange, NoteRepository, PermissionC
 from sharedmem.synthesis.search import LEAST_RECENCY, decay
 
 ORPHAN_MIN_AGE_S = 3600.0
-"""A younger archive may belong to a commit that is just about to refer to it."""
+"""A younger archive may belong to a commit that is about to refer to it."""
 
 _FORMAT = 1
-# Of text, far above any chain of notes: what somebody else has put there must not fill the memory.
+# Bytes of text, far above any chain of notes: content of another client must not fill the memory.
 _LONGEST_BYTES = 1 << 28
 _PACKED, _PLAIN = "json.zst", "json"
 _LOCATION = re.compile(r"blob:(?P<path>[^?]+)\?(?P<facts>.+)")
@@ -48,7 +48,7 @@ class StoredArchive(NamedTuple):
 
     location: str
     bytes: int
-    """Of it, packed."""
+    """Compressed bytes."""
 
 
 class ArchiveEntry(NamedTuple):
@@ -56,7 +56,7 @@ class ArchiveEntry(NamedTuple):
 
     app_id: str
     note_id: str
-    """The first note in it."""
+    """Id of its first note."""
     path: str
 
 
@@ -64,8 +64,8 @@ class ChainArchiveStore:
     """The archives of one namespace.
 
     Args:
-        blobs: where they lie.
-        namespace: whose.
+        blobs: the blob store.
+        namespace: namespace of the notes.
     """
 
     def __init__(self, blobs: Blobs, namespace: str) -> None:
@@ -73,14 +73,14 @@ class ChainArchiveStore:
         self._annex = annex_namespace(namespace)
 
     async def put(self, app_id: str, notes: Sequence[Note]) -> StoredArchive:
-        """Store notes, and make sure that they can be read again. Two objects are written, two are read.
+        """Store notes, and check that they can be read again. Two objects are written, two are read.
 
         Args:
             app_id: id of the app.
             notes: at least one.
 
         Raises:
-            UnavailableError: the blob store cannot be used.
+            UnavailableError: the blob store is unavailable.
         """
         first = notes[0].id
         codec, body = await asyncio.to_thread(_pack, notes)
@@ -89,42 +89,42 @@ class ChainArchiveStore:
         location = f"blob:{reference.path}?{urlencode(facts)}"
         if await self.get(app_id, location) != {note.id: note for note in notes}:
             await self.remove(app_id, location)
-            raise InvalidError("archive", location, "it does not read as it was written; nothing was archived")
+            raise InvalidError("archive", location, "it reads back with other content; nothing was archived")
         return StoredArchive(location, reference.size)
 
     async def get(self, app_id: str, location: str) -> dict[str, Note]:
-        """Return the notes of an archive, by id, as they were before they were archived. Two objects are read.
+        """Return the notes of an archive, by id, in their state before the archive. Two objects are read.
 
         Raises:
-            InvalidError: the location is none, or the archive is damaged.
-            NotFoundError: it is not there, or it is not this app's.
-            UnavailableError: the blob store cannot be used.
-            UnsupportedError: it is packed, and zstd is not installed.
+            InvalidError: the location is invalid, or the archive is damaged.
+            NotFoundError: the archive does not exist, or belongs to another app.
+            UnavailableError: the blob store is unavailable.
+            UnsupportedError: the archive is compressed, and zstd is not installed.
         """
         first, reference = _parse_location(location)
         body = await self._blobs.get(self._key(app_id, first), reference)
         return await in_thread(_unpack, body, reference.codec, location)
 
     async def remove(self, app_id: str, location: str) -> None:
-        """Remove an archive, and its content if no other has the same; one that is gone already is fine."""
+        """Delete an archive, and its content if no other archive has the same; a missing archive is no error."""
         first, reference = _parse_location(location)
         await self._blobs.remove(self._key(app_id, first), reference.path)
 
     async def list_archives(self, *, older_than_s: float = ORPHAN_MIN_AGE_S) -> AsyncIterator[ArchiveEntry]:
-        """Yield all archives that are there; whether a note still refers to each is the caller's to ask.
+        """Yield all existing archives; the caller checks whether a note still refers to each.
 
         Args:
-            older_than_s: younger ones are left out.
+            older_than_s: younger archives are left out.
 
         Raises:
-            UnavailableError: the blob store cannot be used.
+            UnavailableError: the blob store is unavailable.
         """
         async for key, path in self._blobs.referrers(self._annex, older_than_s=older_than_s):
             app_id, note_id = orjson.loads(key.partition(":")[2])
             yield ArchiveEntry(app_id, note_id, path)
 
     async def drop(self, loose: ArchiveEntry) -> None:
-        """Remove an archive that nobody refers to."""
+        """Delete an archive that no note refers to."""
         await self._blobs.remove(self._key(loose.app_id, loose.note_id), loose.path)
 
     def _key(self, app_id: str, first: str) -> str:
@@ -132,16 +132,16 @@ class ChainArchiveStore:
 
 
 def archive_path(location: str) -> str:
-    """Return the path of an archive, as `ArchiveEntry` has it."""
+    """Return the path of an archive, as in `ArchiveEntry`."""
     return location.removeprefix("blob:").partition("?")[0]
 
 
 def _parse_location(location: str) -> tuple[str, BlobReference]:
-    """Return the first note of an archive, and where it lies."""
+    """Return the first note of an archive, and the reference to its blob."""
     found = _LOCATION.fullmatch(location)
     facts = dict(parse_qsl(found["facts"])) if found else {}
     if found is None or not facts.keys() >= {"note", "size", "codec"} or not facts["size"].isdigit():
-        raise InvalidError("archival_location", location, "it leads to no archive of ours")
+        raise InvalidError("archival_location", location, "it is not the location of an archive")
     path = found["path"]
     sha256 = path.split("/")[-2] if "/" in path else ""
     reference = BlobReference(path=path, size=int(facts["size"]), sha256=sha256, content_type="", codec=facts["codec"])
@@ -149,8 +149,8 @@ def _parse_location(location: str) -> tuple[str, BlobReference]:
 
 
 def _pack(notes: Sequence[Note]) -> tuple[str, bytes]:
-    told = {"format": _FORMAT, "notes": [note.model_dump(mode="json") for note in notes]}
-    text = orjson.dumps(told)
+    document = {"format": _FORMAT, "notes": [note.model_dump(mode="json") for note in notes]}
+    text = orjson.dumps(document)
     try:
         return _PACKED, compress(text)
     except UnsupportedError:
@@ -160,28 +160,28 @@ def _pack(notes: Sequence[Note]) -> tuple[str, bytes]:
 def _unpack(body: bytes, codec: str, location: str) -> dict[str, Note]:
     text = decompress(body, location, max_bytes=_LONGEST_BYTES) if codec == _PACKED else body
     try:
-        told = orjson.loads(text)
-        if told["format"] != _FORMAT:
+        document = orjson.loads(text)
+        if document["format"] != _FORMAT:
             raise NotFoundError("archive of a known format", location, "a newer sharedmem has written it; upgrade")
-        return {note.id: note for note in _NOTES.validate_python(told["notes"])}
+        return {note.id: note for note in _NOTES.validate_python(document["notes"])}
     except (KeyError, TypeError, orjson.JSONDecodeError, ValidationError) as error:
-        raise InvalidError("archival_location", location, f"what lies there is no archive of notes: {error}") from error
+        raise InvalidError("archival_location", location, f"it contains no archive of notes: {error}") from error
 
 
 _RETIRED_OR_ACTIVE = ("active", "updated")
 
 
 def has_faded(note: Note, *, now: datetime, after_days: int) -> bool:
-    """Return whether a note is old enough to be put away, and its recency has fallen below 0.01.
+    """Return whether a note is old enough for the archive, and its recency is below 0.01.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", Memory Evolution Decay and Long-Term Storage. The
-    recency that scores go by never falls below 0.01, so that by the letter nothing would ever be archived: here it
-    counts without that floor (`scoring.decay`), and is below it after 50,429 hours, some 5.8 years. Age counts from
-    when the note was made or last changed, whatever came later.
+    recency in scores never falls below 0.01, so that literally nothing would ever be archived: here it
+    is used without that floor (`scoring.decay`), and is below it after 50,429 hours, some 5.8 years. Age counts from
+    the later of the note's creation and last change.
 
     Args:
-        note: which.
-        now: when.
+        note: the note.
+        now: the current time.
         after_days: least age in days.
     """
     age = now - max(note.created_at, note.updated_at)
@@ -189,13 +189,13 @@ def has_faded(note: Note, *, now: datetime, after_days: int) -> bool:
 
 
 def is_archivable(chain: Sequence[Note], *, now: datetime, after_days: int) -> bool:
-    """Whether a whole chain may be archived: all of it has faded, its head is active or updated, and it is sound.
+    """Return whether a whole chain may be archived: all of it is old, its head is active or updated, and it is sound.
 
-    A chain goes whole or not at all: an old version of a memory that was changed lately stays with it.
+    A chain is archived whole or not at all: an old version of a recently changed memory stays with it.
 
     Args:
-        chain: all notes that hang together.
-        now: when.
+        chain: all connected notes.
+        now: the current time.
         after_days: least age in days.
     """
     heads = [note for note in chain if note.next_id is None]
@@ -205,14 +205,14 @@ def is_archivable(chain: Sequence[Note], *, now: datetime, after_days: int) -> b
 
 
 class ChainArchiver:
-    """Puts chains of one namespace away, and brings them back.
+    """Archives chains of one namespace, and restores them.
 
     Args:
         context: dependencies that the hub shares with its stores.
         repository: stores the notes.
         chains: locks of the chains.
-        archives: where their texts go.
-        embed: makes their vectors when they come back.
+        archives: stores the archives.
+        embed: makes the vectors of restored notes.
         permit: raises if a note must not change.
     """
 
@@ -237,20 +237,20 @@ class ChainArchiver:
     async def archive(
         self, app_id: str, *, dry_run: bool = False, progress: Callable[[int], None] | None = None
     ) -> ArchiveReport:
-        """Put away what has faded (see `is_archivable`).
+        """Archive old chains (see `is_archivable`).
 
-        Of each chain the texts, messages and vectors go into one archive in the blob store, which is read back before
-        anything else happens; then, in one commit under the chain's lock, its notes become `archived`/`age_decay` and
-        remember where that is. A crash between the two leaves an archive that nobody refers to: the next call archives
-        the chain again, and removes the other once it is an hour old.
+        For each chain the texts, messages and vectors are written to one archive in the blob store, which is read back
+        before anything else happens. Then, in one commit under the chain's lock, its notes become
+        `archived`/`age_decay` with the location of the archive. A crash between the two leaves an archive without a
+        reference: the next call archives the chain again, and deletes the other archive once it is an hour old.
 
         Args:
             app_id: id of the app.
-            dry_run: whether to tell only what would be archived.
+            dry_run: whether to only return what would be archived.
             progress: called with the number of notes read so far.
 
         Raises:
-            ConflictError: other callers keep changing a chain, or hold its lock; what was archived until then stays so.
+            ConflictError: other callers keep changing a chain, or hold its lock; chains archived before stay archived.
             AccessDeniedError, UnavailableError: as the repository and the blob store.
         """
         notes = [
@@ -278,10 +278,10 @@ class ChainArchiver:
         )
 
     async def get_archived(self, app_id: str, memory_id: str) -> Note:
-        """A memory with its text and messages, also when it is archived; nothing changes. Two reads of the blob store.
+        """Return a memory with its text and messages, also when it is archived; nothing changes. Two reads of blobs.
 
         Raises:
-            NotFoundError: there is no such memory, or its archive is gone.
+            NotFoundError: the memory or its archive does not exist.
             UnavailableError: the blob store cannot be read.
         """
         note = await self._one(app_id, memory_id)
@@ -291,7 +291,7 @@ class ChainArchiver:
             kept = (await self._archives.get(app_id, note.archival_location))[memory_id]
         except (NotFoundError, KeyError):
             now = await self._one(app_id, memory_id)
-            if now.archival_location is None:  # it came back in this moment
+            if now.archival_location is None:  # it was restored at this moment
                 return now
             raise
         return note.model_copy(update={"memory_note": kept.memory_note, "messages": kept.messages})
@@ -299,15 +299,16 @@ class ChainArchiver:
     async def archived(
         self, app_id: str, *, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the memories that are archived, without their texts, newest first; searches do not find them any more.
+        """Return the archived memories, without their texts, newest first; searches do not find these.
 
-        Looks through all notes of the app, two round trips for every 500.
+        Reads all notes of the app, two round trips for every 500.
 
         Args:
             app_id: id of the app.
             user_id: None means all users.
-            words: only memories that have each of these in their tags, keywords, queries or open questions; any case.
-            limit: how many at most.
+            words: only memories that have each of these words in their tags, keywords, queries or open questions; in
+                any case.
+            limit: most memories.
 
         Raises:
             AccessDeniedError, UnavailableError: as the repository.
@@ -322,16 +323,16 @@ class ChainArchiver:
         return sorted(found, key=age_key, reverse=True)[: max(limit, 0)]
 
     async def unarchive(self, app_id: str, memory_id: str) -> Note:
-        """Bring a chain back from the archive: its notes are what they were, and found by searches again.
+        """Restore a chain from the archive: its notes get their former state, and searches find them again.
 
-        Its age begins anew, so that it is not archived again at once. The archive is removed after that.
+        Its age starts again, so that it is not archived at once. The archive is deleted after that.
 
         Args:
             app_id: id of the app.
-            memory_id: any note of the chain; one that is not archived is answered as it is.
+            memory_id: any note of the chain; one that is not archived is returned unchanged.
 
         Raises:
-            NotFoundError: there is no such memory, or its archive is gone.
+            NotFoundError: the memory or its archive does not exist.
             ConflictError: other callers keep changing the chain, or hold its lock.
             UnavailableError: the blob store cannot be read.
         """
@@ -368,7 +369,7 @@ class ChainArchiver:
     async def _one(self, app_id: str, memory_id: str) -> Note:
         note = (await self._repository.get(app_id, [memory_id])).get(memory_id)
         if note is None:
-            raise NotFoundError("memory", memory_id, f"app {app_id!r} has none of that id")
+            raise NotFoundError("memory", memory_id, f"app {app_id!r} has no memory with that id")
         return note
 
     def _check_authors(self, notes: Iterable[Note]) -> None:
@@ -376,7 +377,7 @@ class ChainArchiver:
             self._permit(note)
 
     async def _put_away(self, app_id: str, chain: Sequence[Note]) -> tuple[list[str], int]:
-        """Archive one chain; the ids of its notes and the bytes written, none of a chain that was changed meanwhile."""
+        """Archive one chain; return the ids of its notes and the bytes written, none if the chain has changed."""
         ids = [note.id for note in chain]
 
         async def work(fences: Mapping[str, int]) -> tuple[list[str], int] | StaleNotes | set[str]:
@@ -413,18 +414,18 @@ class ChainArchiver:
         )
 
     async def _commit(self, app_id: str, changes: Sequence[NoteChange], fences: Mapping[str, int]) -> StaleNotes | None:
-        """Commit all changes, at once where they fit; after each part of them the notes can be read."""
+        """Commit all changes, at once if they fit; after each part of them the notes are readable."""
         for first in range(0, len(changes), MOST_AT_ONCE):
             some = changes[first : first + MOST_AT_ONCE]
             done = await self._repository.commit(app_id, changes=some, fences=fences)
             if isinstance(done, StaleNotes):
                 if first:
-                    raise ConflictError(f"the chain of memory {some[0].note.id!r} was changed halfway; do it again")
+                    raise ConflictError(f"the chain of memory {some[0].note.id!r} was changed halfway; try again")
                 return done
         return None
 
     async def _sweep(self, app_id: str, notes: Iterable[Note]) -> None:
-        """Remove archives that none of all the app's notes referred to, neither now nor when they were an hour old."""
+        """Delete archives that no note of the app refers to, neither now nor when they were an hour old."""
         referred = {archive_path(note.archival_location) for note in notes if note.archival_location is not None}
         async for loose in self._archives.list_archives():
             if loose.app_id == app_id and loose.path not in referred:
@@ -437,5 +438,5 @@ def _to_archive(chain: Iterable[Note]) -> list[str]:
 
 def _contains_words(note: Note, wanted: Iterable[str]) -> bool:
     kept = (*note.tags, *note.keywords, *note.semantic_queries, *note.follow_up_potential)
-    told = "\n".join(kept).casefold()
-    return all(word in told for word in wanted)
+    words = "\n".join(kept).casefold()
+    return all(word in words for word in wanted)

@@ -1,12 +1,12 @@
-"""Checking: whether the notes of an app still hang together, and how they would if they were mended.
+"""Check whether the notes of an app are consistent, and plan repairs.
 
-All of it is decided without I/O: `plan_repair` takes every note, mends them in memory step by step, and tells each step
-as a problem. So what is told and what a repair does are the same thing, and notes that were mended have no problem
+All of it is decided without I/O: `plan_repair` takes every note, repairs them in memory step by step, and reports each
+step as a problem. So the report and the repair are the same, and repaired notes have no problems
 left.
 
-What must hold: a note that was retired names its successor (`next_id`), and that one names it among its `sources`; no
-way along `next_id` comes back or leads to another user; each chain has one head; everything that was retired is reached
-from a head that is alive or archived, except what a user deleted by hand. Then every message is still reached, too.
+The rules: a retired note names its successor (`next_id`), and that one names it among its `sources`; no
+path along `next_id` is a circle or leads to another user; each chain has one head; every retired note can be reached
+from a head that is alive or archived, except notes that a user deleted by hand. Then every message can be reached, too.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ _LIVE_STATUSES = ("active", "conflict_pending")
 
 
 class RepairPlan(NamedTuple):
-    """What was found, and how it would be."""
+    """The problems, and the repaired state."""
 
     problems: tuple[NoteProblem, ...]
     changed: tuple[Note, ...]
-    """The notes that would change, as they would be then, by id."""
+    """The changed notes in their repaired state, by id."""
     chains: int
-    """How many there are then."""
+    """The number of heads after the repair."""
 
 
 def find_problems(notes: Iterable[Note]) -> list[NoteProblem]:
-    """Return what is wrong with the notes of an app, by note. Linear in the notes and their sources.
+    """Return the problems of the notes of an app, by note. Linear in the notes and their sources.
 
     Args:
-        notes: all of them; texts and messages are not looked at.
+        notes: all of them; texts and messages are not used.
     """
     return list(plan_repair(notes).problems)
 
 
 def plan_repair(notes: Iterable[Note]) -> RepairPlan:
-    """Return the notes of an app as a repair would leave them. Linear in the notes and their sources.
+    """Return the notes of an app in their repaired state. Linear in the notes and their sources.
 
     Args:
-        notes: all of them; texts and messages are not looked at.
+        notes: all of them; texts and messages are not used.
     """
     return _RepairPlanner(notes).done()
 
 
 def is_current(note: Note) -> bool:
-    """Return whether it stands for its chain: it is alive, archived with its chain, or was deleted by hand."""
+    """Return whether a note is the head of its chain: alive, archived with its chain, or deleted by hand."""
     return note.status in (*_LIVE_STATUSES, "archived") or is_deleted_by_hand(note)
 
 
 def is_deleted_by_hand(note: Note) -> bool:
-    """Return whether a user has deleted it."""
+    """Return whether a user has deleted the note."""
     return note.status == "deleted" and note.status_reason == "manual_update"
 
 
 class _UnionFind:
-    """Which notes have come together, by union of sets; each set has a note that nothing follows."""
+    """Sets of connected notes (union-find); each set has a note without a successor."""
 
     def __init__(self, ids: Iterable[str]) -> None:
         self._above = {id_: id_ for id_ in ids}
 
     def of(self, id_: str) -> str:
-        """Return what stands for the set that a note is in."""
+        """Return the representative of the set of a note."""
         above = self._above
         while above[id_] != id_:
             above[id_] = above[above[id_]]
@@ -76,12 +76,12 @@ class _UnionFind:
         return id_
 
     def join(self, below: str, above: str) -> None:
-        """Put the set of one under that of the other."""
+        """Merge the set of one note into that of the other."""
         self._above[self.of(below)] = self.of(above)
 
 
 class _NoteDraft:
-    """A note while it is mended."""
+    """The state of a note during the repair."""
 
     def __init__(self, note: Note) -> None:
         self.note = note
@@ -112,7 +112,7 @@ class _NoteDraft:
 
 
 class _RepairPlanner:
-    """One pass over all notes; each step leaves what the next one relies on."""
+    """One pass over all notes; each step depends on the results of the steps before."""
 
     def __init__(self, notes: Iterable[Note]) -> None:
         ordered = sorted(notes, key=age_key)
@@ -130,10 +130,10 @@ class _RepairPlanner:
         self._settle_statuses()
         changed = sorted((state.result for state in self._all.values() if state.is_changed), key=lambda note: note.id)
         heads = sum(state.next is None for state in self._all.values())
-        told = sorted(self._found, key=lambda problem: (problem.note_id, problem.kind, problem.explanation))
-        return RepairPlan(tuple(told), tuple(changed), heads)
+        problems = sorted(self._found, key=lambda problem: (problem.note_id, problem.kind, problem.explanation))
+        return RepairPlan(tuple(problems), tuple(changed), heads)
 
-    def _tell(self, kind: str, note_id: str, explanation: str, repair: str) -> None:
+    def _report(self, kind: str, note_id: str, explanation: str, repair: str) -> None:
         problem = {"kind": kind, "note_id": note_id, "explanation": explanation, "repair": repair}
         self._found.append(NoteProblem.model_validate(problem))
 
@@ -150,25 +150,25 @@ class _RepairPlanner:
                     state.sources.remove(source)
 
     def _leave_out(self, id_: str, explanation: str, repair: str = "it is left out of the sources") -> None:
-        self._tell("missing_source", id_, explanation, repair)
+        self._report("missing_source", id_, explanation, repair)
 
     def _cut_dangling_successors(self) -> None:
         for id_, state in self._all.items():
             if state.next is None:
                 continue
             if state.next == id_:
-                self._tell("cycle", id_, "it is its own successor", "it stands for its chain again")
+                self._report("cycle", id_, "it is its own successor", "it is the head of its chain again")
                 state.next = None
             elif why := self._lacks(state, state.next):
                 explanation = f"its successor {state.next!r} {why}"
-                self._tell("dangling_next", id_, explanation, "it stands for its chain again")
+                self._report("dangling_next", id_, explanation, "it is the head of its chain again")
                 state.next = None
 
     def _lacks(self, state: _NoteDraft, other: str) -> str:
-        """Why a note can have nothing to do with another one; empty if it can."""
+        """Return why a note cannot be connected to another one; empty if it can."""
         if other not in self._all:
             return "does not exist"
-        # Chains never go from one user to another: nobody is to read what somebody else has said.
+        # Chains never connect two users: no user may read the messages of another one.
         return "" if self._all[other].note.user_id == state.note.user_id else "belongs to another user"
 
     def _break_cycles(self) -> None:
@@ -189,8 +189,8 @@ class _RepairPlanner:
         state = self._all[newest]
         after = state.next
         assert after is not None
-        explanation = f"the way along its successors comes back to it, over {len(ring)} notes"
-        self._tell("cycle", newest, explanation, "it, the newest of them, stands for its chain again")
+        explanation = f"its successors form a circle of {len(ring)} notes"
+        self._report("cycle", newest, explanation, "it, the newest of them, is the head of its chain again")
         state.next = None
         if newest in self._all[after].sources:
             self._all[after].sources.remove(newest)
@@ -200,7 +200,7 @@ class _RepairPlanner:
         for id_, state in self._all.items():
             if state.next is not None and id_ not in named[state.next]:
                 explanation = f"its successor {state.next!r} does not name it among its sources"
-                self._tell("unreachable", id_, explanation, f"{state.next!r} names it among its sources")
+                self._report("unreachable", id_, explanation, f"{state.next!r} names it among its sources")
                 self._all[state.next].sources.append(id_)
 
     def _trees(self) -> _UnionFind:
@@ -211,7 +211,7 @@ class _RepairPlanner:
         return trees
 
     def _settle_claims(self, trees: _UnionFind) -> list[tuple[str, str]]:
-        """Sources that do not point back; answers pairs of notes whose trees are parts of one chain."""
+        """Drop sources that do not point back; return pairs of notes whose trees are parts of one chain."""
         split = []
         for id_, state in self._all.items():
             for source in [one for one in state.sources if self._all[one].next != id_]:
@@ -229,7 +229,7 @@ class _RepairPlanner:
 
     def _follow(self, source: str, successor: str, trees: _UnionFind) -> None:
         explanation = f"it is a source of {successor!r} and names no successor"
-        self._tell("not_retired", source, explanation, f"{successor!r} becomes its successor")
+        self._report("not_retired", source, explanation, f"{successor!r} becomes its successor")
         self._all[source].next = successor
         self._all[source].retire()
         trees.join(source, successor)
@@ -254,14 +254,15 @@ class _RepairPlanner:
             self._unite(rivals, trees)
 
     def _unite(self, rivals: Sequence[str], trees: _UnionFind) -> None:
-        """The newest one that is alive takes the place of the others; what stood in them stays reached."""
+        """Make the newest living note the successor of the others; their content can still be reached."""
         head = max(rivals, key=self._precedence)
         for id_ in rivals:
             if id_ == head:
                 continue
             state = self._all[id_]
             explanation = f"its chain {chain_id_of(state.note)!r} has another head, {head!r}"
-            self._tell("two_heads", id_, explanation, f"{head!r} becomes its successor, and names it among its sources")
+            repair = f"{head!r} becomes its successor, and names it among its sources"
+            self._report("two_heads", id_, explanation, repair)
             state.next = head
             state.retire()
             self._all[head].sources.append(id_)
@@ -274,18 +275,18 @@ class _RepairPlanner:
         elif is_current(state.note):
             rank = 0
         else:
-            rank = 1  # it is to stand for its chain again
+            rank = 1  # it becomes the head of its chain again
         return rank, *age_key(state.note)
 
     def _settle_statuses(self) -> None:
         lost = {problem.note_id for problem in self._found if problem.kind in ("dangling_next", "cycle")}
         for id_, state in self._all.items():
             if state.next is not None and state.status in _LIVE_STATUSES:
-                explanation = f"it is {state.status} though {state.next!r} has taken its place"
-                self._tell("not_retired", id_, explanation, "it becomes updated")
+                explanation = f"it is {state.status} although {state.next!r} is its successor"
+                self._report("not_retired", id_, explanation, "it becomes updated")
                 state.retire()
             elif state.next is None and not is_current(state.result):
                 if id_ not in lost:
-                    explanation = f"it is {state.status}, and no note has taken its place"
-                    self._tell("unreachable", id_, explanation, "it becomes active again")
+                    explanation = f"it is {state.status}, and has no successor"
+                    self._report("unreachable", id_, explanation, "it becomes active again")
                 state.status, state.reason = "active", "manual_update"

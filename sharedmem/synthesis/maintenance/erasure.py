@@ -17,20 +17,20 @@ from sharedmem.synthesis.note_repository.serialization import chain_id_of
 from sharedmem.synthesis.protocol import NoteChange, NoteRepository, PermissionCheck, StaleNotes
 
 ForgetTasks = Callable[[str, str | None], Awaitable[int]]
-"""Discards what is still to be done for an app, or one of its users; answers how much it was."""
+"""Discards the open tasks of an app, or of one of its users; returns how many they were."""
 
 CheckTasks = Callable[[str, str | None], Awaitable[None]]
-"""Raises where some of that must not be discarded."""
+"""Raises if a task must not be discarded."""
 
 _ROUNDS = 3
 
 
 class ErasureCounts:
-    """What was erased, or would be, while it is counted.
+    """Counts of erased notes, or of notes that would be erased.
 
     Args:
         app_id: id of the app.
-        user_id: None means everybody's.
+        user_id: None means all users.
         dry_run: whether nothing is erased.
     """
 
@@ -57,7 +57,7 @@ class ErasureCounts:
                 self._locations.add(note.archival_location)
 
     def report(self) -> EraseReport:
-        """Return what was counted."""
+        """Return the counts."""
         oldest, newest = (self._moments[0], self._moments[1]) if self._moments else (None, None)
         return EraseReport(
             app_id=self._app_id,
@@ -78,9 +78,9 @@ class NoteEraser:
     Args:
         repository: stores the notes.
         archives: the archived chains.
-        check_tasks: raises where something must not be discarded.
-        tasks: who discards what is still to be done.
-        permit: raises if a note must not change.
+        check_tasks: raises if a task must not be discarded.
+        tasks: discards open tasks.
+        permit: raises if a note must not be erased.
     """
 
     def __init__(
@@ -106,14 +106,14 @@ class NoteEraser:
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> EraseReport:
-        """Erase notes with their messages and archives, what waits to be made of conversations, and answers of models.
+        """Erase notes with their messages and archives, open tasks and waiting messages, and cached answers of models.
 
-        Here and in the durable tier; nothing can bring them back. Page by page, tasks first: when it is broken off,
-        call it again and it goes on. What models have answered is remembered without names: all of the app's goes.
-        A task that is worked on while this runs, or a conversation of that user that is told meanwhile, may leave a
-        note behind the last look: forget once more when nobody adds for that user any longer. Vectors of texts expire
-        in the caches by themselves, results of tasks that are done after `synthesis_result_s`, and archives that a
-        crash left behind go with the next `archive`. Messages that are archived are not counted: their archives are.
+        They are erased here and in the durable tier, for good. The call works page by page, tasks first; after an
+        interruption, call it again to continue. Cached answers of models have no user: all of the app's are deleted.
+        A task in progress, or a conversation that is added for that user meanwhile, may leave a
+        note: call it again when no conversations are added for that user. Vectors of texts expire
+        in the caches, results of tasks after `synthesis_result_s`, and archives that a
+        crash has left are deleted by the next `archive`. Archived messages are not counted: their archives are.
 
         Args:
             app_id: id of the app.
@@ -148,18 +148,18 @@ class NoteEraser:
     async def _sweep_through(
         self, erasure: ErasureCounts, app_id: str, user_id: str | None, progress: Callable[[int], None] | None
     ) -> bool:
-        """Erase what is there; whether there was anything, and so may be more that came meanwhile."""
+        """Erase the existing notes; return whether there were any, since more may have been added meanwhile."""
         found = False
         async for page in read_all_notes(self._repository, app_id, progress):
-            gone = _notes_of_user(page, user_id)
-            self._check_authors(gone)
-            erasure.count(gone)
-            await erase_notes(self._repository, self._archives, app_id, gone)
-            found = found or bool(gone)
+            erased = _notes_of_user(page, user_id)
+            self._check_authors(erased)
+            erasure.count(erased)
+            await erase_notes(self._repository, self._archives, app_id, erased)
+            found = found or bool(erased)
         return found
 
     async def _drop_orphaned_archives(self, app_id: str, ids: Container[str] | None) -> None:
-        """Remove archives that were written and never referred to, of these notes; None: of the whole app."""
+        """Delete archives of these notes that no note ever referred to; None: of the whole app."""
         async for loose in self._archives.list_archives(older_than_s=float("-inf")):
             if loose.app_id == app_id and (ids is None or loose.note_id in ids):
                 await self._archives.drop(loose)
@@ -168,39 +168,39 @@ class NoteEraser:
 async def erase_notes(
     repository: NoteRepository, archives: ChainArchiveStore, app_id: str, notes: Iterable[Note]
 ) -> None:
-    """Erase notes with their archives for good. The archives go first: what is left of a crash still leads to them.
+    """Erase notes with their archives for good. Archives first: after a crash the remaining notes still refer to them.
 
     Args:
         repository: stores the notes.
-        archives: where their texts may be.
+        archives: the archives of their texts.
         app_id: id of the app.
-        notes: which; other notes in an archive of one of them lose it too.
+        notes: the notes; other notes in an archive of one of them lose it too.
     """
-    gone = list(notes)
-    for location in dict.fromkeys(note.archival_location for note in gone):
+    erased = list(notes)
+    for location in dict.fromkeys(note.archival_location for note in erased):
         if location is not None:
             await archives.remove(app_id, location)
-    if gone:
-        await repository.erase(app_id, [note.id for note in gone])
+    if erased:
+        await repository.erase(app_id, [note.id for note in erased])
 
 
 def _notes_of_user(notes: Iterable[Note], user_id: str | None) -> list[Note]:
     return [note for note in notes if user_id is None or note.user_id == user_id]
 
 
-# A note that its successor does not name any more, or one that is erased but still named.
+# A note that its successor does not name any more, or one that was erased but is still named.
 _REPAIRABLE_PROBLEMS = ("unreachable", "missing_source")
 
 
 def expired_notes(chain: Sequence[Note], rules: RetentionRules, *, now: datetime) -> list[Note]:
-    """The notes of a chain that may be erased: those that a rule names, as far as all that they came from goes as well.
+    """Return the notes of a chain that may be erased: those that match a rule, if all their sources are erased as well.
 
-    So what stays of a chain hangs together, and its newest versions stay longest. Of notes that share an archive all
-    go or none. Nothing of a damaged chain goes: repair it first. One that this was broken off in goes on.
+    So the rest of a chain stays connected, and its newest versions stay longest. Notes that share an archive are all
+    erased or none. Nothing of a damaged chain is erased: repair it first. An interrupted erasure continues.
 
     Args:
-        chain: all notes that hang together.
-        rules: which notes.
+        chain: all connected notes.
+        rules: the retention rules.
         now: when.
     """
     found = plan_repair(chain)
@@ -210,21 +210,21 @@ def expired_notes(chain: Sequence[Note], rules: RetentionRules, *, now: datetime
     chain = [changed.get(note.id, note) for note in chain]
     named = {note.id for note in chain if _matches_rule(note, rules, now)}
     while True:
-        gone = _with_predecessors(chain, named)
-        going = {note.id for note in gone}
+        erased = _with_predecessors(chain, named)
+        going = {note.id for note in erased}
         needed = {note.archival_location for note in chain if note.id not in going} - {None}
-        spared = {note.id for note in gone if note.archival_location in needed}
+        spared = {note.id for note in erased if note.archival_location in needed}
         if not spared:
-            return gone
+            return erased
         named -= spared
 
 
 def _with_predecessors(chain: Sequence[Note], named: Container[str]) -> list[Note]:
-    gone: dict[str, Note] = {}
+    erased: dict[str, Note] = {}
     for note in sort_by_succession(chain):
-        if note.id in named and all(source in gone for source in note.sources):
-            gone[note.id] = note
-    return list(gone.values())
+        if note.id in named and all(source in erased for source in note.sources):
+            erased[note.id] = note
+    return list(erased.values())
 
 
 def _matches_rule(note: Note, rules: RetentionRules, now: datetime) -> bool:
@@ -245,7 +245,7 @@ class NoteRetention:
         chains: locks of the chains.
         archives: the archived chains.
         clock: the current time.
-        permit: raises if a note must not change.
+        permit: raises if a note must not be erased.
     """
 
     def __init__(
@@ -271,18 +271,19 @@ class NoteRetention:
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> EraseReport:
-        """Erase for good what the rules name (see `expired_notes`), chain by chain, each under its lock.
+        """Erase the notes that match the rules (see `expired_notes`) for good, chain by chain, each under its lock.
 
-        What stays stops naming what goes, and only then that is erased: when it is broken off, the next call goes on.
+        First the remaining notes stop naming the others, and only then these are erased: after an interruption, the
+        next call continues.
 
         Args:
             app_id: id of the app.
-            rules: what may go.
+            rules: the retention rules.
             dry_run: whether to count only.
             progress: called with the number of notes read so far.
 
         Raises:
-            ConflictError: other callers keep changing a chain, or hold its lock; what went until then is gone.
+            ConflictError: other callers keep changing a chain, or hold its lock; notes erased before stay erased.
             AccessDeniedError, UnavailableError: as the repository and the blob store.
         """
         erasure = ErasureCounts(app_id, None, dry_run=dry_run)
@@ -293,10 +294,10 @@ class NoteRetention:
         if not dry_run:
             self._check_authors(note for chain in chains for note in expired_notes(chain, rules, now=self._clock.now()))
         for chain in chains:
-            gone = expired_notes(chain, rules, now=self._clock.now())
-            if gone and dry_run:
-                erasure.count((await self._repository.get(app_id, [note.id for note in gone])).values())
-            elif gone:
+            erased = expired_notes(chain, rules, now=self._clock.now())
+            if erased and dry_run:
+                erasure.count((await self._repository.get(app_id, [note.id for note in erased])).values())
+            elif erased:
                 erasure.count(await self._shortened(app_id, chain, rules))
         return erasure.report()
 
@@ -312,19 +313,19 @@ class NoteRetention:
             needed = {chain_id_of(note) for note in now.values()}
             if not needed <= fences.keys():
                 return needed
-            gone = expired_notes(list(now.values()), rules, now=self._clock.now())
-            self._check_authors(gone)
-            done = await self._repository.commit(app_id, changes=_without_sources(now.values(), gone), fences=fences)
+            erased = expired_notes(list(now.values()), rules, now=self._clock.now())
+            self._check_authors(erased)
+            done = await self._repository.commit(app_id, changes=_without_sources(now.values(), erased), fences=fences)
             if isinstance(done, StaleNotes):
                 return done
-            await erase_notes(self._repository, self._archives, app_id, gone)
-            return gone
+            await erase_notes(self._repository, self._archives, app_id, erased)
+            return erased
 
         return await run_under_chain_locks(self._chains, app_id, chain, work)
 
 
-def _without_sources(notes: Iterable[Note], gone: Iterable[Note]) -> list[NoteChange]:
-    """Return what stays of a chain, once it names no source that goes."""
-    ids = {note.id for note in gone}
+def _without_sources(notes: Iterable[Note], erased: Iterable[Note]) -> list[NoteChange]:
+    """Return the changes of the remaining notes of a chain, which name no erased source any more."""
+    ids = {note.id for note in erased}
     staying = (note for note in notes if note.id not in ids and not ids.isdisjoint(note.sources))
     return [NoteChange(note, sources=tuple(one for one in note.sources if one not in ids)) for note in staying]

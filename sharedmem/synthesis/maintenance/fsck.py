@@ -42,22 +42,23 @@ async def fsck(
     permit: PermissionCheck | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> NoteCheck:
-    """Check that the notes of an app hang together (see `checking`), and mend them if told so.
+    """Check that the notes of an app are consistent (see `checking`), and repair them on request.
 
-    While others add memories, pages are no picture of one moment: what looks wrong is read once more before it is
-    told. A repair goes chain by chain, each under the locks of all that it touches and in one commit; it changes
-    statuses and links, never a text, and removes no note. Afterwards nothing is left to tell, but what others spoil.
+    While others add memories, pages are not a snapshot: what looks wrong is read once more before it is
+    reported. A repair works chain by chain, each under the locks of all chains that it changes and in one commit; it
+    changes statuses and links, never a text, and erases no note. Afterwards no problem is left, except new damage by
+    others.
 
     Args:
         repository: stores the notes.
         chains: locks of the chains.
         app_id: id of the app.
-        repair: whether to mend what is found.
-        permit: raises if a note must not change; None lets all be mended.
+        repair: whether to repair the problems.
+        permit: raises if a note must not change; None permits all repairs.
         progress: called with the number of notes read so far.
 
     Raises:
-        ConflictError: others change a chain that is to be mended all the time, or hold its lock.
+        ConflictError: other callers keep changing a chain that needs a repair, or hold its lock.
         AccessDeniedError, UnavailableError: as the repository.
     """
     slim = [without_body(note) async for page in read_all_notes(repository, app_id, progress) for note in page]
@@ -75,7 +76,7 @@ async def fsck(
 
 
 class _BrokenChain:
-    """Notes that hang together, and have a problem."""
+    """Connected notes with a problem."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class _BrokenChain:
         self._notes = notes
 
     async def look(self) -> list[NoteProblem]:
-        """Return the problems that are still there. Read again until nobody has changed a note in between."""
+        """Return the problems that still exist. Repeat the read until no note was changed during it."""
         before, now = await self._now(), await self._now()
         for _ in range(MOST_ATTEMPTS):
             if before == now:
@@ -101,7 +102,7 @@ class _BrokenChain:
         return list(plan_repair(now.values()).problems)
 
     async def mend(self) -> list[NoteProblem]:
-        """Mend it under its locks; what was mended."""
+        """Repair the chain under its locks; return the repaired problems."""
         return await run_under_chain_locks(self._chains, self._app_id, self._notes, self._mended)
 
     async def _mended(self, fences: Mapping[str, int]) -> list[NoteProblem] | StaleNotes | set[str]:
@@ -120,7 +121,7 @@ class _BrokenChain:
         return [problem.model_copy(update={"repaired": True}) for problem in found.problems]
 
     async def _now(self) -> dict[str, Note]:
-        """The notes as they are now, with those that they name by now. A round trip a step away from the first ones."""
+        """Return the notes as they are now, with all that they refer to. A round trip for each step of distance."""
         found: dict[str, Note] = {}
         asked: set[str] = set()
         wanted = {note.id for note in self._notes}
@@ -151,7 +152,7 @@ def _note_change(before: Note, after: Note) -> NoteChange:
 
 
 def without_body(note: Note) -> Note:
-    """Return a note without what takes room: an app may have very many."""
+    """Return a note without its large fields: an app may have very many notes."""
     return note.model_copy(
         update={"memory_note": "", "messages": (), "resolutions": (), "keywords": (), "semantic_queries": ()}
     )

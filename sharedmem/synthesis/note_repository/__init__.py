@@ -1,4 +1,4 @@
-"""Where synthesised notes are kept: hashes that are searched, and what lies beside them."""
+"""The repository of synthesised notes: indexed hashes, and the keys beside them."""
 
 from sharedmem.synthesis.note_repository.repository import RedisNoteRepository
 

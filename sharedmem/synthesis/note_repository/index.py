@@ -1,4 +1,4 @@
-"""The search index of notes: the terms of notes that lack them, and what their vectors are made of."""
+"""The search index of notes: fill in missing terms, and the texts of vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sharedmem.synthesis.note_repository.serialization import decode_note, note_
 
 
 class MissingTermsFiller:
-    """Gives the notes of one namespace the words that they lack.
+    """Adds the terms that notes of one namespace lack.
 
     Args:
         context: dependencies that the hub shares with its stores.
@@ -37,20 +37,20 @@ class MissingTermsFiller:
         return context.shared(cls, namespace, lambda: cls(context, namespace))
 
     def wake(self) -> None:
-        """Look in the background, once a hub, for notes that lack their words; when that fails, at the next call."""
+        """Search in the background, once per hub, for notes without terms; after a failure again at the next call."""
         if not self._is_done and (self._work is None or self._work.done):
             self._work = self._context.background.start(f"index notes of {self._namespace}", self._run())
 
     async def fill(self) -> int:
-        """Give all notes that lack them their words, and return how many these were.
+        """Add the terms to all notes that lack them, and return how many there were.
 
-        One round trip for every 200 notes, and two more where some lack words.
+        One round trip for every 200 notes, and two more if some lack terms.
 
         Raises:
             AccessDeniedError: this hub may not write here.
             UnavailableError: the server cannot be reached; call it again to continue.
         """
-        # Who gets words moves to the end of the log: it is read whole before.
+        # An updated note moves to the end of the log: the whole log is read first.
         pages = [page async for page in self._searched.pages(self._namespace)]
         return sum([await self._filled(page) for page in pages])
 
@@ -58,7 +58,7 @@ class MissingTermsFiller:
         try:
             await self.fill()
         except AccessDeniedError:
-            pass  # hubs that may only read leave it to others
+            pass  # hubs that may only read leave this to other hubs
         except SharedMemoryError:
             return
         self._is_done = True
@@ -88,7 +88,7 @@ class MissingTermsFiller:
         )
 
     def _terms(self, body: bytes) -> str | None:
-        """Return the words of a note; None where another client has written something else."""
+        """Return the terms of a note; None if another client has written something else."""
         try:
             return note_terms(decode_note(body, 0), self._namespace)
         except (ValueError, InternalError):

@@ -48,7 +48,7 @@ from sharedmem.synthesis.protocol import (
 )
 
 NOTES_COLLECTION = "notes"
-"""What an actor needs rights to (`<namespace>:shared:notes`)."""
+"""The key that an actor needs rights to (`<namespace>:shared:notes`)."""
 
 
 class NoteKeys:
@@ -70,7 +70,7 @@ class NoteKeys:
         self._records = context.keyspace.records(NOTE_FAMILY, self.namespace).encode()
 
     async def enter(self, need: Need) -> None:
-        """Check the actor's right; where Redis lost notes, restore them from the durable tier first.
+        """Check the actor's right; if Redis lost notes, restore them from the durable tier first.
 
         Raises:
             AccessDeniedError: this actor may not read or write the namespace's notes.
@@ -85,7 +85,7 @@ class NoteKeys:
         return self._records + record_name(app_id, id_).encode()
 
     def script_keys(self, app_id: str, ids: Sequence[str]) -> list[bytes]:
-        """Return the keys that a script takes: the hashes of these notes, then what belongs to their app."""
+        """Return the keys of a script: the hashes of these notes, then the keys of their app."""
         hashes = [self.record(app_id, id_) for id_ in ids]
         return hashes + note_keys(self.context.keyspace, self.namespace, escape_app(app_id))
 
@@ -112,13 +112,13 @@ class NoteKeys:
         return self.context.keyspace.target(f"{self.namespace}:${NOTE_FAMILY}:{record_name(app_id, id_)}")
 
     def durability(self, app_id: str, ids: Sequence[str]) -> DurabilityModes | None:
-        """Return how the durable tier keeps these notes: as logs, which never leave Redis; None without a tier."""
+        """Return the durability modes of these notes: logs, which stay in Redis; None without a durable tier."""
         if self.context.memory_tier is None or not ids:
             return None
         return DurabilityModes(tuple(self.target(app_id, id_) for id_ in ids), LOG_MODE * len(ids))
 
     def explain(self, error: ServerError, app_id: str) -> SharedMemoryError:
-        """Return the error that the caller gets for an error of the server."""
+        """Return the public error for an error of the server."""
         key = f"{self.namespace}:${NOTE_FAMILY}:{escape_app(app_id)}"
         return public_key_error(error, self.client.address, key=key, held="foreign value", wanted=NOTE_FAMILY)
 
@@ -175,7 +175,7 @@ class NoteReader:
         filters = _filters(app_id, user_id, session_id, statuses)
         await self._keys.enter("read")
         if terms:
-            # Notes of an earlier release lack their words.
+            # Notes of an earlier release lack their terms.
             MissingTermsFiller.of(self._keys.context, self._keys.namespace).wake()
         query = IndexQuery(terms=terms, vector=vector, filters=filters, candidates=k)
         search = partial(self._keys.context.notes.search, self._keys.namespace, query)
@@ -209,7 +209,7 @@ class NoteReader:
             body, version, held, half = [*reply, None, None][:4] if isinstance(reply, list) else [None] * 4
             share = word_share(wanted, held)
             if id_ not in scores and share < LEAST_WORD_SHARE:
-                continue  # most hits of the text search: they are not decoded
+                continue  # this applies to most hits of the text search: they are not decoded
             note = _decode_reply(self._keys.record(app_id, id_), [body, version])
             if note is not None:
                 score = scores[id_] if id_ in scores else self._similarity(half, vector)
@@ -229,12 +229,12 @@ class NoteReader:
         """Return the notes that follow an id, in the order of their ids."""
         check_key_part("app_id", app_id)
         if not 1 <= limit <= MOST_IN_A_PAGE:
-            raise InvalidError("limit", limit, f"ask for 1 to {MOST_IN_A_PAGE}")
+            raise InvalidError("limit", limit, f"give a number from 1 to {MOST_IN_A_PAGE}")
         await self._keys.enter("read")
         ids = await self._keys.context.retry_after_restore(
             self._keys.namespace, partial(self._list_ids, app_id, after, limit), not_
         )
-        # All of a page may be erased before it is fetched: behind it there may be more.
+        # All notes of a page may be erased before they are fetched: there may be more after it.
         while ids and not (notes := await self._read_notes(app_id, ids)):
             ids = await self._list_ids(app_id, ids[-1], limit)
         return list(notes.values()) if ids else []
@@ -335,17 +335,17 @@ def _check_change(change: NoteChange) -> None:
     if change.note.version < 1:
         raise InvalidError("changes", id_, "change notes that were read; this one has no version")
     if change.clears_next and change.next_id is not None:
-        raise InvalidError("changes", id_, "either it gets a successor, or it loses it")
+        raise InvalidError("changes", id_, "set a successor or remove it, not both")
     if change.drops_body and (change.body is not None or change.vector is not None):
-        raise InvalidError("changes", id_, "either its text goes, or it comes back")
+        raise InvalidError("changes", id_, "remove its text or restore it, not both")
     if change.body is not None and change.archival_location is not None:
-        raise InvalidError("changes", id_, "either its text comes back, or it lies elsewhere")
+        raise InvalidError("changes", id_, "restore its text or set its location, not both")
     if change.body is not None and change.body.id != id_:
         raise InvalidError("changes", id_, f"its text is that of {change.body.id!r}")
 
 
 MOST_AT_ONCE = 500
-"""Notes that one commit writes: other clients wait for that long."""
+"""Notes that one commit writes: the server serves no other client for that long."""
 _REPEAT = "repeat"
 
 
@@ -354,7 +354,7 @@ class _PendingWrite(NamedTuple):
     expect: int
     event: str
     vector: bytes
-    """The new vector; empty where the note keeps the one that it has."""
+    """The new vector; empty to keep the stored one."""
     drops: bool = False
 
 
@@ -363,7 +363,7 @@ class NoteWriter:
 
     Args:
         keys: keys of the namespace, with the actor's rights.
-        reader: reads the stored notes when a commit turns out to be a repeat.
+        reader: reads the stored notes if a commit turns out to be a repeat.
     """
 
     def __init__(self, keys: NoteKeys, reader: NoteReader) -> None:
@@ -379,7 +379,7 @@ class NoteWriter:
         seen: UserNotesVersion | None = None,
         fences: Mapping[str, int] | None = None,
     ) -> CommittedNotes | StaleNotes:
-        """Store all of it in one atomic step, or nothing."""
+        """Store everything in one atomic step, or nothing."""
         check_key_part("app_id", app_id)
         writes = [*map(self._write_of_new, fresh), *map(self._write_of_change, changes)]
         _check_commit(app_id, writes, seen)
@@ -471,7 +471,7 @@ class NoteWriter:
         return {id_: vector for id_, vector in found if isinstance(vector, bytes)}
 
     async def erase(self, app_id: str, ids: Sequence[str]) -> int:
-        """Remove notes from Redis and the durable tier; return how many existed."""
+        """Erase notes from Redis and the durable tier; return how many existed."""
         check_key_part("app_id", app_id)
         wanted = check_ids(ids)
         await self._keys.enter("write")
@@ -504,11 +504,11 @@ def _check_commit(app_id: str, writes: Sequence[_PendingWrite], seen: UserNotesV
         raise InvalidError("notes", sorted({id_ for id_ in ids if ids.count(id_) > 1}), "commit each of them once")
     strangers = sorted({write.note.app_id for write in writes} - {app_id})
     if strangers or (seen is not None and seen.app_id != app_id):
-        raise InvalidError("app_id", app_id, f"what belongs to {strangers or seen} is committed there")
+        raise InvalidError("app_id", app_id, f"pass only its own notes and version; got {strangers or seen}")
 
 
 class ModelAnswerCache:
-    """Caches what models answered, by a digest of what they were asked.
+    """Caches answers of models, by a digest of the question.
 
     Args:
         keys: keys of the namespace, with the actor's rights.
@@ -528,7 +528,7 @@ class ModelAnswerCache:
     async def write(self, app_id: str, answers: Mapping[str, bytes], *, ttl_s: int) -> None:
         """Cache answers for some seconds. One round trip."""
         if ttl_s < 1:
-            raise InvalidError("ttl_s", ttl_s, "keep answers for a second at least")
+            raise InvalidError("ttl_s", ttl_s, "give at least one second")
         entries = [(self._keys.answer(app_id, digest), answer) for digest, answer in answers.items()]
         await self._keys.enter("write")
         await asyncio.gather(*(self._keys.client.call("SET", key, answer, "EX", ttl_s) for key, answer in entries))
@@ -592,7 +592,7 @@ class RedisNoteRepository:
         )
 
     async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
-        """See `NoteRepository.page`; it is empty only behind the last note.
+        """See `NoteRepository.page`; the page is empty only after the last note.
 
         Raises:
             InvalidError: the app is invalid, or the limit is not 1 to `MOST_IN_A_PAGE`.
@@ -617,7 +617,7 @@ class RedisNoteRepository:
         seen: UserNotesVersion | None = None,
         fences: Mapping[str, int] | None = None,
     ) -> CommittedNotes | StaleNotes:
-        """See `NoteRepository.commit`. One round trip; a repeat, and changes where a tier keeps notes, need one more.
+        """See `NoteRepository.commit`. One round trip; one more for a repeat, and for changes with a durable tier.
 
         Raises:
             InvalidError: over `MOST_AT_ONCE` notes, one twice, one of another app, or a vector of another dimension.
@@ -633,7 +633,7 @@ class RedisNoteRepository:
         Raises:
             InvalidError: an id is invalid.
             AccessDeniedError: this actor may not write the namespace's notes.
-            DurabilityPendingError: Redis erased them; the durable tier, which is waited for, has not.
+            DurabilityPendingError: Redis erased them; the durable tier, which the call waits for, has not.
             UnavailableError: the server cannot be reached.
         """
         return await self._writer.erase(app_id, ids)

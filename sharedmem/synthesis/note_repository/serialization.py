@@ -1,7 +1,7 @@
 """Convert notes to and from Redis hashes and documents of the durable tier; pure functions.
 
 A note is a hash (`KeySpace.record`) named `<app>/<id>`, the app without `/`. Its `body` is the JSON of the note without
-its version, from which all else in the hash follows but `version` and `vector`.
+its version, from which everything else in the hash follows but `version` and `vector`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _HALVES = re.compile(r"[\ud800-\udfff]")
 
 
 def check_key_part(field: str, name: str) -> str:
-    """Return an app, or the id of a note: it becomes part of a key.
+    """Return a checked app, or id of a note, which becomes part of a key.
 
     Raises:
-        InvalidError: empty, over 256 bytes, or with braces or control characters in it.
+        InvalidError: it is empty, over 256 bytes, or contains braces or control characters.
     """
     if not isinstance(name, str) or not name.strip():
         raise InvalidError(field, name, "give a text that is not empty")
@@ -39,10 +39,10 @@ def check_key_part(field: str, name: str) -> str:
 
 
 def check_user(field: str, name: str) -> str:
-    """Return a user or a session: any text, since it is a value and never part of a key.
+    """Return a checked user or session: any text, since it is a value and never part of a key.
 
     Raises:
-        InvalidError: empty, over 256 bytes, or with half a character in it.
+        InvalidError: it is empty, over 256 bytes, or contains half a character.
     """
     if not isinstance(name, str) or not name.strip() or _HALVES.search(name):
         raise InvalidError(field, name, "give a text that is not empty, and properly decoded")
@@ -55,12 +55,12 @@ def escape_app(app_id: str) -> str:
 
 
 def unescape_app(text: str) -> str:
-    """Return the app that stands so in keys."""
+    """Return the app from its encoding in keys."""
     return text.replace("%2F", "/").replace("%25", "%")
 
 
 def record_name(app_id: str, id_: str) -> str:
-    """Return how the record of a note is named in its namespace."""
+    """Return the id of a note's record in its namespace."""
     return f"{escape_app(app_id)}/{id_}"
 
 
@@ -70,10 +70,10 @@ def encode_note(note: Note) -> bytes:
 
 
 def decode_note(body: bytes, version: int) -> Note:
-    """Return the note of a body.
+    """Return the note in a body.
 
     Raises:
-        ValidationError: it is none: another client has written there.
+        ValidationError: the body is not a note: another client has written there.
     """
     return Note.model_validate_json(body).model_copy(update={"version": version})
 
@@ -89,28 +89,28 @@ def hash_fields(note: Note, namespace: str) -> list[Argument]:
 
 
 def note_terms(note: Note, namespace: str) -> str:
-    """Return the words by which a note is found, as its hash has them; empty while its text lies in the archive."""
+    """Return the words by which a note is found, as in its hash; empty while its text is archived."""
     return indexed_terms(searchable_text(note.memory_note), namespace)
 
 
 def prefixed_terms(terms: Iterable[str], namespace: str) -> frozenset[bytes]:
-    """Return words of a query as the hashes of notes have them."""
+    """Return words of a query as the hashes of notes contain them."""
     prefix = namespace_term_prefix(namespace)
     return frozenset(f"{prefix}{term}".encode() for term in terms)
 
 
 def word_share(wanted: frozenset[bytes], held: Reply) -> float:
-    """Return which share of some words a note holds, 0 to 1.
+    """Return the share of some words that a note contains, 0 to 1.
 
     Args:
-        wanted: as `prefixed_terms` makes them.
-        held: what the note's hash has in the field `terms`.
+        wanted: as `prefixed_terms` returns them.
+        held: the field `terms` of the note's hash.
     """
     return len(wanted.intersection(held.split())) / len(wanted) if wanted and isinstance(held, bytes) else 0.0
 
 
 def chain_id_of(note: Note) -> str:
-    """Return the chain that a note belongs to; its own where none is said."""
+    """Return the chain that a note belongs to; its own if it has no chain id."""
     return note.chain_id or note.id
 
 
@@ -124,40 +124,40 @@ _NOT_IN_BODY = ("version", "embedding")
 
 
 class RestoredNote(NamedTuple):
-    """A note as the durable tier has it."""
+    """A note as the durable tier stores it."""
 
     named: str
-    """As its key ends: `<app>/<id>`."""
+    """The end of its key: `<app>/<id>`."""
     version: int
     user: str = ""
     chain: str = ""
     fields: tuple[Argument, ...] = ()
-    """Of its hash, each with its value behind it; none when it was erased."""
+    """Names and values of its hash, alternating; empty if it was erased."""
 
     @property
     def app(self) -> str:
-        """As it stands in keys."""
+        """The app, as keys encode it."""
         return self.named.partition("/")[0]
 
     @property
     def words(self) -> tuple[Argument, ...]:
-        """What `lua/note_restore.lua` takes."""
+        """The arguments for `lua/note_restore.lua`."""
         return (self.version, self.user, self.chain, len(self.fields), *self.fields)
 
 
 def parse_note_document(record: DurableRecord) -> RestoredNote:
-    """Return what a document says.
+    """Return the note in a document.
 
     Raises:
-        ValueError, LookupError, TypeError: it cannot be read.
+        ValueError, LookupError, TypeError: the document cannot be read.
     """
     named = record.key.split(":", 2)[2]
     if record.deleted:
         return RestoredNote(named, record.stamp)
-    told: dict[str, Any] = orjson.loads(record.body)
-    body = orjson.dumps({name: value for name, value in told.items() if name not in _NOT_IN_BODY})
+    document: dict[str, Any] = orjson.loads(record.body)
+    body = orjson.dumps({name: value for name, value in document.items() if name not in _NOT_IN_BODY})
     note = Note.model_validate_json(body)
     words = hash_fields(note, record.namespace)
-    if told.get("embedding"):
-        words += ("vector", b64decode(told["embedding"]))
+    if document.get("embedding"):
+        words += ("vector", b64decode(document["embedding"]))
     return RestoredNote(named, record.version, encode_tag(note.user_id), chain_id_of(note), tuple(words))
