@@ -337,9 +337,7 @@ class ConflictResolver:
         if written is None:
             return SuccessorDraft(None, reason)
         if len(written.note) > _LONGEST_NOTE:
-            return SuccessorDraft(
-                None, f"the consolidation was rejected: it is longer than {_LONGEST_NOTE} characters"
-            )
+            return SuccessorDraft(None, f"the consolidation was rejected: it is longer than {_LONGEST_NOTE} characters")
         try:
             check_facts_preserved([note.memory_note for note in (new, *updated)], written.note)
         except InvalidError as error:

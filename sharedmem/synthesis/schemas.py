@@ -35,7 +35,7 @@ def has_words(text: str) -> bool:
     return text.strip().strip(".").casefold() not in _NOTHING
 
 
-# -- what slips are forgiven ------------------------------------------------------------------
+# -- tolerated errors -------------------------------------------------------------------------
 
 
 def _text(value: object) -> object:
@@ -74,7 +74,7 @@ def _number(value: object) -> object:
 
 
 def _fraction(value: object) -> object:
-    """Return a number between 0 and 1; a percentage is taken as one."""
+    """Return a number between 0 and 1; a percentage is converted."""
     if isinstance(value, str):
         text = value.strip()
         return _fraction(float(text[:-1]) / 100) if text.endswith("%") else _fraction(float(text))
@@ -91,28 +91,28 @@ _Fraction = Annotated[float, BeforeValidator(_fraction)]
 
 
 class AnswerPart(BaseModel):
-    """A part of an answer: frozen; fields that were not asked for are ignored, missing ones are empty."""
+    """A part of an answer: frozen; unknown fields are ignored, missing ones are empty."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     @property
     def has_content(self) -> bool:
-        """Whether any text in it says something."""
+        """Whether any text in it has content."""
         return any(has_words(text) for text in _texts_in(self))
 
 
 class ModelAnswer(AnswerPart):
-    """A whole answer. Read from JSON, it is mended where that cannot be read, and refused when it says nothing."""
+    """A whole answer. JSON that cannot be parsed is repaired; an answer without content is rejected."""
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: object) -> Self:
-        """Return the answer; strictly first, and mended only if that fails.
+        """Return the answer; strictly first, and repaired only if that fails.
 
-        It is here, where providers read an answer, so that a slip that can be mended costs no second request, and an
-        empty answer is told to the model, as a wrong one is.
+        Providers call this method for an answer, so that an error that can be repaired costs no second request, and an
+        empty answer is reported to the model like a wrong one.
 
         Raises:
-            ValidationError: it has another form, also after mending, or says nothing of what was asked for.
+            ValidationError: it has another form, also after a repair, or none of the requested content.
         """
         try:
             return cls.model_validate(orjson.loads(json_data), context=_REQUIRED)
@@ -123,7 +123,7 @@ class ModelAnswer(AnswerPart):
     @model_validator(mode="after")
     def _says_something(self, info: ValidationInfo) -> Self:
         if info.context is _REQUIRED and not self.has_content:
-            raise ValueError("it says nothing of what was asked for")
+            raise ValueError("it contains nothing of what was asked for")
         return self
 
 
@@ -131,7 +131,7 @@ def _repair(text: str) -> object:
     try:
         return parse_json(text)
     except InvalidError:
-        # Refused by the form, in words that the model can use.
+        # Rejected by the schema, with a message that the model can use.
         return text
 
 
@@ -322,18 +322,18 @@ class ConsolidatedOutput(ModelAnswer):
         return has_words(self.consolidated_memory.natural_memory_note)
 
 
-# -- the check --------------------------------------------------------------------------------
+# -- content check ----------------------------------------------------------------------------
 
 AnswerT = TypeVar("AnswerT", bound=AnswerPart)
 
 
 def require_content(answer: AnswerT) -> AnswerT:
-    """Return the same answer.
+    """Return the answer unchanged.
 
     Raises:
-        InvalidError: it has the right form, and none of the content that was asked for.
+        InvalidError: it has the right form, but none of the requested content.
     """
     if answer.has_content:
         return answer
-    advice = f"it has the form of {type(answer).__name__} and says nothing; ask anew, or do without"
+    advice = f"it has the form of {type(answer).__name__} but no content; try again, or continue without"
     raise InvalidError("answer", answer.model_dump(exclude_defaults=True), advice)

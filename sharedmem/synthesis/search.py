@@ -1,6 +1,6 @@
 """Search synthesised notes, and rank them by a composite score.
 
-The formulas are those of "Self-Evolving Composite Memory Synthesis Architecture". Nothing here waits for anything.
+The formulas are those of "Self-Evolving Composite Memory Synthesis Architecture". The formulas do no I/O.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sharedmem.text.analysis import query_terms
 
 RECENCY_BOOST = 0.1
 IMPORTANCE_BOOST = 0.1
-"""What the best recency and the best importance add, as shares of the relevance."""
+"""The most that recency and importance add, as shares of the relevance."""
 E_FOLDING_H = 10_950.0
 """Hours in which recency falls to 1/e: five years (43,800 h) by four."""
 HALF_LIFE_H = 7_590.0
@@ -33,14 +33,14 @@ QUALITY_WEIGHT, FOLLOW_UP_WEIGHT, RICHNESS_WEIGHT = 0.5, 0.3, 0.2
 RECALL_THRESHOLD = 0.3
 SCORE_THRESHOLD = 0.4
 LINK_THRESHOLD = 0.7
-"""The numbers of the article, which are those of large models of embedding."""
+"""The numbers of the article, which fit large embedding models."""
 RESULTS, LINKS = 10, 4
 MOST_LINK_CANDIDATES = 100
 _CANDIDATES_EACH = 3
 
 _QUALITIES: dict[Depth | None, float] = {"high": 1.0, "medium": 0.6, "low": 0.2}
 _UNKNOWN_QUALITY = 0.5
-# From how many on, and what it is worth; most first.
+# Least number and its value; highest first.
 _FOLLOW_UPS = ((3, 1.0), (2, 0.8), (1, 0.6))
 _RICHNESS = ((10, 1.0), (5, 0.8), (2, 0.6))
 _FEW = 0.3
@@ -48,23 +48,23 @@ _HOUR_S = 3600.0
 
 
 class Thresholds(NamedTuple):
-    """From where on a note counts."""
+    """The least scores of a hit."""
 
     recall: float = RECALL_THRESHOLD
     score: float = SCORE_THRESHOLD
     link: float = LINK_THRESHOLD
 
 
-# Static vectors of words: what belongs together lies at 0.14 to 0.7, what does not at 0.04 on average.
+# Static word vectors: related texts have a similarity of 0.14 to 0.7, unrelated ones 0.04 on average.
 _EMBEDDER_THRESHOLDS = {"wordllama": Thresholds(recall=0.1, score=0.1, link=0.3)}
 
 
 def thresholds_of(settings: SynthesisSettings, embedder: str) -> Thresholds:
-    """Return the thresholds by the settings, and where they say nothing, those that suit an embedder.
+    """Return the thresholds of the settings, or else those that fit an embedder.
 
     Args:
-        settings: of the hub.
-        embedder: its name, such as `wordllama:l2_supercat-256`.
+        settings: settings of the hub.
+        embedder: name of the embedder, such as `wordllama:l2_supercat-256`.
     """
     usual = _EMBEDDER_THRESHOLDS.get(embedder.partition(":")[0], Thresholds())
     chosen = {
@@ -76,7 +76,7 @@ def thresholds_of(settings: SynthesisSettings, embedder: str) -> Thresholds:
 
 
 class ThresholdOverrides(NamedTuple):
-    """What a caller has named, which holds also for what is found by words."""
+    """Thresholds of a caller, which also apply to hits by words."""
 
     recall: float = 0.0
     """The least similarity."""
@@ -88,7 +88,7 @@ _NO_OVERRIDES = ThresholdOverrides()
 
 
 class NoteScores(NamedTuple):
-    """What a note is worth for a question, and why."""
+    """The scores of a note for a question."""
 
     similarity: float
     recency: float
@@ -102,20 +102,20 @@ class ScoredNote(NamedTuple):
     note: Note
     scores: NoteScores
     word_share: float = 0.0
-    """Which share of the words of a query it holds, if it was found by these alone."""
+    """The share of the query's words that it contains, if only these found it."""
 
 
 def decay(created_at: datetime, updated_at: datetime, *, now: datetime) -> float:
-    """Recency without its floor: `exp(-age_h / 10950)`, age counted from the later of the two moments; 0 to 1.
+    """Return recency without its floor: `exp(-age_h / 10950)`, age since the later of the two moments; 0 to 1.
 
-    Archiving compares this with 0.01: `recency` never falls below that.
+    The archive compares this with 0.01: `recency` never falls below that.
     """
     age_h = (now - max(created_at, updated_at)).total_seconds() / _HOUR_S
     return exp(-max(age_h, 0.0) / E_FOLDING_H)
 
 
 def recency(created_at: datetime, updated_at: datetime, *, now: datetime) -> float:
-    """Return how recent a note is: `max(0.01, exp(-age_h / 10950))`, and 1.0 for one of the future.
+    """Return the recency of a note: `max(0.01, exp(-age_h / 10950))`, and 1.0 for one in the future.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 4.2 Recency Score. It calls 10,950 h a
     half-life. By its own formula that is the e-folding time, after which 0.37 is left; half is left after 7,590 h.
@@ -125,29 +125,29 @@ def recency(created_at: datetime, updated_at: datetime, *, now: datetime) -> flo
 
 
 def quality_part(quality: Depth | None) -> float:
-    """Return how deep the conversation went: high 1.0, medium 0.6, low 0.2, unknown 0.5 (source: see `importance`)."""
+    """Return the depth of the conversation: high 1.0, medium 0.6, low 0.2, unknown 0.5 (source: see `importance`)."""
     return _QUALITIES.get(quality, _UNKNOWN_QUALITY)
 
 
 def follow_up_part(follow_ups: int) -> float:
-    """How much is left to do: 3 follow-ups or more 1.0, two 0.8, one 0.6, none 0.3 (source: see `importance`)."""
+    """Return the value of follow-ups: 3 or more 1.0, two 0.8, one 0.6, none 0.3 (source: see `importance`)."""
     return _step_value(follow_ups, _FOLLOW_UPS)
 
 
 def richness_part(richness: int) -> float:
-    """How much it touches: 10 tags and keywords or more 1.0, from 5 0.8, from 2 0.6, else 0.3 (see `importance`)."""
+    """Return the value of tags and keywords: 10 or more 1.0, from 5 0.8, from 2 0.6, else 0.3 (see `importance`)."""
     return _step_value(richness, _RICHNESS)
 
 
 def importance(quality: Depth | None, *, follow_ups: int, richness: int) -> float:
-    """Return how important a note is: `0.5 quality + 0.3 follow-ups + 0.2 richness`; 0.25 to 1.
+    """Return the importance of a note: `0.5 quality + 0.3 follow-ups + 0.2 richness`; 0.25 to 1.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 4.3 Importance Score.
 
     Args:
-        quality: how deep the conversation went; None when nobody has said so.
-        follow_ups: how many there are.
-        richness: tags and keywords together.
+        quality: depth of the conversation; None if unknown.
+        follow_ups: number of follow-ups.
+        richness: number of tags and keywords.
     """
     return (
         QUALITY_WEIGHT * quality_part(quality)
@@ -157,22 +157,22 @@ def importance(quality: Depth | None, *, follow_ups: int, richness: int) -> floa
 
 
 def composite_score(relevance: float, *, recency: float, importance: float) -> float:
-    """Return what a note is worth: `S = relevance * (1 + 0.1 recency + 0.1 importance)`, never above `1.2 * relevance`.
+    """Return the score of a note: `S = relevance * (1 + 0.1 recency + 0.1 importance)`, at most `1.2 * relevance`.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", sections 4.1 Formula and 4.4 Properties: the two
-    boosts cannot save what is not relevant.
+    boosts cannot make an irrelevant note relevant.
 
     Args:
-        relevance: cosine; what is outside 0 to 1 is taken for the nearer end, and what is no number for 0.
+        relevance: cosine similarity; clipped to 0 to 1, and NaN counts as 0.
         recency: 0 to 1.
         importance: 0 to 1.
     """
-    # The boosts are added first: 1 + 0.1 + 0.1 is a little more than 1.2 to a computer.
+    # The boosts are added first: in floating point 1 + 0.1 + 0.1 is a little more than 1.2.
     return _share(relevance) * (1 + (RECENCY_BOOST * recency + IMPORTANCE_BOOST * importance))
 
 
 def score_note(note: Note, similarity: float, *, now: datetime) -> NoteScores:
-    """Return the scores of a note that is so near to what was asked."""
+    """Return the scores of a note with this similarity to the query."""
     fresh = recency(note.created_at, note.updated_at, now=now)
     weight = importance(
         note.interaction_quality,
@@ -184,27 +184,27 @@ def score_note(note: Note, similarity: float, *, now: datetime) -> NoteScores:
 
 
 def link_candidates(number: int) -> int:
-    """Return how many notes to search for to find so many links: three times as many, at most 100."""
+    """Return how many notes to search for a number of links: three times as many, at most 100."""
     return min(number * _CANDIDATES_EACH, MOST_LINK_CANDIDATES)
 
 
 def query_candidates(number: int) -> int:
-    """Return how many notes to search for to answer so many: three times as many."""
+    """Return how many notes to search for a number of results: three times as many."""
     return number * _CANDIDATES_EACH
 
 
 def rank_links(
     near: Iterable[SimilarNote], *, now: datetime, threshold: float = LINK_THRESHOLD, number: int = LINKS
 ) -> list[ScoredNote]:
-    """Return the notes that a new one is held against, best first; equals by their ids.
+    """Return the notes that a new one is compared with, best first; ties by id.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", Link Generation Algorithm.
 
     Args:
         near: candidates, in any order.
-        now: when.
+        now: the current time.
         threshold: least composite score.
-        number: notes at most.
+        number: most notes.
     """
     return _best(near, now=now, threshold=threshold, number=number)
 
@@ -218,18 +218,18 @@ def rank_hits(
     number: int = RESULTS,
     named: ThresholdOverrides = _NO_OVERRIDES,
 ) -> list[NoteHit]:
-    """Return the answers to a query, best first; equals by the share of words that they hold, then by their ids.
+    """Return the hits of a query, best first; ties by the share of words that they contain, then by id.
 
-    Source: "Self-Evolving Composite Memory Synthesis Architecture", section 5.1 Query Pipeline. Words only add answers:
-    a note that both thresholds let through is scored and placed as it would be without them.
+    Source: "Self-Evolving Composite Memory Synthesis Architecture", section 5.1 Query Pipeline. Words only add hits:
+    a note that passes both thresholds has the same score and rank as without them.
 
     Args:
         near: candidates, in any order.
-        now: when.
+        now: the current time.
         recall: least similarity.
         threshold: least composite score.
-        number: answers at most.
-        named: what a note has to reach all the same that holds enough of the words of the query.
+        number: most hits.
+        named: thresholds that also apply to notes with enough of the query's words.
     """
     good = []
     for each in near:
@@ -275,13 +275,13 @@ def _step_value(count: int, steps: tuple[tuple[int, float], ...]) -> float:
 
 
 def _share(number: float) -> float:
-    # In this order what is no number becomes 0.
+    # In this order NaN becomes 0.
     return min(1.0, max(0.0, number))
 
 
 MOST_RESULTS = 1000
 _LONGEST_QUERY = 100_000
-# Whoever searches among what was retired searches among all that ever was.
+# A search among retired notes covers all notes that ever existed.
 _STATUSES: dict[Recall, tuple[NoteStatus, ...]] = {
     "current": ("active",),
     "flagged": ("active", "conflict_pending"),
@@ -290,7 +290,7 @@ _STATUSES: dict[Recall, tuple[NoteStatus, ...]] = {
 
 
 class NoteSearch:
-    """Queries of the notes of a namespace.
+    """Queries the notes of a namespace.
 
     Args:
         context: dependencies that the hub shares with its stores.
@@ -303,7 +303,7 @@ class NoteSearch:
         self._embedder = context.embedder_of(scope.identity.namespace)
         self._repository = repository
 
-    async def query(  # narrows and thresholds, all with defaults
+    async def query(  # filters and thresholds, all with defaults
         self,
         app_id: str,
         query: str,
@@ -317,26 +317,26 @@ class NoteSearch:
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first. Two round trips, and one call of the embedder.
 
-        Three times as many candidates as are wanted are searched for, by meaning and by words; those above the recall
-        threshold are scored, `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and the best of those from the score
-        threshold on told. A note that holds most words of the query (`LEAST_WORD_SHARE`) passes both thresholds unless
-        the caller names them. Without an embedder notes are found by their words alone.
+        Three times as many candidates as requested are searched for, by meaning and by words. Those above the recall
+        threshold are scored, `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and the best above the score
+        threshold are returned. A note that contains most words of the query (`LEAST_WORD_SHARE`) passes both thresholds
+        unless the caller sets them. Without an embedder notes are found by their words only.
 
         Args:
             app_id: id of the app.
             query: the question, in words.
-            user_id: only notes of this user; None means of all users of the app.
+            user_id: only notes of this user; None means all users of the app.
             session_id: only notes of this session.
-            n: notes at most, 1 to 1000; None uses the settings, as the thresholds do (see `thresholds_of`).
-            recall: `current` tells active notes; `flagged` also those that are not settled yet; `all` also those that
-                were retired. What is not active is flagged.
-            recall_threshold: least cosine similarity, 0 to 1, also of what is found by words; None uses the
-                settings, and what is found by words need not reach it.
-            score_threshold: least composite score, 0 to 1.2; likewise.
+            n: most notes, 1 to 1000; None uses the settings, as the thresholds do (see `thresholds_of`).
+            recall: `current` for active notes; `flagged` also for notes that are not settled yet; `all` also for
+                retired notes. Notes that are not active are flagged.
+            recall_threshold: least cosine similarity, 0 to 1, also for hits by words; None uses the
+                settings, which do not apply to hits by words.
+            score_threshold: least composite score, 0 to 1.2; None uses the settings in the same way.
 
         Raises:
             InvalidError: an argument is invalid.
-            AccessDeniedError, UnavailableError, LimitedError, ConfigError: as reading, and as the embedder.
+            AccessDeniedError, UnavailableError, LimitedError, ConfigError: as for reads and the embedder.
         """
         check_id("app_id", app_id)
         settings = self._context.settings
@@ -365,7 +365,7 @@ class NoteSearch:
             recall=recall_from,
             threshold=score_from,
             number=number,
-            # What the caller names holds for every note; what suits the embedder, for what is found by meaning.
+            # The caller's thresholds apply to every note; those of the embedder, to hits by meaning.
             named=ThresholdOverrides(recall_threshold or 0.0, score_threshold or 0.0),
         )
 
@@ -378,9 +378,9 @@ class NoteSearch:
 
 def _check_query(query: str) -> str:
     if not isinstance(query, str) or not query.strip():
-        raise InvalidError("query", query, "ask something")
+        raise InvalidError("query", query, "give a question")
     if len(query) > _LONGEST_QUERY:
-        raise InvalidError("query", query, f"ask in {_LONGEST_QUERY} characters at most")
+        raise InvalidError("query", query, f"give at most {_LONGEST_QUERY} characters")
     return query
 
 
@@ -398,4 +398,4 @@ def _check_recall(recall: Recall) -> Recall:
 
 def _check_threshold(field: str, threshold: float) -> None:
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 2:
-        raise InvalidError(field, threshold, "give a number from 0 to 1; 2 answers nothing")
+        raise InvalidError(field, threshold, "give a number from 0 to 1; 2 returns nothing")

@@ -29,21 +29,21 @@ from sharedmem.synthesis.worker import ActorServices, SynthesisWorker
 
 
 def select_agents(model: LanguageModel) -> Agents:
-    """Return the agents for a model: rules for the offline one, else agents that ask it.
+    """Return the agents for a model: rules for the offline one, else agents that call it.
 
     Args:
-        model: of the settings, or of the caller.
+        model: model of the settings, or of the caller.
     """
     return ModelAgents(model) if can_follow_instructions(model) else RuleAgents()
 
 
 class SynthesisServices:
-    """The parts that do the work behind `store.synthesis`.
+    """The services behind `store.synthesis`.
 
     Args:
         context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor.
-        repository: where the notes are; None for Redis.
+        repository: stores the notes; None for Redis.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope, *, repository: NoteRepository | None = None) -> None:
@@ -62,7 +62,7 @@ class SynthesisServices:
 
     @cached_property
     def archives(self) -> ChainArchiveStore:
-        """The archives of chains in the blob store."""
+        """The archived chains in the blob store."""
         return ChainArchiveStore(self._context.blobs, self._scope.identity.namespace)
 
     @property
@@ -90,7 +90,7 @@ class SynthesisServices:
 
     @property
     def retention(self) -> NoteRetention:
-        """Erases retired notes that are too old."""
+        """Erases old retired notes."""
         return NoteRetention(
             repository=self.repository,
             chains=self.chains,
@@ -101,7 +101,7 @@ class SynthesisServices:
 
     @cached_property
     def worker(self) -> SynthesisWorker:
-        """The one worker of the namespace in this hub; it takes tasks in the namespace's name."""
+        """The one worker of the namespace in this hub; it claims tasks as the namespace's own actor."""
 
         def make() -> SynthesisWorker:
             own = self._requester(SHARED_SCOPE)
@@ -117,10 +117,10 @@ class SynthesisServices:
         return ActorServices(scope, parts.intake, parts.pipeline, parts.webhooks)
 
     def permit(self, note: Note) -> None:
-        """Check whether this actor may change or erase a note by hand.
+        """Reject an actor that may not change or erase a note by hand.
 
         Raises:
-            AccessDeniedError: the note is of another actor, and `memory_rights` is `owner`.
+            AccessDeniedError: the note belongs to another actor, and `memory_rights` is `owner`.
         """
         self._scope.check_author(note.created_by, NOTES_COLLECTION, f"{note.app_id}/{note.id}")
 

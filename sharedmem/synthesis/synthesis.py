@@ -48,14 +48,14 @@ NoteProgress: TypeAlias = Callable[[int], None]
 
 
 class Synthesis(ProcessBound):
-    """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
+    """Turns conversations of one namespace into notes, which are consolidated and superseded, and never lost.
 
-    Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
+    Notes belong to an app and a user, optionally to a session; `app_id` is part of every call.
 
     Args:
         context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor.
-        services: do the work.
+        services: the services that do the work.
     """
 
     def __init__(self, context: KnowledgeContext, scope: Scope, services: SynthesisServices) -> None:
@@ -69,7 +69,7 @@ class Synthesis(ProcessBound):
         return self._context.counters
 
     def _permit(self, need: Need) -> None:
-        """Raise AccessDeniedError where this actor may not read or write the namespace's notes."""
+        """Reject an actor that may not read or write the namespace's notes."""
         self._scope.common(NOTES_COLLECTION, need)
 
     async def _put(self, request: CallerTask, task_id: str | None) -> SynthesisTask:
@@ -93,18 +93,19 @@ class Synthesis(ProcessBound):
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a note made of a conversation, and settled with what is known. Answers at once; two round trips.
+        """Put a task: make a note of a conversation, and settle it with known notes. Returns at once; two round trips.
 
-        The first call of a hub starts its workers (setting `synthesis_concurrency`). `wait` and `get_task_status` tell
-        how it went.
+        The first call of a hub starts its workers (setting `synthesis_concurrency`). `wait` and `get_task_status`
+        return the outcome.
 
         Args:
-            app_id: whose notes; free text up to 256 bytes, without braces.
-            user_id: whose conversation it is, likewise.
-            messages: or mappings with `role` and `content`; 30 at most (setting `synthesis_max_messages`).
-            session_id: which conversation it is; it is then settled with notes of this session alone.
-            callback_url: who is told how it went.
-            task_id: a key of yours: the same one of the same user answers the same task.
+            app_id: id of the app; free text up to 256 bytes, without braces.
+            user_id: id of the user, with the same limits.
+            messages: the messages, or mappings with `role` and `content`; at most 30 (setting
+                `synthesis_max_messages`).
+            session_id: id of the session; then the note is settled only with notes of this session.
+            callback_url: URL that receives the outcome.
+            task_id: a key of yours: a repeated key of the same user returns the same task.
 
         Raises:
             InvalidError: an argument is invalid; nothing was written.
@@ -130,10 +131,10 @@ class Synthesis(ProcessBound):
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a short note made, without conflict resolution: one call of a model. Answers at once.
+        """Put a task: make a short note, without conflict resolution: one call of a model. Returns at once.
 
         Args:
-            messages: or a text, which counts as one message of the agent.
+            messages: the messages, or a text, which counts as one message of the agent.
             app_id, user_id, session_id, callback_url, task_id: as `add_memory` takes them.
 
         Raises:
@@ -159,12 +160,12 @@ class Synthesis(ProcessBound):
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """Return what a conversation was about; nothing is stored.
+        """Return a summary of a conversation; nothing is stored.
 
         Args:
-            messages: or a text.
-            mode: `fast` writes a text; `full` also tags, keywords and what is still open, with two calls of a model.
-            callback_url: with it a task is answered at once, and the summary goes there.
+            messages: the messages, or a text.
+            mode: `fast` returns a text; `full` also tags, keywords and open points, with two calls of a model.
+            callback_url: with a URL the call returns a task at once, and the summary is sent there.
             app_id, user_id, task_id: as `add_memory` takes them.
 
         Raises:
@@ -193,11 +194,11 @@ class Synthesis(ProcessBound):
         size: int | None = None,
         wait_s: float = 30.0,
     ) -> Batcher:
-        """Collects the messages of a conversation, and has notes made of them, so many or so long after. No round trip.
+        """Return a batcher, which makes a note after so many messages or so much time. No round trip.
 
         Args:
-            size: messages of a note; None takes the most that one is made of.
-            wait_s: seconds after which a note is made though there are fewer.
+            size: messages of a note; None for the most that one note is made from.
+            wait_s: seconds after which a note is made although there are fewer.
             app_id, user_id, session_id: as `add_memory` takes them.
 
         Raises:
@@ -219,7 +220,7 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.get_task_status")
     async def get_task_status(self, task_id: str) -> SynthesisTask:
-        """Return how far a task is: pending, running, done with its result, or failed with its reason. One round trip.
+        """Return the state of a task: pending, running, done with its result, or failed with a reason. One round trip.
 
         Raises:
             NotFoundError: the task does not exist, or its result has expired (setting `synthesis_result_s`).
@@ -228,11 +229,11 @@ class Synthesis(ProcessBound):
         return await self._services.intake.status(task_id)
 
     async def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:  # noqa: ASYNC109  # as queues
-        """As `get_task_status`, as soon as the task is done or has failed.
+        """Return what `get_task_status` returns, as soon as the task is done or has failed.
 
         Args:
-            task_id: what adding answered.
-            timeout: seconds; then the task is answered as it stands. None waits for as long as it takes.
+            task_id: id of the task.
+            timeout: seconds; then the task is returned in its current state. None waits without limit.
 
         Raises:
             NotFoundError, AccessDeniedError, UnavailableError: as `get_task_status`.
@@ -242,10 +243,10 @@ class Synthesis(ProcessBound):
         return await self._services.intake.wait(task_id, timeout=timeout)
 
     async def tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
-        """Return the tasks under way, those that wait, and those that have failed. Four round trips.
+        """Return the tasks that run, wait, or have failed. Four round trips.
 
         Args:
-            limit: of each state, up to 1000.
+            limit: most tasks of each state, up to 1000.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -253,7 +254,7 @@ class Synthesis(ProcessBound):
         return await self._services.intake.list(limit)
 
     async def retry_task(self, task_id: str) -> bool:
-        """Try a task that has failed again; False if none exists. One round trip.
+        """Retry a failed task; return False if it does not exist. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -263,7 +264,7 @@ class Synthesis(ProcessBound):
         return done
 
     def start(self) -> None:
-        """Work on tasks in the background of this hub, as the first `add_memory` does. No round trip.
+        """Start the workers of this hub in the background, as the first `add_memory` does. No round trip.
 
         Raises:
             UsageError: the hub is closed.
@@ -271,21 +272,21 @@ class Synthesis(ProcessBound):
         self._services.worker.start()
 
     async def drain(self) -> None:
-        """Take no more tasks in this hub, and return when those under way have ended."""
+        """Claim no more tasks in this hub, and return when the running ones have ended."""
         await self._services.worker.drain()
 
     async def work_once(self, *, wait: float | None = 0.0) -> bool:
-        """Take one task and do it, for those who run workers of their own; False if none exists.
+        """Claim one task and do it, for workers of your own; return False if there is no task.
 
         Args:
-            wait: seconds to wait for one; None for as long as it takes.
+            wait: seconds to wait for a task; None waits without limit.
 
         Raises:
-            SharedMemoryError: the task has failed; the queue knows, and tries it again or has given it up.
+            SharedMemoryError: the task has failed; the queue retries it, or has made it a dead letter.
         """
         return await self._services.worker.work_once(wait=wait)
 
-    # -- finding and reading notes
+    # -- searching and reading notes
 
     @measured("synthesis.query_memory")
     async def query_memory(
@@ -301,18 +302,18 @@ class Synthesis(ProcessBound):
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first, by composite score. Two round trips.
 
-        They are searched by meaning and by words: a note that holds at least 3 of 5 of the question's telling words is
-        an answer too (`by_words`), however low its similarity. Without an embedder words alone find notes.
+        The search is by meaning and by words: a note that contains at least 3 of 5 of the question's meaningful words
+        is a hit too (`by_words`), however low its similarity. Without an embedder only words find notes.
 
         Args:
             app_id: id of the app.
             query: the question, in words.
-            n_results: at most so many; None uses the setting `synthesis_results`.
+            n_results: most notes; None uses the setting `synthesis_results`.
             user_id: only notes of this user; None means all users of the app.
             session_id: only notes of this session.
-            similarity_threshold: least cosine similarity, 0 to 1, of every answer; None uses the setting, which what
-                is found by words need not reach.
-            recall: `current` notes; `flagged` also those that are not settled yet; `all` also what was retired.
+            similarity_threshold: least cosine similarity, 0 to 1, of every hit; None uses the setting, which does
+                not apply to hits by words.
+            recall: `current` notes; `flagged` also notes that are not settled yet; `all` also retired notes.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -342,7 +343,7 @@ class Synthesis(ProcessBound):
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
         """Return one note, whatever its status; None if it does not exist. One round trip.
 
-        Of an archived note the text is away: `archival_location` says where, and `get_archived` reads it.
+        An archived note has no text: `archival_location` has the place, and `get_archived` reads it.
 
         Raises:
             InvalidError: an id is invalid.
@@ -354,10 +355,10 @@ class Synthesis(ProcessBound):
     async def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: ChainDirection = "forward"
     ) -> list[Note]:
-        """Return what became of a note, in that order; or what it came from. A round trip for each generation.
+        """Return the successors of a note, in order; or its sources. A round trip for each generation.
 
         Args:
-            memory_id: where to begin.
+            memory_id: id of the first note.
             app_id: id of the app.
             direction: `forward` along successors, `backward` along sources, with branches, or `both`.
 
@@ -368,14 +369,14 @@ class Synthesis(ProcessBound):
         return list((await self._services.evolution.chain(app_id, memory_id, direction)).notes)
 
     def generate_evolution_graph(self, chain: Sequence[Note], format: GraphFormat = "mermaid") -> EvolutionGraph:  # noqa: A002  # the name users know
-        """Return a chain as a picture. No round trip.
+        """Return a drawing of a chain. No round trip.
 
         Args:
-            chain: what `traverse_memory_evolution_chain` answered, with any direction.
-            format: `mermaid`, `dot` (Graphviz) or `html`, a page that needs nothing else.
+            chain: the result of `traverse_memory_evolution_chain`, with any direction.
+            format: `mermaid`, `dot` (Graphviz) or `html`, a self-contained page.
 
         Raises:
-            InvalidError: there is no such format.
+            InvalidError: the format is invalid.
         """
         return draw_chain(chain, format)
 
@@ -387,7 +388,7 @@ class Synthesis(ProcessBound):
         app_id: str,
         format: GraphFormat = "mermaid",  # noqa: A002  # likewise
     ) -> EvolutionGraph:
-        """Return where a note comes from and what became of it, as a picture. A round trip for each generation.
+        """Return a drawing of the sources and successors of a note. A round trip for each generation.
 
         Raises:
             NotFoundError: there is no such note.
@@ -401,10 +402,10 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.delete_memory")
     async def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False if none exists. Its text stays until `erase`. About four round trips.
+        """Mark a note as deleted; False if it does not exist. Its text stays until `erase`. About four round trips.
 
         Raises:
-            InvalidError: it is archived; unarchive it first.
+            InvalidError: the note is archived; unarchive it first.
             ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
@@ -423,17 +424,17 @@ class Synthesis(ProcessBound):
         app_id: str,
         archive_reason: StatusReason = "manual_update",
     ) -> Note:
-        """Change the status of a note by hand; the note as it is then. About four round trips.
+        """Change the status of a note by hand; return the changed note. About four round trips.
 
         Args:
-            memory_id: which.
-            new_status: `deleted`; or `active` for one that was deleted by hand or waits to be settled.
+            memory_id: id of the note.
+            new_status: `deleted`; or `active` for a note that was deleted by hand or is not settled yet.
             app_id: id of the app.
-            archive_reason: `manual_update`; the other reasons are synthesis's own.
+            archive_reason: `manual_update`; the other reasons are set by synthesis only.
 
         Raises:
             NotFoundError: there is no such note.
-            InvalidError: it cannot become that by hand; the message says what to do instead.
+            InvalidError: this change is not possible by hand; the message contains the call to use instead.
             ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
@@ -445,11 +446,11 @@ class Synthesis(ProcessBound):
         """Make an earlier version the current one: a new note with its text, the head of the chain.
 
         Returns:
-            The note that is valid now.
+            The note that is current now.
 
         Raises:
             NotFoundError: there is no such note.
-            InvalidError: it is archived; unarchive it first.
+            InvalidError: the note is archived; unarchive it first.
             ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
@@ -460,13 +461,13 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.fsck")
     async def fsck(self, *, app_id: str, repair: bool = False, progress: NoteProgress | None = None) -> NoteCheck:
-        """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.
+        """Check that no message is lost, no chain has two heads, and none ends in a missing note or is a circle.
 
-        Reads every note of the app, a few hundred a round trip. Repairing removes nothing.
+        Reads every note of the app, a few hundred a round trip. A repair erases nothing.
 
         Args:
             app_id: id of the app.
-            repair: whether to mend what is found.
+            repair: whether to repair the problems.
             progress: called with the number of notes read so far.
 
         Raises:
@@ -484,19 +485,20 @@ class Synthesis(ProcessBound):
     async def archive(
         self, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None
     ) -> ArchiveReport:
-        """Put old chains away: texts, messages and vectors go to the blob store, where they can still be read.
+        """Archive old chains: texts, messages and vectors move to the blob store, where they are still readable.
 
-        A chain goes whole, when each of its notes is older than `synthesis_archive_after_days` and has faded.
+        A whole chain is archived, once each of its notes is older than `synthesis_archive_after_days` and its recency
+        is low.
 
         Args:
             app_id: id of the app.
-            dry_run: whether to say only what would go.
+            dry_run: whether to only return what would be archived.
             progress: called with the number of notes read so far.
 
         Raises:
             InvalidError: the id is invalid.
             ConflictError: other callers keep changing a chain.
-            AccessDeniedError, UnavailableError: as `write`; or the blob store cannot be used.
+            AccessDeniedError, UnavailableError: as `write`; or the blob store is unavailable.
         """
         self._permit("write")
         check_id("app_id", app_id)
@@ -504,10 +506,10 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.get_archived")
     async def get_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """Return a note with its text and messages, also when it was archived; it stays archived.
+        """Return a note with its text and messages, also when it is archived; it stays archived.
 
         Raises:
-            NotFoundError: there is no such note, or its archive is gone.
+            NotFoundError: the note or its archive does not exist.
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
         """
         self._permit("read")
@@ -517,15 +519,15 @@ class Synthesis(ProcessBound):
     async def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the notes that were put away, without their texts, newest first: queries do not find them any more.
+        """Return the archived notes, without their texts, newest first: queries do not find these.
 
         Reads every note of the app, a few hundred a round trip.
 
         Args:
             app_id: id of the app.
             user_id: None means all users of the app.
-            words: only notes that have each of these among their tags, keywords, queries and open questions.
-            limit: at most so many.
+            words: only notes that have each of these words among their tags, keywords, queries and open questions.
+            limit: most notes.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `fsck`.
@@ -536,10 +538,10 @@ class Synthesis(ProcessBound):
 
     @measured("synthesis.unarchive")
     async def unarchive(self, memory_id: str, *, app_id: str) -> Note:
-        """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.
+        """Restore the chain of an archived note with its texts and vectors; return the restored note.
 
         Raises:
-            NotFoundError: there is no such note, or its archive is gone.
+            NotFoundError: the note or its archive does not exist.
             ConflictError: other callers keep changing its chain.
             InvalidError, AccessDeniedError, UnavailableError: as `archive`.
         """
@@ -555,10 +557,10 @@ class Synthesis(ProcessBound):
         dry_run: bool = False,
         progress: NoteProgress | None = None,
     ) -> EraseReport:
-        """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
+        """Erase notes, their messages and archives, and open tasks, for good: in Redis and in the durable tier.
 
-        Broken off, it goes on when it is called again. A conversation of that user that is told meanwhile may leave a
-        note: erase once more when nobody adds for that user any longer.
+        After an interruption, call it again to continue. A conversation that is added for that user meanwhile may
+        leave a note: call it again when no conversations are added for that user.
 
         Args:
             app_id: id of the app.
@@ -584,10 +586,10 @@ class Synthesis(ProcessBound):
         dry_run: bool = False,
         progress: NoteProgress | None = None,
     ) -> EraseReport:
-        """Erase what was retired and is older than rules allow; the current note of a chain stays.
+        """Erase retired notes that are older than the rules allow; the current note of a chain stays.
 
         Args:
-            rules: which retired notes may be how old.
+            rules: the greatest age of retired notes.
             app_id: id of the app.
             dry_run: whether to count only.
             progress: called with the number of notes read so far.
@@ -604,7 +606,7 @@ class Synthesis(ProcessBound):
     # -- the system
 
     async def warm_up(self) -> bool:
-        """Connect, make the index, load the embedder: the first call afterwards is as quick as the others.
+        """Connect, create the index, load the embedder: then the first call is as fast as later ones.
 
         Raises:
             UnavailableError: the server or the embedder cannot be reached.
@@ -616,7 +618,7 @@ class Synthesis(ProcessBound):
         return True
 
     async def get_connection_pool_stats(self) -> PoolStats:
-        """Return how this hub is connected to Redis. No round trip."""
+        """Return the state of this hub's connections to Redis. No round trip."""
         client = self._context.client
         return PoolStats(
             mode="multiplexed" if client.is_multiplexed else "pool",
@@ -633,11 +635,11 @@ def build_synthesis(context: KnowledgeContext, scope: Scope) -> Synthesis:
     """Return the synthesis of a namespace, with the rights of an actor. No round trip.
 
     Raises:
-        UnsupportedError: the extra `synthesis` is missing, or what the settings name is not installed.
+        UnsupportedError: the extra `synthesis`, or a requirement of the settings, is not installed.
     """
     check_fuzzy_matching()
     return Synthesis(context, scope, SynthesisServices(context, scope))
 
 
-def _to_messages(said: ConversationInput) -> Sequence[SynthesisMessage | Mapping[str, object]]:
-    return [SynthesisMessage(role="assistant", content=said)] if isinstance(said, str) else said
+def _to_messages(conversation: ConversationInput) -> Sequence[SynthesisMessage | Mapping[str, object]]:
+    return [SynthesisMessage(role="assistant", content=conversation)] if isinstance(conversation, str) else conversation

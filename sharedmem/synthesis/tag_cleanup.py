@@ -13,7 +13,7 @@ from sharedmem.text.analysis import fold, normalize_text
 try:
     from rapidfuzz import fuzz
 except ImportError:
-    _is_installed = False  # the sync API imports this module before anybody asks for notes
+    _is_installed = False  # the sync API imports this module without using notes
 else:
     _is_installed = True
 
@@ -25,12 +25,12 @@ _KEPT_CATEGORIES = frozenset("LNM")
 _AS_BLANK = frozenset({"Pd", "Pc"})
 """Hyphens, dashes and underscores."""
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-"""Marks that choose how a sign is drawn: all that would be left of some emoji."""
+"""Variation selectors: the only remainder of some emoji."""
 _NOTHING = re.compile(r"\W*(?:n\s*[/\\]\s*a|n\.\s*a\b|not[\s-]applicable|not[\s-]available)\W*")
 
 
 def check_fuzzy_matching() -> None:
-    """Refuse to compare tags without the library for it; called before synthesis is opened.
+    """Reject a comparison of tags without the library for it; called before synthesis is opened.
 
     Raises:
         UnsupportedError: rapidfuzz is not installed.
@@ -40,20 +40,20 @@ def check_fuzzy_matching() -> None:
 
 
 def normalize_item(text: str) -> str:
-    """Return a text as it is compared: letters, digits and marks of every script in small letters, and single blanks.
+    """Return a text for comparison: letters, digits and marks of every script in lower case, and single blanks.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", Fuzzy Deduplication. Its rule keeps `a-z0-9` and
-    so erases every other script; this one keeps what is a letter, a digit or a mark anywhere.
+    so removes every other script; this one keeps letters, digits and marks of all scripts.
     """
     words = " ".join("".join(map(_normalize_letter, fold(_VARIATION.sub("", text)))).split())
     return words if any(map(str.isalnum, words)) else ""
 
 
 def deduplicate(items: Iterable[str], threshold: float = DUPLICATE_FROM) -> tuple[str, ...]:
-    """Return the items without those that are nearly one that came before, in their order.
+    """Return the items without near-duplicates of earlier ones, in their order.
 
-    Near is a token sort ratio from the threshold on, of the normalised texts: words in any order, letters of which
-    so many per cent agree. What has no letter or digit (an emoji) is compared as it is.
+    A near-duplicate has a token sort ratio from the threshold on, of the normalised texts: words in any order, and so
+    many per cent of equal letters. An item without letters and digits (an emoji) is compared unchanged.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", Fuzzy Deduplication. Compares each with each: it
     is meant for a few dozen items.
@@ -80,12 +80,12 @@ def deduplicate(items: Iterable[str], threshold: float = DUPLICATE_FROM) -> tupl
 
 
 def clean_items(items: Iterable[str]) -> tuple[str, ...]:
-    """Return the items that say something, without blanks around them."""
+    """Return the items with content, without surrounding blanks."""
     return tuple(item.strip() for item in items if has_content(item))
 
 
 def has_content(text: str) -> bool:
-    """Return whether a text is more than blanks, a word for nothing, or one of the ways of writing `N/A`."""
+    """Return whether a text has content: not blank, and not a word for nothing such as `N/A`."""
     return schemas.has_words(text) and not _NOTHING.fullmatch(normalize_text(text))
 
 

@@ -23,13 +23,13 @@ from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
 
 QUEUE = "synthesis"
-"""The task queue of a namespace in which requests wait."""
+"""The task queue of a namespace for requests."""
 
 _BACKOFF_S = (5.0, 300.0)
 _VISIBILITY_S = 30.0
 _LONGEST_ID_BYTES = 256
 _LONGEST_WINDOW_S = 31 * 86_400.0
-# What a task takes besides the messages that are in it.
+# Bytes of a task besides its messages.
 _ENVELOPE_BYTES = 4096
 _MOST_SCANNED = 1000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
@@ -47,7 +47,7 @@ _STATES: dict[TaskState, SynthesisState] = {
 
 
 class _TaskBase(Record):
-    """A request tells what it refuses as every call does."""
+    """Base of requests: an invalid field raises `InvalidError`, as in every call."""
 
     def __init__(self, **fields: object) -> None:
         try:
@@ -59,7 +59,7 @@ class _TaskBase(Record):
 
 
 class AddMemoryTask(_TaskBase):
-    """Make a note of a conversation, and settle it with what is known already."""
+    """Make a note of a conversation, and settle it with known notes."""
 
     kind: Literal["memory"] = "memory"
     app_id: str
@@ -70,7 +70,7 @@ class AddMemoryTask(_TaskBase):
 
 
 class AddAgentMemoryTask(_TaskBase):
-    """Make a short note of a conversation, and settle nothing."""
+    """Make a short note of a conversation, without conflict resolution."""
 
     kind: Literal["agent"] = "agent"
     app_id: str
@@ -81,7 +81,7 @@ class AddAgentMemoryTask(_TaskBase):
 
 
 class SummarizeTask(_TaskBase):
-    """Tell what a conversation was about, and store nothing."""
+    """Summarise a conversation, and store nothing."""
 
     kind: Literal["summary"] = "summary"
     app_id: str
@@ -92,14 +92,14 @@ class SummarizeTask(_TaskBase):
 
 
 class FlushBatchTask(_TaskBase):
-    """Make a request of the messages that wait together, unless that was done."""
+    """Make a request of the messages of a batch, unless that was done."""
 
     kind: Literal["flush"] = "flush"
     app_id: str
     user_id: str
     session_id: str | None = None
     batch: str
-    """Which messages are meant: later ones have a task of their own."""
+    """Id of the batch: later messages have a task of their own."""
     callback_url: None = None
 
 
@@ -110,27 +110,27 @@ _MESSAGE_ADAPTER: TypeAdapter[SynthesisMessage] = TypeAdapter(SynthesisMessage)
 
 
 def parse_task(payload: object) -> TaskPayload:
-    """Return the request that a task of the queue carries.
+    """Return the request in a task of the queue.
 
     Raises:
-        InvalidError: it carries none.
+        InvalidError: the task contains no request.
     """
     try:
         return _PAYLOAD_ADAPTER.validate_python(payload, strict=False)
     except ValidationError as error:
-        raise InvalidError("task", "...", f"it carries no request: {_first_error(error)}") from error
+        raise InvalidError("task", "...", f"it contains no request: {_first_error(error)}") from error
     except InvalidError as error:
-        raise InvalidError("task", "...", f"it carries no request: {error}") from error
+        raise InvalidError("task", "...", f"it contains no request: {error}") from error
 
 
-# -- what is refused --------------------------------------------------------------------------
+# -- checks -----------------------------------------------------------------------------------
 
 
 def check_id(field: str, value: str) -> str:
-    """Return the id of an app, a user or a session.
+    """Return a checked id of an app, a user or a session.
 
     Raises:
-        InvalidError: it is no text, empty, over 256 bytes, or holds braces or control characters.
+        InvalidError: it is not a text, empty, over 256 bytes, or contains braces or control characters.
     """
     if not isinstance(value, str) or not value:
         raise InvalidError(field, value, "give a non-empty text")
@@ -144,14 +144,14 @@ def check_id(field: str, value: str) -> str:
 def check_messages(
     messages: Sequence[SynthesisMessage | Mapping[str, object]], settings: Settings
 ) -> tuple[SynthesisMessage, ...]:
-    """Return a conversation that a note can be made of.
+    """Return the messages of a conversation, checked.
 
     Args:
-        messages: or mappings with `role` and `content`.
-        settings: say how many there may be, and of how many bytes.
+        messages: the messages, or mappings with `role` and `content`.
+        settings: the limits of their number and bytes.
 
     Raises:
-        InvalidError: there are none or too many, one of them is none or is blank, or they are too large together.
+        InvalidError: there are no messages or too many, one is invalid or blank, or together they are too large.
     """
     most = settings.synthesis_max_messages
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
@@ -174,21 +174,21 @@ def _check_message(number: int, message: SynthesisMessage | Mapping[str, object]
     except ValidationError as error:
         raise InvalidError(field, message, _first_error(error)) from error
     if not checked.content.strip():
-        raise InvalidError(f"{field}.content", checked.content, "say something, or leave the message out")
+        raise InvalidError(f"{field}.content", checked.content, "give a text, or leave the message out")
     if re.search(r"[\ud800-\udfff]", checked.content + (checked.name or "")):
         raise InvalidError(field, "...", "it holds half of a character (a lone surrogate); leave that out")
     return checked
 
 
 def _first_error(error: ValidationError) -> str:
-    """Return what is wrong at the first place where something is."""
+    """Return the first error as a sentence."""
     found = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in found["loc"])
     return f"{place}: {found['msg']}" if place else found["msg"]
 
 
 def check_task(request: CallerTask) -> CallerTask:
-    """Return the request, whose ids can be ids.
+    """Return the request with checked ids.
 
     Raises:
         InvalidError: as `check_id`.
@@ -205,13 +205,13 @@ def check_task(request: CallerTask) -> CallerTask:
 
 
 class TaskIntake:
-    """Where synthesis is asked for things, and where it is said how far they are.
+    """Accepts tasks of synthesis, and returns their state.
 
     Args:
         context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor, with the actor's rights.
         backoff: pauses between attempts, in seconds: (at first, at most).
-        visibility: seconds after which a task of a worker that died is somebody else's.
+        visibility: seconds after which the task of a dead worker is given to another one.
     """
 
     def __init__(
@@ -239,15 +239,15 @@ class TaskIntake:
         self.queue = queue_of(scope)
 
     async def put(self, request: CallerTask, *, idempotency_key: str | None = None) -> SynthesisTask:
-        """Have something done. One round trip.
+        """Put a task. One round trip.
 
         Args:
-            request: what; its messages were checked (`check_messages`).
-            idempotency_key: the same key of the same app and user answers the same task, for as long as its result
-                can be asked for (31 days at most); 1 to 256 bytes.
+            request: the task; its messages were checked (`check_messages`).
+            idempotency_key: a repeated key of the same app and user returns the same task, as long as its result
+                is stored (31 days at most); 1 to 256 bytes.
 
         Returns:
-            The task, accepted; nothing was done yet.
+            The accepted task; nothing was done yet.
 
         Raises:
             InvalidError: an id is invalid, or the request is too large. Nothing was written.
@@ -263,10 +263,10 @@ class TaskIntake:
         """Return the id of the task that was put under a deduplication id, now or before. One round trip.
 
         Args:
-            request: what there is to do.
+            request: the task.
             dedup_id: None puts a new task in any case.
-            delay_s: seconds until it is begun.
-            requester: the actor of the namespace in whose name it is put and done; None is the actor of this intake.
+            delay_s: seconds until it may be claimed.
+            requester: the actor in whose name the task is put and done; None is the actor of this intake.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as queues.
@@ -278,10 +278,10 @@ class TaskIntake:
         return put.id
 
     async def status(self, task_id: str) -> SynthesisTask:
-        """Return how far a task is. One round trip.
+        """Return the state of a task. One round trip.
 
         Args:
-            task_id: what `put` answered.
+            task_id: id of the task.
 
         Raises:
             NotFoundError: the task does not exist, or its result has expired.
@@ -290,11 +290,11 @@ class TaskIntake:
         return to_synthesis_task(await self.queue.result(task_id))
 
     async def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:  # noqa: ASYNC109  # as queues
-        """As `status`, as soon as it is done or has failed: the caller is called, and does not ask again and again.
+        """Return what `status` returns, as soon as the task is done or has failed; the server notifies the caller.
 
         Args:
-            task_id: what `put` answered.
-            timeout: seconds; then the task is answered as it stands. None waits for as long as it takes.
+            task_id: id of the task.
+            timeout: seconds; then the task is returned in its current state. None waits without limit.
 
         Raises:
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `status`.
@@ -302,12 +302,12 @@ class TaskIntake:
         return to_synthesis_task(await self.queue.result(task_id, wait=timeout))
 
     async def list(self, limit: int = 100) -> list[SynthesisTask]:
-        """The tasks that are not done: those under way, those that wait, and those that have failed. Four round trips.
+        """Return the tasks that are not done: those that run, wait, or have failed. Four round trips.
 
-        Timers of batches are none of them.
+        Timers of batches are not included.
 
         Args:
-            limit: how many of each at most, up to 1000.
+            limit: most tasks of each state, up to 1000.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as queues.
@@ -315,10 +315,10 @@ class TaskIntake:
         return [_to_listed_task(task) for task in await self._queued(limit) if not _is_timer(task)]
 
     async def redrive(self, task_id: str) -> bool:
-        """Try a task that has failed again; False if none exists. One round trip.
+        """Retry a failed task; return False if it does not exist. One round trip.
 
         Args:
-            task_id: which one.
+            task_id: id of the task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as queues.
@@ -326,34 +326,34 @@ class TaskIntake:
         return await self.queue.redrive(task_id)
 
     async def forget(self, app_id: str, user_id: str | None = None) -> int:
-        """Discard what is still to be done for a user, what has failed, and messages that wait in batches.
+        """Discard a user's open and failed tasks, and messages that wait in batches.
 
-        The first thousand tasks of each state are looked through. A round trip for each that goes.
+        The first thousand tasks of each state are read. A round trip for each that is discarded.
 
         Args:
             app_id: id of the app.
             user_id: None means all users of the app.
 
         Returns:
-            How many tasks it were, and batches.
+            How many tasks and batches were discarded.
 
         Raises:
             AccessDeniedError, UnavailableError: as queues.
         """
-        gone = 0
+        discarded = 0
         for task in await self._tasks_of(app_id, user_id):
             self._scope.check_author(task.put_by, NOTES_COLLECTION, f"task {task.id}")
             if _is_timer(task):
                 name = batch_name(app_id, task.payload["user_id"], task.payload.get("session_id"))
                 await self._mutations.key_delete(self._scope.common(name, "write"), self._scope.signature)
-            gone += await self.queue.delete(task.id)
-        return gone
+            discarded += await self.queue.delete(task.id)
+        return discarded
 
     async def check_authors(self, app_id: str, user_id: str | None = None) -> None:
-        """Refuse who may not discard all that is still to be done for a user, as `forget` does. Four round trips.
+        """Reject an actor that may not discard all open tasks of a user, as `erase` does. Four round trips.
 
         Raises:
-            AccessDeniedError: another actor has asked for some of it, and `memory_rights` is `owner`.
+            AccessDeniedError: another actor has put some of them, and `memory_rights` is `owner`.
             UnavailableError: as queues.
         """
         for task in await self._tasks_of(app_id, user_id):
@@ -374,7 +374,7 @@ class TaskIntake:
 
 
 def batch_name(app_id: str, user_id: str, session_id: str | None) -> str:
-    """Return what the value is called in which the messages of a conversation wait to become a batch."""
+    """Return the key of the value in which the messages of a conversation wait."""
     whose = orjson.dumps([app_id, user_id, session_id])
     return f"synthesis-batch-{hashlib.sha256(whose).hexdigest()[:32]}"
 
@@ -393,10 +393,10 @@ def _dedup_id(request: CallerTask, key: str) -> str:
 
 
 def to_synthesis_task(outcome: TaskOutcome) -> SynthesisTask:
-    """Return a task as its users see it.
+    """Return the public form of a task.
 
     Args:
-        outcome: what the queue says of it.
+        outcome: the state in the queue.
     """
     result = cast("dict[str, Any] | None", outcome.value) if isinstance(outcome.value, dict) else None
     return SynthesisTask(

@@ -1,4 +1,4 @@
-"""The background worker: claim synthesis tasks, run a few at a time and report how they ended."""
+"""The background worker: claim synthesis tasks, run a few at a time and report their outcome."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _logger = get_logger("synthesis")
 
 
 class TaskAnnouncer(Protocol):
-    """Who tells the outside how a task has ended."""
+    """Reports the outcome of tasks to receivers outside."""
 
     async def announce(self, task_id: str, callback_url: str, payload: Mapping[str, object]) -> object:
-        """Have it told, once however often this is called."""
+        """Queue a report, once, however often this is called."""
 
     async def work(self, *, concurrency: int = 8) -> None:
-        """Make the calls, for ever."""
+        """Send the reports, until cancelled."""
 
 
 class ActorServices(NamedTuple):
-    """What does the tasks of one actor: in its name, and with its rights."""
+    """The services for tasks of one actor, with its name and rights."""
 
     scope: Scope
     intake: TaskIntake
@@ -50,18 +50,19 @@ class ActorServices(NamedTuple):
 class SynthesisWorker:
     """Works on the tasks of a namespace until it is drained or cancelled.
 
-    Each task runs in the name and with the rights of the actor who put it, as the queue has recorded it: whichever
-    process takes the task, and however often it is tried again.
+    Each task runs in the name and with the rights of the actor who put it, as the queue has recorded it, in any
+    process and at every retry.
 
-    A task is given to nobody else while it is worked on. One that fails is tried again after a pause, that grows; in
-    the last attempt a model is done without. What fails even then lies with the dead letters, with its reason.
+    No other worker gets a task while it runs. A failed task is retried after a growing pause; in
+    the last attempt unavailable models are replaced by rules. A task that fails even then is a dead letter with its
+    reason.
 
     Args:
         context: dependencies that the hub shares with its stores.
-        intake: where the tasks are.
-        requester: what does the tasks of an actor, by its name.
-        webhooks: makes the calls to those who wanted to be told; None makes none.
-        concurrency: how many tasks at a time; None uses the settings.
+        intake: accepts the tasks.
+        requester: returns the services for an actor, by its name.
+        webhooks: calls the receivers of outcomes; None for no calls.
+        concurrency: most tasks at a time; None uses the settings.
     """
 
     def __init__(
@@ -87,16 +88,16 @@ class SynthesisWorker:
 
     @property
     def under_way(self) -> int:
-        """How many tasks are worked on just now."""
+        """The number of running tasks."""
         return len(self._busy)
 
     @property
     def is_running(self) -> bool:
-        """Whether it takes tasks."""
+        """Whether it claims tasks."""
         return bool(self._tasks) and not self._drains
 
     def start(self) -> None:
-        """Work in the background of the hub, unless it does already or is not to work at all. No round trip.
+        """Start working in the background of the hub, unless it works already or must not. No round trip.
 
         Raises:
             UsageError: the hub is closed.
@@ -105,9 +106,9 @@ class SynthesisWorker:
             self._work = self._context.background.start("synthesize memories", self.run())
 
     async def run(self) -> None:
-        """Work on tasks, and make the calls of webhooks, until it is drained; while the server is away it waits.
+        """Do tasks, and call webhooks, until it is drained; while the server is unavailable it waits.
 
-        Cancelled, it gives back what it has in hand: that is tried again at once.
+        After a cancellation it returns its tasks to the queue, which retries them at once.
 
         Raises:
             AccessDeniedError: as queues.
@@ -131,25 +132,25 @@ class SynthesisWorker:
             self._rests.set()
 
     async def drain(self) -> None:
-        """Take no more tasks, and return when those under way have ended. It does not work again."""
+        """Claim no more tasks, and return when the running ones have ended. It does not start again."""
         self._drains = True
         for task in self._tasks - self._busy:
             task.cancel()
         await self._rests.wait()
-        # Hands that were called off leave the line and give back what was on its way to them in the background. Whoever
-        # closes the hub right now would cut that off, and others would wait for it; it is done before these are.
+        # Cancelled claims leave the queue and return tasks that were on their way to them in the background. If the hub
+        # closed right now, this would be cut off, and others would wait for these tasks; so it is done first.
         with suppress(SharedMemoryError):
             for _ in range(_SHUTDOWN_TRIPS):
                 await self._intake.queue.stats()
 
     async def close(self) -> None:
-        """As `drain`, but what does not end within a few seconds is given back: somebody else does it at once."""
+        """Drain, but return tasks that do not end within a few seconds to the queue: others do them at once."""
         if not await self._drained() and self._work is not None:
             await self._work.stop()
             await self._drained()
 
     async def _drained(self) -> bool:
-        # A server that is away must not keep a hub from closing.
+        # An unavailable server must not keep a hub from closing.
         try:
             async with asyncio.timeout(_GRACE_S):
                 await self.drain()
@@ -158,13 +159,13 @@ class SynthesisWorker:
         return True
 
     async def work_once(self, *, wait: float | None = 0.0) -> bool:
-        """Take one task and do it; False if none exists.
+        """Claim one task and do it; return False if there is no task.
 
         Args:
-            wait: seconds to wait for one; None for as long as it takes.
+            wait: seconds to wait for a task; None waits without limit.
 
         Raises:
-            SharedMemoryError: the task has failed, and the queue knows; or the queue cannot be asked.
+            SharedMemoryError: the task has failed, and the queue knows; or the queue is unavailable.
         """
         async with self._intake.queue.claimed(wait=wait) as claimed:
             if claimed is None:
@@ -172,7 +173,7 @@ class SynthesisWorker:
             await self._done(claimed)
         return True
 
-    # -- taking tasks
+    # -- claiming tasks
 
     async def _work_on(self) -> None:
         own = asyncio.current_task()
@@ -183,7 +184,7 @@ class SynthesisWorker:
                     self._busy.add(own)
                     if claimed is not None:
                         await self._done(claimed)
-            except Exception as error:  # a worker outlives what its tasks do
+            except Exception as error:  # a worker survives errors of its tasks
                 if own not in self._busy:
                     await self._pause(error)
                 _logger.warning("a task of synthesis has failed", exc_info=error)
@@ -191,7 +192,7 @@ class SynthesisWorker:
                 self._busy.discard(own)
 
     async def _pause(self, error: Exception) -> None:
-        """Wait while no tasks can be had; raise what does not pass by waiting."""
+        """Wait while no tasks can be claimed; raise errors that do not pass by waiting."""
         if not isinstance(error, UnavailableError):
             raise error
         await self._context.clock.sleep(error.retry_after)
@@ -226,7 +227,7 @@ class SynthesisWorker:
     async def _not_done(
         self, requester: ActorServices, request: TaskPayload, task: Task, error: Exception, *, is_last: bool
     ) -> None:
-        """Say more of a failure than that it may be tried again; the end of the block says that."""
+        """Report a final failure, or set the pause of a retry; without either, the end of the block retries."""
         if is_last or _is_final(error):
             await _announce_outcome(
                 requester, request, task, {"status": "failed", "error": f"{type(error).__name__}: {error}"}
@@ -247,24 +248,24 @@ class SynthesisWorker:
 async def _announce_outcome(
     requester: ActorServices, request: TaskPayload, task: Task, payload: Mapping[str, object]
 ) -> None:
-    """Have the receiver told who was named with the request, if one was."""
+    """Queue a report to the receiver in the request, if there is one."""
     webhooks = requester.webhooks
     if webhooks is None or isinstance(request, FlushBatchTask) or request.callback_url is None:
         return
     if payload["status"] == "done":
         await webhooks.announce(task.id, request.callback_url, payload)
         return
-    with suppress(SharedMemoryError):  # the failure itself is what is to be told on
+    with suppress(SharedMemoryError):  # the original failure must be raised
         await webhooks.announce(task.id, request.callback_url, payload)
 
 
 def _is_final(error: Exception) -> bool:
-    """Return whether it would be no other the next time."""
+    """Return whether a retry would fail in the same way."""
     return isinstance(error, InvalidError) and not isinstance(error, ConflictError)
 
 
 async def _wait_for_all(tasks: set[asyncio.Task[None]]) -> None:
-    """Return when all have ended, or raise what one of them ended by; being told to end is no reason."""
+    """Return when all have ended, or raise the error of one of them; a cancellation is not an error."""
     ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     for task in ended:
         if not task.cancelled():

@@ -161,7 +161,7 @@ async def test_a_chain_can_be_drawn(synthesis: Synthesis) -> None:
     [
         ({"messages": []}, "messages"),
         ({"messages": said(*["hello"] * 31)}, "30 at most"),
-        ({"messages": said("  ")}, "say something"),
+        ({"messages": said("  ")}, "give a text"),
         ({"messages": [{"role": "wizard", "content": "hi"}]}, r"messages\[0\]"),
         ({"app_id": "a{b}"}, "app_id"),
         ({"user_id": ""}, "user_id"),

@@ -244,7 +244,7 @@ async def test_ids_may_be_nearly_anything(bench: SynthesisHarness, value: str) -
         ("hello", "one message or more"),
         ([{"role": "user", "content": "hello"}] * 31, "30 at most"),
         ([{"role": "robot", "content": "hello"}], "role"),
-        ([{"role": "user", "content": " \n "}], "say something"),
+        ([{"role": "user", "content": " \n "}], "give a text"),
         ([{"role": "user"}], "content"),
         ([{"role": "user", "content": 7}], "content"),
         ([{"role": "user", "content": "x", "mood": "good"}], "mood"),

@@ -183,7 +183,9 @@ async def test_three_attempts_are_made_with_longer_and_longer_pauses(
 
     delivery = await told(webhooks, receiver, status="done")
 
-    assert delivery == WebhookDelivery(outcome="exhausted", attempts=3, status=503, error=f"{HOST} answers HTTP 503")
+    assert delivery == WebhookDelivery(
+        outcome="exhausted", attempts=3, status=503, error=f"{HOST} responds with HTTP 503"
+    )
     assert (len(receiver.calls), clock.slept) == (3, [1.0, 2.0])
 
 
@@ -216,7 +218,7 @@ async def test_a_refused_call_is_a_dead_letter_and_can_be_made_again(opened: Ope
     await webhooks.queue.redrive(letter.id)
     again = await webhooks.work_once()
 
-    assert letter.error == f"{HOST} answers HTTP 404"
+    assert letter.error == f"{HOST} responds with HTTP 404"
     assert again is not None
     assert again.is_delivered
 
@@ -277,7 +279,7 @@ async def test_what_somebody_else_put_into_the_queue_harms_nobody(opened: Open) 
 
     delivery = await webhooks.work_once()
 
-    assert delivery == WebhookDelivery(outcome="refused", attempts=0, error="the task in the queue is no webhook")
+    assert delivery == WebhookDelivery(outcome="refused", attempts=0, error="the task in the queue is not a webhook")
 
 
 # -- tasks of synthesis -----------------------------------------------------------------------------------
@@ -355,7 +357,7 @@ async def test_a_name_that_nobody_knows_is_refused_and_one_that_nobody_knows_jus
 
         return resolve
 
-    with pytest.raises(InvalidError, match="nobody knows this name"):
+    with pytest.raises(InvalidError, match="this name cannot be resolved"):
         await opened(private=False, resolve=fails(socket.EAI_NONAME)).check(f"https://{HOST}/")
     await opened(private=False, resolve=fails(socket.EAI_AGAIN)).check(f"https://{HOST}/")
 

@@ -25,7 +25,7 @@ _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Those that Python counts as global, and that reach machines which are not.
+# Addresses that Python counts as global, but that lead to machines outside of the public network.
 _BLOCKED_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -39,7 +39,7 @@ _BLOCKED_NETWORKS = tuple(
 
 
 class Destination(NamedTuple):
-    """A URL in its parts."""
+    """The parts of a URL."""
 
     scheme: str
     host: str
@@ -54,7 +54,7 @@ class Destination(NamedTuple):
         return self._at(self.host)
 
     def url_at(self, address: str) -> str:
-        """Return the URL with an address instead of the name."""
+        """Return the URL with an address in place of the name."""
         return f"{self.scheme}://{self._at(address)}{self.target}"
 
     def _at(self, host: str) -> str:
@@ -63,13 +63,13 @@ class Destination(NamedTuple):
 
 
 def parse_url(url: str) -> Destination:
-    """Return the parts of a URL that a webhook may have; the address is not looked at.
+    """Return the parts of a URL that is allowed for a webhook; its address is not checked here.
 
     Args:
         url: absolute.
 
     Raises:
-        InvalidError: it is not http or https, holds credentials, or its host is no name and no plainly spelled address.
+        InvalidError: it is not http or https, has credentials, or its host is neither a name nor a usual address.
     """
     if not isinstance(url, str) or not _VALID_URL.fullmatch(url) or "\\" in url or len(url) > _LONGEST_URL:
         advice = f"give a URL of at most {_LONGEST_URL} printable ASCII characters, others percent-encoded"
@@ -85,22 +85,22 @@ def parse_url(url: str) -> Destination:
 
 
 def refusal_reason(address: str) -> str | None:
-    """Why nothing may be sent to an address; None if it is one of the public network.
+    """Return why an address is rejected; None if it is on the public network.
 
     Args:
-        address: as a resolver tells it. One of IPv6 that carries an IPv4 address is judged by that.
+        address: an address from the resolver. For an IPv6 address with an IPv4 address inside, that one decides.
     """
     try:
         found: IpAddress = ipaddress.ip_address(address)
     except ValueError:
-        return "is no address"
+        return "is not an address"
     if isinstance(found, ipaddress.IPv6Address):
         inner = _embedded_address(found)
         if inner is None and found not in _PUBLIC_V6:
-            return "is not of the public network"
+            return "is not on the public network"
         found = inner or found
     if not found.is_global or found.is_multicast or any(found in network for network in _BLOCKED_NETWORKS):
-        return "is not of the public network"
+        return "is not on the public network"
     return None
 
 
@@ -110,13 +110,13 @@ async def resolve_public(
     """Look up the addresses of a host once, so that the caller connects to the addresses that were checked.
 
     Args:
-        destination: whose.
-        private: whether addresses of private networks will do.
-        resolve: the resolver; None asks the system's.
+        destination: the parsed URL.
+        private: whether addresses of private networks are allowed.
+        resolve: the resolver; None for the system's.
 
     Raises:
-        InvalidError: one of them is not of the public network; that others are does not help.
-        OSError: the name is not known just now.
+        InvalidError: one of the addresses is not on the public network, even if others are.
+        OSError: the name cannot be resolved now.
     """
     addresses = await (resolve or system_resolve)(destination.host, destination.port)
     for address in () if private else addresses:
@@ -129,7 +129,7 @@ async def resolve_public(
 
 
 async def system_resolve(host: str, port: int) -> list[str]:
-    """Return the addresses that the system knows for a host, in the order in which it would try them."""
+    """Return the system's addresses of a host, in the order in which it would try them."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -144,7 +144,7 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise InvalidError(_FIELD, "...", "its host is no name and no address") from None
+        raise InvalidError(_FIELD, "...", "its host is neither a name nor an address") from None
 
 
 def _port(parts: SplitResult) -> int:

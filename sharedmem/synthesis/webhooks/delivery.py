@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     import ssl
 
 QUEUE = "synthesis-webhooks"
-"""The task queue in which calls wait."""
+"""The task queue for calls."""
 DELIVERIES = "webhook_deliveries"
 """Counter of calls, with the label `outcome`: delivered, refused, exhausted."""
 RETRY_DELAYS_S = (1.0, 2.0)
 """Pauses between the attempts of one delivery, of which there is one more."""
 
 _TIMEOUT_S = 10.0
-# The longest delivery takes three times the patience of an attempt, and the pauses.
+# The longest delivery takes three times the timeout of an attempt, and the pauses.
 _VISIBILITY_S = 60.0
-# Of workers that died over it: what a receiver refuses is not tried again.
+# Attempts of workers that died; a call that the receiver refuses is not repeated.
 _MOST_CLAIMS = 3
 _DEDUP_WINDOW_S = 86_400.0
 _MOST_AT_ONCE = 100
@@ -51,18 +51,18 @@ _log = get_logger("webhooks")
 
 
 class WebhookDelivery(Record):
-    """How a call went."""
+    """The outcome of a call."""
 
     outcome: Literal["delivered", "refused", "exhausted"]
-    """`refused`: it would be refused again; `exhausted`: no attempt has succeeded."""
+    """`refused`: a retry would be refused again; `exhausted`: no attempt has succeeded."""
     attempts: int
     status: int | None = None
-    """Of the last answer; None if there was none."""
+    """Status of the last response; None if there was none."""
     error: str | None = None
 
     @property
     def is_delivered(self) -> bool:
-        """Whether the receiver has taken it."""
+        """Whether the receiver has accepted it."""
         return self.outcome == "delivered"
 
 
@@ -78,8 +78,8 @@ class _WebhookCall(Record):
     error: str | None = None
 
     def body(self) -> bytes:
-        told = {"error": self.error} if self.error is not None else {"result": self.result}
-        return orjson.dumps(self.model_dump(include={"id", "task_id", "status", "timestamp"}) | told, default=str)
+        outcome = {"error": self.error} if self.error is not None else {"result": self.result}
+        return orjson.dumps(self.model_dump(include={"id", "task_id", "status", "timestamp"}) | outcome, default=str)
 
 
 class _AttemptResult(NamedTuple):
@@ -89,14 +89,14 @@ class _AttemptResult(NamedTuple):
 
 
 class Webhooks:
-    """Calls to those who gave a `callback_url` with a task; one namespace's.
+    """Calls to the `callback_url`s of tasks in one namespace.
 
     Args:
         context: dependencies that the hub shares with its stores; its settings contain `webhook_secret` and
             `webhook_private`.
         scope: the namespace and the actor.
         resolve: looks up addresses of hosts; None asks the system.
-        tls: how certificates of receivers are verified; None uses the authorities that the HTTP client knows.
+        tls: how certificates of receivers are verified; None uses the default authorities of the HTTP client.
         timeout_s: seconds for one attempt, from looking up the address to the status of the answer.
     """
 
@@ -117,20 +117,20 @@ class Webhooks:
 
     @property
     def queue(self) -> TaskQueue:
-        """Where calls wait to be made; those that failed are its dead letters."""
+        """The queue of calls; failed calls are its dead letters."""
         queues = Queues(NameAccess(self._context, self._scope))
         return queues.queue(QUEUE, visibility=_VISIBILITY_S, max_attempts=_MOST_CLAIMS, result_ttl=_DEDUP_WINDOW_S)
 
     async def check(self, callback_url: str) -> None:
-        """Refuse a URL that no call would go to, before anything is done for it. No round trip, one look-up of a name.
+        """Reject a URL that cannot be called, before any other work. No round trip, one look-up of a name.
 
-        A name that cannot be looked up just now passes: each call looks again.
+        A name that cannot be resolved now passes: each call resolves it again.
 
         Args:
             callback_url: http or https, without credentials, of a host on the public network.
 
         Raises:
-            InvalidError: it is refused.
+            InvalidError: the URL is invalid.
             UnsupportedError: the HTTP client is not installed.
         """
         if find_spec("httpx2") is None:
@@ -144,20 +144,20 @@ class Webhooks:
         except OSError as error:
             # A TimeoutError is one as well; both may be over when the call is made.
             if error.errno in _UNKNOWN_HOST_ERRORS:
-                advice = "nobody knows this name; give one that can be reached from here"
+                advice = "this name cannot be resolved; give one that can be reached from here"
                 raise InvalidError("callback_url", destination.host, advice) from error
 
     async def announce(self, task_id: str, callback_url: str, payload: Mapping[str, object]) -> str:
-        """Have it told what became of a task, once however often this is called. One round trip.
+        """Queue a call with the outcome of a task, once, however often this is called. One round trip.
 
         Args:
-            task_id: which.
-            callback_url: whom to tell.
-            payload: `status`, and `result` or `error`. A result that is too large to wait in the queue is left out,
-                and the receiver told to ask for it.
+            task_id: id of the task.
+            callback_url: URL of the receiver.
+            payload: `status`, and `result` or `error`. A result that is too large for the queue is left out,
+                and the call contains a note to fetch it.
 
         Returns:
-            The id of the delivery, which the receiver sees as well.
+            The id of the delivery, which is sent to the receiver as well.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `TaskQueue.put`.
@@ -176,21 +176,21 @@ class Webhooks:
         try:
             await self._put(call)
         except InvalidError:
-            asked = {"is_left_out": True, "reason": "it is too large to be sent; ask for the task"}
+            asked = {"is_left_out": True, "reason": "it is too large to be sent; get the task"}
             await self._put(call.model_copy(update={"result": asked}))
         return call.id
 
     async def deliver(self, payload: object) -> WebhookDelivery:
-        """Make a call: three attempts at most, with pauses of one and two seconds.
+        """Make a call: at most three attempts, with pauses of one and two seconds.
 
-        Tried again is what may pass: no answer in time, no connection, 429, 503, 504. Any other answer but success is
-        a refusal, and so is a redirect, and an address that is not of the public network.
+        Temporary failures are retried: no response in time, no connection, 429, 503, 504. Any other response but
+        success is a refusal, and so is a redirect, and an address that is not on the public network.
 
         Args:
             payload: of a task of the queue.
 
         Returns:
-            How it went; failures are no exceptions.
+            The outcome; failures do not raise.
         """
         try:
             call = _WebhookCall.model_validate(payload)
@@ -200,13 +200,13 @@ class Webhooks:
         return self._counted(await self._delivered(call, destination))
 
     async def work(self, *, concurrency: int = 8) -> None:
-        """Make calls for ever, until cancelled; one that is cut off is made again by somebody else.
+        """Make calls until cancelled; an interrupted call is repeated by another worker.
 
         Args:
-            concurrency: how many calls at a time, up to 100.
+            concurrency: most calls at a time, up to 100.
 
         Raises:
-            InvalidError: `concurrency` is refused.
+            InvalidError: `concurrency` is invalid.
             AccessDeniedError: as `TaskQueue.claim`.
         """
         slots = range(check_count("concurrency", concurrency, most=_MOST_AT_ONCE))
@@ -219,10 +219,10 @@ class Webhooks:
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def work_once(self, *, wait: float | None = 0.0) -> WebhookDelivery | None:
-        """Make the next call, and tell the queue how it went; None if it does not exist.
+        """Make the next call, and report its outcome to the queue; return None if there is no call.
 
         Args:
-            wait: seconds to wait for one; None for as long as it takes.
+            wait: seconds to wait for a call; None waits without limit.
 
         Raises:
             ClaimLostError, AccessDeniedError, UnavailableError: as `TaskQueue.claim` and `TaskQueue.ack`.
@@ -242,7 +242,7 @@ class Webhooks:
             except AccessDeniedError:
                 raise
             except Exception as error:  # noqa: BLE001  # a worker outlives what its tasks do
-                _log.warning("no webhook just now", exc_info=error)
+                _log.warning("no webhook can be claimed now", exc_info=error)
                 await self._context.clock.sleep(getattr(error, "retry_after", 1.0))
 
     async def _handled(self, task: Task) -> WebhookDelivery:
@@ -250,7 +250,7 @@ class Webhooks:
         try:
             delivery = await self.deliver(task.payload)
         except BaseException:
-            # Its visibility ends without us as well.
+            # Without this its visibility timeout would end too, only later.
             with suppress(SharedMemoryError):
                 await queue.retry(task, error="the worker was stopped", delay=0)
             raise
@@ -299,7 +299,7 @@ class Webhooks:
         return await resolve_public(destination, private=private, resolve=self._resolve)
 
     async def _status(self, call: _WebhookCall, destination: Destination, addresses: tuple[str, ...]) -> int:
-        """Return the status that the first address answers at which there is somebody."""
+        """Return the status of the response from the first address that accepts a connection."""
         import httpx2  # noqa: PLC0415  # likewise
 
         for address in addresses[:-1]:
@@ -318,10 +318,10 @@ class Webhooks:
                 destination.url_at(address),
                 content=(body := call.body()),
                 headers=self._headers(call, destination, body),
-                # The certificate is to be that of the name, not that of the address.
+                # The certificate must be that of the name, not that of the address.
                 extensions={"sni_hostname": destination.host},
             )
-            # Nobody reads what else there is to the answer, and so it cannot be too large or too slow.
+            # The rest of the response is not read, so it cannot be too large or too slow.
             async with sending as response:
                 return response.status_code
 
@@ -343,17 +343,17 @@ class Webhooks:
 
 
 def _classify_status(status: int, host: str) -> _AttemptResult:
-    """Return what a status means: success, a passing failure, or a refusal."""
+    """Return the meaning of a status: success, a temporary failure, or a refusal."""
     if 200 <= status < 300:
         return _AttemptResult(status, None)
     if 300 <= status < 400:
         return _AttemptResult(status, f"{host} redirects (HTTP {status}), which is not followed; give the final URL")
-    return _AttemptResult(status, f"{host} answers HTTP {status}", again=status in _RETRYABLE_STATUSES)
+    return _AttemptResult(status, f"{host} responds with HTTP {status}", again=status in _RETRYABLE_STATUSES)
 
 
 def _error_text(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        return "the task in the queue is no webhook"
+        return "the task in the queue is not a webhook"
     return f"{type(error).__name__}: {error}".rstrip(": ")[:300]
 
 
@@ -361,5 +361,5 @@ def _error_text(error: Exception) -> str:
 def _default_tls() -> ssl.SSLContext:
     import httpx2  # noqa: PLC0415  # likewise
 
-    # It reads the certificates of this machine.
+    # This reads the certificates of the machine.
     return httpx2.create_ssl_context()
