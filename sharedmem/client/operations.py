@@ -2747,12 +2747,12 @@ class SynthesisOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a short note made, without conflict resolution: one call of a model.
+        """Put a task: make a short note, without conflict resolution: one call of a model.
 
         Args:
             app_id: as `add_memory` takes them.
             user_id: as `add_memory` takes them.
-            messages: or a text, which counts as one message of the agent.
+            messages: the messages, or a text, which counts as one message of the agent.
             session_id: as `add_memory` takes them.
             callback_url: as `add_memory` takes them.
             task_id: as `add_memory` takes them.
@@ -2782,18 +2782,19 @@ class SynthesisOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a note made of a conversation, and settled with what is known.
+        """Put a task: make a note of a conversation, and settle it with known notes.
 
         Args:
-            app_id: whose notes; free text up to 256 bytes, without braces.
-            user_id: whose conversation it is, likewise.
-            messages: or mappings with `role` and `content`; 30 at most (setting `synthesis_max_messages`).
-            session_id: which conversation it is; it is then settled with notes of this session alone.
-            callback_url: who is told how it went.
-            task_id: A key of yours: the same one of the same user answers the same task.
+            app_id: id of the app; free text up to 256 bytes, without braces.
+            user_id: id of the user, with the same limits.
+            messages: the messages, or mappings with `role` and `content`; at most 30 (setting
+                `synthesis_max_messages`).
+            session_id: id of the session; then the note is settled only with notes of this session.
+            callback_url: URL that receives the outcome.
+            task_id: A key of yours: a repeated key of the same user returns the same task.
 
         Raises:
-            InvalidError: an argument is refused; nothing was written.
+            InvalidError: an argument is invalid; nothing was written.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -2821,29 +2822,29 @@ class SynthesisOperations:
         return await self._service.run(table.SYNTHESIS_APPS, {"limit": limit, "cursor": cursor})
 
     async def archive(self, *, app_id: str, dry_run: bool = False) -> ArchiveReport:
-        """Put old chains away: texts, messages and vectors go to the blob store, where they can still be read.
+        """Archive old chains: texts, messages and vectors move to the blob store, where they are still readable.
 
         Args:
-            app_id: whose.
-            dry_run: whether to say only what would go.
+            app_id: id of the app.
+            dry_run: whether to only return what would be archived.
 
         Raises:
-            InvalidError: the id is refused.
-            ConflictError: others change a chain all the time.
-            AccessDeniedError, UnavailableError: as `write`; or the blob store cannot be used.
+            InvalidError: the id is invalid.
+            ConflictError: other callers keep changing a chain.
+            AccessDeniedError, UnavailableError: as `write`; or the blob store is unavailable.
         """
         return await self._service.run(table.SYNTHESIS_ARCHIVE, {"app_id": app_id, "dry_run": dry_run})
 
     async def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the notes that were put away, without their texts, newest first: queries do not find them any more.
+        """Return the archived notes, without their texts, newest first: queries do not find these.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: none means all users of the app.
-            words: only notes that have each of these among their tags, keywords, queries and open questions.
-            limit: at most so many.
+            words: only notes that have each of these words among their tags, keywords, queries and open questions.
+            limit: most notes.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `fsck`.
@@ -2853,25 +2854,25 @@ class SynthesisOperations:
         )
 
     async def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False when there is none.
+        """Mark a note as deleted; False if it does not exist.
 
         Raises:
-            InvalidError: it is archived; unarchive it first.
-            ConflictError: others change its chain all the time.
+            InvalidError: the note is archived; unarchive it first.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.SYNTHESIS_DELETE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
 
     async def erase(self, *, app_id: str, user_id: str | None = None, dry_run: bool = False) -> EraseReport:
-        """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
+        """Erase notes, their messages and archives, and open tasks, for good: in Redis and in the durable tier.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: none means all users of the app.
             dry_run: whether to count only; tasks are not counted then.
 
         Raises:
-            InvalidError: an id is refused.
+            InvalidError: an id is invalid.
             AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
         """
         return await self._service.run(
@@ -2879,14 +2880,14 @@ class SynthesisOperations:
         )
 
     async def fsck(self, *, app_id: str, repair: bool = False) -> NoteCheck:
-        """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.
+        """Check that no message is lost, no chain has two heads, and none ends in a missing note or is a circle.
 
         Args:
-            app_id: whose.
-            repair: whether to mend what is found.
+            app_id: id of the app.
+            repair: whether to repair the problems.
 
         Raises:
-            InvalidError: the id is refused.
+            InvalidError: the id is invalid.
             AccessDeniedError, UnavailableError: as `read`; repairing as `write`.
         """
         return await self._service.run(table.SYNTHESIS_FSCK, {"app_id": app_id, "repair": repair})
@@ -2894,7 +2895,7 @@ class SynthesisOperations:
     async def generate_evolution_graph(
         self, memory_id: str, *, app_id: str, format: Literal["mermaid", "dot", "html"] = "mermaid"
     ) -> EvolutionGraph:
-        """Return where a note comes from and what became of it, as a picture.
+        """Return a drawing of the sources and successors of a note.
 
         Raises:
             NotFoundError: there is no such note.
@@ -2905,41 +2906,41 @@ class SynthesisOperations:
         )
 
     async def get_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """Return a note with its text and messages, also when it was archived; it stays archived.
+        """Return a note with its text and messages, also when it is archived; it stays archived.
 
         Raises:
-            NotFoundError: there is no such note, or its archive is gone.
+            NotFoundError: the note or its archive does not exist.
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
         """
         return await self._service.run(table.SYNTHESIS_GET_ARCHIVED, {"memory_id": memory_id, "app_id": app_id})
 
     async def get_connection_pool_stats(self) -> PoolStats:
-        """Return how this hub is connected to Redis."""
+        """Return the state of this hub's connections to Redis."""
         return await self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {})
 
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """Return one note, whatever its status; None when there is none.
+        """Return one note, whatever its status; None if it does not exist.
 
         Raises:
-            InvalidError: an id is refused.
+            InvalidError: an id is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.SYNTHESIS_GET_MEMORY, {"memory_id": memory_id, "app_id": app_id})
 
     async def get_task_status(self, task_id: str, *, wait: float = 0.0) -> SynthesisTask:
-        """Return how far a task is: pending, running, done with its result, or failed with its reason.
+        """Return the state of a task: pending, running, done with its result, or failed with a reason.
 
         Raises:
-            NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
+            NotFoundError: the task does not exist, or its result has expired (setting `synthesis_result_s`).
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id, "wait": wait})
 
     async def list_tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
-        """Return the tasks under way, those that wait, and those that have failed.
+        """Return the tasks that run, wait, or have failed.
 
         Args:
-            limit: of each state, up to 1000.
+            limit: most tasks of each state, up to 1000.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -2960,17 +2961,17 @@ class SynthesisOperations:
         """Return the notes that answer a question, best first, by composite score.
 
         Args:
-            app_id: whose notes.
+            app_id: id of the app.
             query: the question, in words.
-            n_results: at most so many; None takes the setting `synthesis_results`.
+            n_results: most notes; None uses the setting `synthesis_results`.
             user_id: only notes of this user; None means all users of the app.
             session_id: only notes of this session.
-            similarity_threshold: least cosine similarity, 0 to 1, of every answer; None takes the setting, which
-                what is found by words need not reach.
-            recall: `current` notes; `flagged` also those that are not settled yet; `all` also what was retired.
+            similarity_threshold: least cosine similarity, 0 to 1, of every hit; None uses the setting, which does
+                not apply to hits by words.
+            recall: `current` notes; `flagged` also notes that are not settled yet; `all` also retired notes.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(
@@ -2990,12 +2991,12 @@ class SynthesisOperations:
         """Make an earlier version the current one: a new note with its text, the head of the chain.
 
         Returns:
-            The note that is valid now.
+            The note that is current now.
 
         Raises:
             NotFoundError: there is no such note.
-            InvalidError: it is archived; unarchive it first.
-            ConflictError: others change its chain all the time.
+            InvalidError: the note is archived; unarchive it first.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.SYNTHESIS_RESTORE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
@@ -3003,22 +3004,22 @@ class SynthesisOperations:
     async def retain(
         self, rules: RetentionRules | Mapping[str, Any], *, app_id: str, dry_run: bool = False
     ) -> EraseReport:
-        """Erase what was retired and is older than rules allow; the current note of a chain stays.
+        """Erase retired notes that are older than the rules allow; the current note of a chain stays.
 
         Args:
-            rules: which retired notes may be how old.
-            app_id: whose.
+            rules: the greatest age of retired notes.
+            app_id: id of the app.
             dry_run: whether to count only.
 
         Raises:
-            InvalidError: the id is refused.
-            ConflictError: others change a chain all the time.
-            AccessDeniedError, UnavailableError: as `forget`.
+            InvalidError: the id is invalid.
+            ConflictError: other callers keep changing a chain.
+            AccessDeniedError, UnavailableError: as `erase`.
         """
         return await self._service.run(table.SYNTHESIS_RETAIN, {"rules": rules, "app_id": app_id, "dry_run": dry_run})
 
     async def retry_task(self, task_id: str) -> bool:
-        """Try a task that has failed again; False when there is none.
+        """Retry a failed task; return False if it does not exist.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -3035,15 +3036,14 @@ class SynthesisOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """Return what a conversation was about; nothing is stored.
+        """Return a summary of a conversation; nothing is stored.
 
         Args:
             app_id: as `add_memory` takes them.
             user_id: as `add_memory` takes them.
-            messages: or a text.
-            mode: `fast` writes a text; `full` also tags, keywords and what is still open, with two calls of a
-                model.
-            callback_url: with it a task is answered at once, and the summary goes there.
+            messages: the messages, or a text.
+            mode: `fast` returns a text; `full` also tags, keywords and open points, with two calls of a model.
+            callback_url: with a URL the call returns a task at once, and the summary is sent there.
             task_id: as `add_memory` takes them.
 
         Raises:
@@ -3064,11 +3064,11 @@ class SynthesisOperations:
     async def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: Literal["forward", "backward", "both"] = "forward"
     ) -> list[Note]:
-        """Return what became of a note, in that order; or what it came from.
+        """Return the successors of a note, in order; or its sources.
 
         Args:
-            memory_id: where to begin.
-            app_id: whose.
+            memory_id: id of the first note.
+            app_id: id of the app.
             direction: `forward` along successors, `backward` along sources, with branches, or `both`.
 
         Raises:
@@ -3081,11 +3081,11 @@ class SynthesisOperations:
         )
 
     async def unarchive(self, memory_id: str, *, app_id: str) -> Note:
-        """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.
+        """Restore the chain of an archived note with its texts and vectors; return the restored note.
 
         Raises:
-            NotFoundError: there is no such note, or its archive is gone.
-            ConflictError: others change its chain all the time.
+            NotFoundError: the note or its archive does not exist.
+            ConflictError: other callers keep changing its chain.
             InvalidError, AccessDeniedError, UnavailableError: as `archive`.
         """
         return await self._service.run(table.SYNTHESIS_UNARCHIVE, {"memory_id": memory_id, "app_id": app_id})
@@ -3100,18 +3100,18 @@ class SynthesisOperations:
             "created", "consolidated", "contradicted", "manual_update", "age_decay"
         ] = "manual_update",
     ) -> Note:
-        """Change the status of a note by hand; the note as it is then.
+        """Change the status of a note by hand; return the changed note.
 
         Args:
-            memory_id: which.
-            new_status: `deleted`; or `active` for one that was deleted by hand or waits to be settled.
-            app_id: whose.
-            archive_reason: `manual_update`; the other reasons are synthesis's own.
+            memory_id: id of the note.
+            new_status: `deleted`; or `active` for a note that was deleted by hand or is not settled yet.
+            app_id: id of the app.
+            archive_reason: `manual_update`; the other reasons are set by synthesis only.
 
         Raises:
             NotFoundError: there is no such note.
-            InvalidError: it cannot become that by hand; the message says what to do instead.
-            ConflictError: others change its chain all the time.
+            InvalidError: this change is not possible by hand; the message contains the call to use instead.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -3265,18 +3265,19 @@ class ServiceOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a note made of a conversation, and settled with what is known.
+        """Put a task: make a note of a conversation, and settle it with known notes.
 
         Args:
-            app_id: whose notes; free text up to 256 bytes, without braces.
-            user_id: whose conversation it is, likewise.
-            messages: or mappings with `role` and `content`; 30 at most (setting `synthesis_max_messages`).
-            session_id: which conversation it is; it is then settled with notes of this session alone.
-            callback_url: who is told how it went.
-            task_id: A key of yours: the same one of the same user answers the same task.
+            app_id: id of the app; free text up to 256 bytes, without braces.
+            user_id: id of the user, with the same limits.
+            messages: the messages, or mappings with `role` and `content`; at most 30 (setting
+                `synthesis_max_messages`).
+            session_id: id of the session; then the note is settled only with notes of this session.
+            callback_url: URL that receives the outcome.
+            task_id: A key of yours: a repeated key of the same user returns the same task.
 
         Raises:
-            InvalidError: an argument is refused; nothing was written.
+            InvalidError: an argument is invalid; nothing was written.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -3301,12 +3302,12 @@ class ServiceOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a short note made, without conflict resolution: one call of a model.
+        """Put a task: make a short note, without conflict resolution: one call of a model.
 
         Args:
             app_id: as `add_memory` takes them.
             user_id: as `add_memory` takes them.
-            messages: or a text, which counts as one message of the agent.
+            messages: the messages, or a text, which counts as one message of the agent.
             session_id: as `add_memory` takes them.
             callback_url: as `add_memory` takes them.
             task_id: as `add_memory` takes them.
@@ -3336,15 +3337,14 @@ class ServiceOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """Return what a conversation was about; nothing is stored.
+        """Return a summary of a conversation; nothing is stored.
 
         Args:
             app_id: as `add_memory` takes them.
             user_id: as `add_memory` takes them.
-            messages: or a text.
-            mode: `fast` writes a text; `full` also tags, keywords and what is still open, with two calls of a
-                model.
-            callback_url: with it a task is answered at once, and the summary goes there.
+            messages: the messages, or a text.
+            mode: `fast` returns a text; `full` also tags, keywords and open points, with two calls of a model.
+            callback_url: with a URL the call returns a task at once, and the summary is sent there.
             task_id: as `add_memory` takes them.
 
         Raises:
@@ -3376,17 +3376,17 @@ class ServiceOperations:
         """Return the notes that answer a question, best first, by composite score.
 
         Args:
-            app_id: whose notes.
+            app_id: id of the app.
             query: the question, in words.
-            n_results: at most so many; None takes the setting `synthesis_results`.
+            n_results: most notes; None uses the setting `synthesis_results`.
             user_id: only notes of this user; None means all users of the app.
             session_id: only notes of this session.
-            similarity_threshold: least cosine similarity, 0 to 1, of every answer; None takes the setting, which
-                what is found by words need not reach.
-            recall: `current` notes; `flagged` also those that are not settled yet; `all` also what was retired.
+            similarity_threshold: least cosine similarity, 0 to 1, of every hit; None uses the setting, which does
+                not apply to hits by words.
+            recall: `current` notes; `flagged` also notes that are not settled yet; `all` also retired notes.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(
@@ -3403,20 +3403,20 @@ class ServiceOperations:
         )
 
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """Return one note, whatever its status; None when there is none.
+        """Return one note, whatever its status; None if it does not exist.
 
         Raises:
-            InvalidError: an id is refused.
+            InvalidError: an id is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.SYNTHESIS_GET_MEMORY, {"memory_id": memory_id, "app_id": app_id})
 
     async def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False when there is none.
+        """Mark a note as deleted; False if it does not exist.
 
         Raises:
-            InvalidError: it is archived; unarchive it first.
-            ConflictError: others change its chain all the time.
+            InvalidError: the note is archived; unarchive it first.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.SYNTHESIS_DELETE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
@@ -3431,18 +3431,18 @@ class ServiceOperations:
             "created", "consolidated", "contradicted", "manual_update", "age_decay"
         ] = "manual_update",
     ) -> Note:
-        """Change the status of a note by hand; the note as it is then.
+        """Change the status of a note by hand; return the changed note.
 
         Args:
-            memory_id: which.
-            new_status: `deleted`; or `active` for one that was deleted by hand or waits to be settled.
-            app_id: whose.
-            archive_reason: `manual_update`; the other reasons are synthesis's own.
+            memory_id: id of the note.
+            new_status: `deleted`; or `active` for a note that was deleted by hand or is not settled yet.
+            app_id: id of the app.
+            archive_reason: `manual_update`; the other reasons are set by synthesis only.
 
         Raises:
             NotFoundError: there is no such note.
-            InvalidError: it cannot become that by hand; the message says what to do instead.
-            ConflictError: others change its chain all the time.
+            InvalidError: this change is not possible by hand; the message contains the call to use instead.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -3454,12 +3454,12 @@ class ServiceOperations:
         """Make an earlier version the current one: a new note with its text, the head of the chain.
 
         Returns:
-            The note that is valid now.
+            The note that is current now.
 
         Raises:
             NotFoundError: there is no such note.
-            InvalidError: it is archived; unarchive it first.
-            ConflictError: others change its chain all the time.
+            InvalidError: the note is archived; unarchive it first.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.SYNTHESIS_RESTORE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
@@ -3467,11 +3467,11 @@ class ServiceOperations:
     async def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: Literal["forward", "backward", "both"] = "forward"
     ) -> list[Note]:
-        """Return what became of a note, in that order; or what it came from.
+        """Return the successors of a note, in order; or its sources.
 
         Args:
-            memory_id: where to begin.
-            app_id: whose.
+            memory_id: id of the first note.
+            app_id: id of the app.
             direction: `forward` along successors, `backward` along sources, with branches, or `both`.
 
         Raises:
@@ -3486,7 +3486,7 @@ class ServiceOperations:
     async def draw_evolution(
         self, memory_id: str, *, app_id: str, format: Literal["mermaid", "dot", "html"] = "mermaid"
     ) -> EvolutionGraph:
-        """Return where a note comes from and what became of it, as a picture.
+        """Return a drawing of the sources and successors of a note.
 
         Raises:
             NotFoundError: there is no such note.
@@ -3497,16 +3497,16 @@ class ServiceOperations:
         )
 
     async def get_task_status(self, task_id: str) -> SynthesisTask:
-        """Return how far a task is: pending, running, done with its result, or failed with its reason.
+        """Return the state of a task: pending, running, done with its result, or failed with a reason.
 
         Raises:
-            NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
+            NotFoundError: the task does not exist, or its result has expired (setting `synthesis_result_s`).
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id})
 
     async def get_connection_pool_stats(self) -> PoolStats:
-        """Return how this hub is connected to Redis."""
+        """Return the state of this hub's connections to Redis."""
         return await self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {})
 
     @cached_property

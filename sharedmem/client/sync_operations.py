@@ -1512,7 +1512,7 @@ class SynthesisOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a short note made, without conflict resolution: one call of a model."""
+        """Put a task: make a short note, without conflict resolution: one call of a model."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_ADD_AGENT_MEMORY,
@@ -1537,7 +1537,7 @@ class SynthesisOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a note made of a conversation, and settled with what is known."""
+        """Put a task: make a note of a conversation, and settle it with known notes."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_ADD_MEMORY,
@@ -1557,13 +1557,13 @@ class SynthesisOperations:
         return run_blocking(self._service.run(table.SYNTHESIS_APPS, {"limit": limit, "cursor": cursor}))
 
     def archive(self, *, app_id: str, dry_run: bool = False) -> ArchiveReport:
-        """Put old chains away: texts, messages and vectors go to the blob store, where they can still be read."""
+        """Archive old chains: texts, messages and vectors move to the blob store, where they are still readable."""
         return run_blocking(self._service.run(table.SYNTHESIS_ARCHIVE, {"app_id": app_id, "dry_run": dry_run}))
 
     def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the notes that were put away, without their texts, newest first: queries do not find them any more."""
+        """Return the archived notes, without their texts, newest first: queries do not find these."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_ARCHIVED_MEMORIES,
@@ -1572,25 +1572,25 @@ class SynthesisOperations:
         )
 
     def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False when there is none."""
+        """Mark a note as deleted; False if it does not exist."""
         return run_blocking(
             self._service.run(table.SYNTHESIS_DELETE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
         )
 
     def erase(self, *, app_id: str, user_id: str | None = None, dry_run: bool = False) -> EraseReport:
-        """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier."""
+        """Erase notes, their messages and archives, and open tasks, for good: in Redis and in the durable tier."""
         return run_blocking(
             self._service.run(table.SYNTHESIS_ERASE, {"app_id": app_id, "user_id": user_id, "dry_run": dry_run})
         )
 
     def fsck(self, *, app_id: str, repair: bool = False) -> NoteCheck:
-        """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle."""
+        """Check that no message is lost, no chain has two heads, and none ends in a missing note or is a circle."""
         return run_blocking(self._service.run(table.SYNTHESIS_FSCK, {"app_id": app_id, "repair": repair}))
 
     def generate_evolution_graph(
         self, memory_id: str, *, app_id: str, format: Literal["mermaid", "dot", "html"] = "mermaid"
     ) -> EvolutionGraph:
-        """Return where a note comes from and what became of it, as a picture."""
+        """Return a drawing of the sources and successors of a note."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_GENERATE_EVOLUTION_GRAPH, {"memory_id": memory_id, "app_id": app_id, "format": format}
@@ -1598,23 +1598,23 @@ class SynthesisOperations:
         )
 
     def get_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """Return a note with its text and messages, also when it was archived; it stays archived."""
+        """Return a note with its text and messages, also when it is archived; it stays archived."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_ARCHIVED, {"memory_id": memory_id, "app_id": app_id}))
 
     def get_connection_pool_stats(self) -> PoolStats:
-        """Return how this hub is connected to Redis."""
+        """Return the state of this hub's connections to Redis."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {}))
 
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """Return one note, whatever its status; None when there is none."""
+        """Return one note, whatever its status; None if it does not exist."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_MEMORY, {"memory_id": memory_id, "app_id": app_id}))
 
     def get_task_status(self, task_id: str, *, wait: float = 0.0) -> SynthesisTask:
-        """Return how far a task is: pending, running, done with its result, or failed with its reason."""
+        """Return the state of a task: pending, running, done with its result, or failed with a reason."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id, "wait": wait}))
 
     def list_tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
-        """Return the tasks under way, those that wait, and those that have failed."""
+        """Return the tasks that run, wait, or have failed."""
         return run_blocking(self._service.run(table.SYNTHESIS_LIST_TASKS, {"limit": limit}))
 
     def query_memory(
@@ -1651,13 +1651,13 @@ class SynthesisOperations:
         )
 
     def retain(self, rules: RetentionRules | Mapping[str, Any], *, app_id: str, dry_run: bool = False) -> EraseReport:
-        """Erase what was retired and is older than rules allow; the current note of a chain stays."""
+        """Erase retired notes that are older than the rules allow; the current note of a chain stays."""
         return run_blocking(
             self._service.run(table.SYNTHESIS_RETAIN, {"rules": rules, "app_id": app_id, "dry_run": dry_run})
         )
 
     def retry_task(self, task_id: str) -> bool:
-        """Try a task that has failed again; False when there is none."""
+        """Retry a failed task; return False if it does not exist."""
         return run_blocking(self._service.run(table.SYNTHESIS_RETRY_TASK, {"task_id": task_id}))
 
     def summarize_conversation(
@@ -1670,7 +1670,7 @@ class SynthesisOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """Return what a conversation was about; nothing is stored."""
+        """Return a summary of a conversation; nothing is stored."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_SUMMARIZE_CONVERSATION,
@@ -1688,7 +1688,7 @@ class SynthesisOperations:
     def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: Literal["forward", "backward", "both"] = "forward"
     ) -> list[Note]:
-        """Return what became of a note, in that order; or what it came from."""
+        """Return the successors of a note, in order; or its sources."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN,
@@ -1697,7 +1697,7 @@ class SynthesisOperations:
         )
 
     def unarchive(self, memory_id: str, *, app_id: str) -> Note:
-        """Bring the chain of an archived note back, with its texts and vectors; the note as it is then."""
+        """Restore the chain of an archived note with its texts and vectors; return the restored note."""
         return run_blocking(self._service.run(table.SYNTHESIS_UNARCHIVE, {"memory_id": memory_id, "app_id": app_id}))
 
     def update_memory_status(
@@ -1710,7 +1710,7 @@ class SynthesisOperations:
             "created", "consolidated", "contradicted", "manual_update", "age_decay"
         ] = "manual_update",
     ) -> Note:
-        """Change the status of a note by hand; the note as it is then."""
+        """Change the status of a note by hand; return the changed note."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_UPDATE_MEMORY_STATUS,
@@ -1795,7 +1795,7 @@ class ServiceOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a note made of a conversation, and settled with what is known."""
+        """Put a task: make a note of a conversation, and settle it with known notes."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_ADD_MEMORY,
@@ -1820,7 +1820,7 @@ class ServiceOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a short note made, without conflict resolution: one call of a model."""
+        """Put a task: make a short note, without conflict resolution: one call of a model."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_ADD_AGENT_MEMORY,
@@ -1845,7 +1845,7 @@ class ServiceOperations:
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """Return what a conversation was about; nothing is stored."""
+        """Return a summary of a conversation; nothing is stored."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_SUMMARIZE_CONVERSATION,
@@ -1888,11 +1888,11 @@ class ServiceOperations:
         )
 
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """Return one note, whatever its status; None when there is none."""
+        """Return one note, whatever its status; None if it does not exist."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_MEMORY, {"memory_id": memory_id, "app_id": app_id}))
 
     def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False when there is none."""
+        """Mark a note as deleted; False if it does not exist."""
         return run_blocking(
             self._service.run(table.SYNTHESIS_DELETE_MEMORY, {"memory_id": memory_id, "app_id": app_id})
         )
@@ -1907,7 +1907,7 @@ class ServiceOperations:
             "created", "consolidated", "contradicted", "manual_update", "age_decay"
         ] = "manual_update",
     ) -> Note:
-        """Change the status of a note by hand; the note as it is then."""
+        """Change the status of a note by hand; return the changed note."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_UPDATE_MEMORY_STATUS,
@@ -1924,7 +1924,7 @@ class ServiceOperations:
     def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: Literal["forward", "backward", "both"] = "forward"
     ) -> list[Note]:
-        """Return what became of a note, in that order; or what it came from."""
+        """Return the successors of a note, in order; or its sources."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN,
@@ -1935,7 +1935,7 @@ class ServiceOperations:
     def draw_evolution(
         self, memory_id: str, *, app_id: str, format: Literal["mermaid", "dot", "html"] = "mermaid"
     ) -> EvolutionGraph:
-        """Return where a note comes from and what became of it, as a picture."""
+        """Return a drawing of the sources and successors of a note."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_GENERATE_EVOLUTION_GRAPH, {"memory_id": memory_id, "app_id": app_id, "format": format}
@@ -1943,11 +1943,11 @@ class ServiceOperations:
         )
 
     def get_task_status(self, task_id: str) -> SynthesisTask:
-        """Return how far a task is: pending, running, done with its result, or failed with its reason."""
+        """Return the state of a task: pending, running, done with its result, or failed with a reason."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id}))
 
     def get_connection_pool_stats(self) -> PoolStats:
-        """Return how this hub is connected to Redis."""
+        """Return the state of this hub's connections to Redis."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {}))
 
     @cached_property

@@ -2855,67 +2855,67 @@ class Graph(Face["AsyncGraph"]):
 
 
 class Batcher(Face["AsyncBatcher"]):
-    """Collects the messages of one conversation, each of which ends in exactly one note.
+    """Collects the messages of one conversation; each of them ends in exactly one note.
 
-    Nothing waits in this process: a message is in Redis when `add` returns, and is made a note of by any worker of the
-    namespace, whatever becomes of this process.
+    No message waits in this process: it is in Redis when `add` returns, and any worker of the namespace makes the note,
+    even if this process dies.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor, with the actor's rights.
-        intake: where requests are put.
-        app_id, user_id, session_id: whose conversation it is.
-        size: messages that make a batch; None takes the most that a note is made of.
-        wait_s: seconds after which a batch is made a note of though it is not full.
+        intake: accepts the tasks.
+        app_id, user_id, session_id: identify the conversation.
+        size: messages of a batch; None for the most that one note is made from.
+        wait_s: seconds after which a note is made although the batch is not full.
 
     Raises:
-        InvalidError: an argument is refused.
+        InvalidError: an argument is invalid.
     """
 
     def add(self, message: SynthesisMessage | Mapping[str, object]) -> list[str]:
-        """Let a message wait with the others; three round trips at most, if nobody comes in between.
+        """Add a message to the batch; three round trips at most, without concurrent callers.
 
         Args:
-            message: or a mapping with `role` and `content`.
+            message: a message, or a mapping with `role` and `content`.
 
         Returns:
             The ids of the tasks that were put because the batch was full; mostly none.
 
         Raises:
-            InvalidError: it is no message, is blank or too large. Nothing was written.
-            ConflictError: others added all the time, for a minute.
+            InvalidError: the message is invalid, blank or too large. Nothing was written.
+            ConflictError: other callers kept adding messages for a minute.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.add(message))
 
     def flush(self, batch: str | None = None) -> list[str]:
-        """Put what waits into the queue, now; the ids of the tasks.
+        """Put the waiting messages into the queue now; return the ids of the tasks.
 
         Three round trips, and one for each task.
 
         Args:
-            batch: only this one; None takes whatever is open.
+            batch: only this batch; None for the open one.
 
         Raises:
-            ConflictError: others came in between for a minute.
+            ConflictError: other callers kept changing the batch for a minute.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.flush(batch))
 
     def waiting(self) -> int:
-        """Return how many messages no task was put for yet. One round trip."""
+        """Return how many messages are not in a task yet. One round trip."""
         return self._portal.run(self._async.waiting())
 
 
 class Synthesis(Face["AsyncSynthesis"]):
-    """Conversations of one namespace become notes, which are consolidated and superseded, and never lost.
+    """Turns conversations of one namespace into notes, which are consolidated and superseded, and never lost.
 
-    Notes belong to an app and a user, perhaps to a session; `app_id` is part of every call.
+    Notes belong to an app and a user, optionally to a session; `app_id` is part of every call.
 
     Args:
-        context: services that the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor.
-        services: do the work.
+        services: the services that do the work.
     """
 
     def add_memory(
@@ -2928,21 +2928,22 @@ class Synthesis(Face["AsyncSynthesis"]):
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a note made of a conversation, and settled with what is known. Answers at once; two round trips.
+        """Put a task: make a note of a conversation, and settle it with known notes. Returns at once; two round trips.
 
-        The first call of a hub starts its workers (setting `synthesis_concurrency`). `wait` and `get_task_status` tell
-        how it went.
+        The first call of a hub starts its workers (setting `synthesis_concurrency`). `wait` and `get_task_status`
+        return the outcome.
 
         Args:
-            app_id: whose notes; free text up to 256 bytes, without braces.
-            user_id: whose conversation it is, likewise.
-            messages: or mappings with `role` and `content`; 30 at most (setting `synthesis_max_messages`).
-            session_id: which conversation it is; it is then settled with notes of this session alone.
-            callback_url: who is told how it went.
-            task_id: a key of yours: the same one of the same user answers the same task.
+            app_id: id of the app; free text up to 256 bytes, without braces.
+            user_id: id of the user, with the same limits.
+            messages: the messages, or mappings with `role` and `content`; at most 30 (setting
+                `synthesis_max_messages`).
+            session_id: id of the session; then the note is settled only with notes of this session.
+            callback_url: URL that receives the outcome.
+            task_id: a key of yours: a repeated key of the same user returns the same task.
 
         Raises:
-            InvalidError: an argument is refused; nothing was written.
+            InvalidError: an argument is invalid; nothing was written.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(
@@ -2966,10 +2967,10 @@ class Synthesis(Face["AsyncSynthesis"]):
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> SynthesisTask:
-        """Have a short note made, without conflict resolution: one call of a model. Answers at once.
+        """Put a task: make a short note, without conflict resolution: one call of a model. Returns at once.
 
         Args:
-            messages: or a text, which counts as one message of the agent.
+            messages: the messages, or a text, which counts as one message of the agent.
             app_id, user_id, session_id, callback_url, task_id: as `add_memory` takes them.
 
         Raises:
@@ -2996,12 +2997,12 @@ class Synthesis(Face["AsyncSynthesis"]):
         callback_url: str | None = None,
         task_id: str | None = None,
     ) -> ConversationSummary | SynthesisTask:
-        """Return what a conversation was about; nothing is stored.
+        """Return a summary of a conversation; nothing is stored.
 
         Args:
-            messages: or a text.
-            mode: `fast` writes a text; `full` also tags, keywords and what is still open, with two calls of a model.
-            callback_url: with it a task is answered at once, and the summary goes there.
+            messages: the messages, or a text.
+            mode: `fast` returns a text; `full` also tags, keywords and open points, with two calls of a model.
+            callback_url: with a URL the call returns a task at once, and the summary is sent there.
             app_id, user_id, task_id: as `add_memory` takes them.
 
         Raises:
@@ -3016,11 +3017,11 @@ class Synthesis(Face["AsyncSynthesis"]):
     def batcher(
         self, *, app_id: str, user_id: str, session_id: str | None = None, size: int | None = None, wait_s: float = 30.0
     ) -> Batcher:
-        """Collects the messages of a conversation, and has notes made of them, so many or so long after. No round trip.
+        """Return a batcher, which makes a note after so many messages or so much time. No round trip.
 
         Args:
-            size: messages of a note; None takes the most that one is made of.
-            wait_s: seconds after which a note is made though there are fewer.
+            size: messages of a note; None for the most that one note is made from.
+            wait_s: seconds after which a note is made although there are fewer.
             app_id, user_id, session_id: as `add_memory` takes them.
 
         Raises:
@@ -3032,20 +3033,20 @@ class Synthesis(Face["AsyncSynthesis"]):
         )
 
     def get_task_status(self, task_id: str) -> SynthesisTask:
-        """Return how far a task is: pending, running, done with its result, or failed with its reason. One round trip.
+        """Return the state of a task: pending, running, done with its result, or failed with a reason. One round trip.
 
         Raises:
-            NotFoundError: there is none, or its result has expired (setting `synthesis_result_s`).
+            NotFoundError: the task does not exist, or its result has expired (setting `synthesis_result_s`).
             AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.get_task_status(task_id))
 
     def wait(self, task_id: str, *, timeout: float | None = None) -> SynthesisTask:
-        """As `get_task_status`, as soon as the task is done or has failed.
+        """Return what `get_task_status` returns, as soon as the task is done or has failed.
 
         Args:
-            task_id: what adding answered.
-            timeout: seconds; then the task is answered as it stands. None waits for as long as it takes.
+            task_id: id of the task.
+            timeout: seconds; then the task is returned in its current state. None waits without limit.
 
         Raises:
             NotFoundError, AccessDeniedError, UnavailableError: as `get_task_status`.
@@ -3053,10 +3054,10 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.wait(task_id, timeout=timeout))
 
     def tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
-        """Return the tasks under way, those that wait, and those that have failed. Four round trips.
+        """Return the tasks that run, wait, or have failed. Four round trips.
 
         Args:
-            limit: of each state, up to 1000.
+            limit: most tasks of each state, up to 1000.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3064,7 +3065,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.tasks(limit=limit))
 
     def retry_task(self, task_id: str) -> bool:
-        """Try a task that has failed again; False when there is none. One round trip.
+        """Retry a failed task; return False if it does not exist. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -3072,7 +3073,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.retry_task(task_id))
 
     def start(self) -> None:
-        """Work on tasks in the background of this hub, as the first `add_memory` does. No round trip.
+        """Start the workers of this hub in the background, as the first `add_memory` does. No round trip.
 
         Raises:
             UsageError: the hub is closed.
@@ -3080,17 +3081,17 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._async.start()
 
     def drain(self) -> None:
-        """Take no more tasks in this hub, and return when those under way have ended."""
+        """Claim no more tasks in this hub, and return when the running ones have ended."""
         return self._portal.run(self._async.drain())
 
     def work_once(self, *, wait: float | None = 0.0) -> bool:
-        """Take one task and do it, for those who run workers of their own; False when there is none.
+        """Claim one task and do it, for workers of your own; return False if there is no task.
 
         Args:
-            wait: seconds to wait for one; None for as long as it takes.
+            wait: seconds to wait for a task; None waits without limit.
 
         Raises:
-            SharedMemoryError: the task has failed; the queue knows, and tries it again or has given it up.
+            SharedMemoryError: the task has failed; the queue retries it, or has made it a dead letter.
         """
         return self._portal.run(self._async.work_once(wait=wait))
 
@@ -3107,21 +3108,21 @@ class Synthesis(Face["AsyncSynthesis"]):
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first, by composite score. Two round trips.
 
-        They are searched by meaning and by words: a note that holds at least 3 of 5 of the question's telling words is
-        an answer too (`by_words`), however low its similarity. Without an embedder words alone find notes.
+        The search is by meaning and by words: a note that contains at least 3 of 5 of the question's meaningful words
+        is a hit too (`by_words`), however low its similarity. Without an embedder only words find notes.
 
         Args:
-            app_id: whose notes.
+            app_id: id of the app.
             query: the question, in words.
-            n_results: at most so many; None takes the setting `synthesis_results`.
+            n_results: most notes; None uses the setting `synthesis_results`.
             user_id: only notes of this user; None means all users of the app.
             session_id: only notes of this session.
-            similarity_threshold: least cosine similarity, 0 to 1, of every answer; None takes the setting, which what
-                is found by words need not reach.
-            recall: `current` notes; `flagged` also those that are not settled yet; `all` also what was retired.
+            similarity_threshold: least cosine similarity, 0 to 1, of every hit; None uses the setting, which does
+                not apply to hits by words.
+            recall: `current` notes; `flagged` also notes that are not settled yet; `all` also retired notes.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(
@@ -3145,12 +3146,12 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.apps())
 
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
-        """Return one note, whatever its status; None when there is none. One round trip.
+        """Return one note, whatever its status; None if it does not exist. One round trip.
 
-        Of an archived note the text is away: `archival_location` says where, and `get_archived` reads it.
+        An archived note has no text: `archival_location` has the place, and `get_archived` reads it.
 
         Raises:
-            InvalidError: an id is refused.
+            InvalidError: an id is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.get_memory(memory_id, app_id=app_id))
@@ -3158,11 +3159,11 @@ class Synthesis(Face["AsyncSynthesis"]):
     def traverse_memory_evolution_chain(
         self, memory_id: str, *, app_id: str, direction: ChainDirection = "forward"
     ) -> list[Note]:
-        """Return what became of a note, in that order; or what it came from. A round trip for each generation.
+        """Return the successors of a note, in order; or its sources. A round trip for each generation.
 
         Args:
-            memory_id: where to begin.
-            app_id: whose.
+            memory_id: id of the first note.
+            app_id: id of the app.
             direction: `forward` along successors, `backward` along sources, with branches, or `both`.
 
         Raises:
@@ -3174,19 +3175,19 @@ class Synthesis(Face["AsyncSynthesis"]):
         )
 
     def generate_evolution_graph(self, chain: Sequence[Note], format: GraphFormat = "mermaid") -> EvolutionGraph:
-        """Return a chain as a picture. No round trip.
+        """Return a drawing of a chain. No round trip.
 
         Args:
-            chain: what `traverse_memory_evolution_chain` answered, with any direction.
-            format: `mermaid`, `dot` (Graphviz) or `html`, a page that needs nothing else.
+            chain: the result of `traverse_memory_evolution_chain`, with any direction.
+            format: `mermaid`, `dot` (Graphviz) or `html`, a self-contained page.
 
         Raises:
-            InvalidError: there is no such format.
+            InvalidError: the format is invalid.
         """
         return self._async.generate_evolution_graph(chain, format)
 
     def draw_evolution(self, memory_id: str, *, app_id: str, format: GraphFormat = "mermaid") -> EvolutionGraph:
-        """Return where a note comes from and what became of it, as a picture. A round trip for each generation.
+        """Return a drawing of the sources and successors of a note. A round trip for each generation.
 
         Raises:
             NotFoundError: there is no such note.
@@ -3195,11 +3196,11 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.draw_evolution(memory_id, app_id=app_id, format=format))
 
     def delete_memory(self, memory_id: str, *, app_id: str) -> bool:
-        """Mark a note as deleted; False when there is none. Its text stays until `erase`. About four round trips.
+        """Mark a note as deleted; False if it does not exist. Its text stays until `erase`. About four round trips.
 
         Raises:
-            InvalidError: it is archived; unarchive it first.
-            ConflictError: others change its chain all the time.
+            InvalidError: the note is archived; unarchive it first.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.delete_memory(memory_id, app_id=app_id))
@@ -3207,18 +3208,18 @@ class Synthesis(Face["AsyncSynthesis"]):
     def update_memory_status(
         self, memory_id: str, new_status: NoteStatus, *, app_id: str, archive_reason: StatusReason = "manual_update"
     ) -> Note:
-        """Change the status of a note by hand; the note as it is then. About four round trips.
+        """Change the status of a note by hand; return the changed note. About four round trips.
 
         Args:
-            memory_id: which.
-            new_status: `deleted`; or `active` for one that was deleted by hand or waits to be settled.
-            app_id: whose.
-            archive_reason: `manual_update`; the other reasons are synthesis's own.
+            memory_id: id of the note.
+            new_status: `deleted`; or `active` for a note that was deleted by hand or is not settled yet.
+            app_id: id of the app.
+            archive_reason: `manual_update`; the other reasons are set by synthesis only.
 
         Raises:
             NotFoundError: there is no such note.
-            InvalidError: it cannot become that by hand; the message says what to do instead.
-            ConflictError: others change its chain all the time.
+            InvalidError: this change is not possible by hand; the message contains the call to use instead.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(
@@ -3229,54 +3230,55 @@ class Synthesis(Face["AsyncSynthesis"]):
         """Make an earlier version the current one: a new note with its text, the head of the chain.
 
         Returns:
-            The note that is valid now.
+            The note that is current now.
 
         Raises:
             NotFoundError: there is no such note.
-            InvalidError: it is archived; unarchive it first.
-            ConflictError: others change its chain all the time.
+            InvalidError: the note is archived; unarchive it first.
+            ConflictError: other callers keep changing its chain.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.restore_memory(memory_id, app_id=app_id))
 
     def fsck(self, *, app_id: str, repair: bool = False, progress: NoteProgress | None = None) -> NoteCheck:
-        """Check that no message is lost, no chain has two heads, and none leads nowhere or in a circle.
+        """Check that no message is lost, no chain has two heads, and none ends in a missing note or is a circle.
 
-        Reads every note of the app, a few hundred a round trip. Repairing removes nothing.
+        Reads every note of the app, a few hundred a round trip. A repair erases nothing.
 
         Args:
-            app_id: whose.
-            repair: whether to mend what is found.
-            progress: called with how many notes were looked at.
+            app_id: id of the app.
+            repair: whether to repair the problems.
+            progress: called with the number of notes read so far.
 
         Raises:
-            InvalidError: the id is refused.
+            InvalidError: the id is invalid.
             AccessDeniedError, UnavailableError: as `read`; repairing as `write`.
         """
         return self._portal.run(self._async.fsck(app_id=app_id, repair=repair, progress=progress))
 
     def archive(self, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None) -> ArchiveReport:
-        """Put old chains away: texts, messages and vectors go to the blob store, where they can still be read.
+        """Archive old chains: texts, messages and vectors move to the blob store, where they are still readable.
 
-        A chain goes whole, when each of its notes is older than `synthesis_archive_after_days` and has faded.
+        A whole chain is archived, once each of its notes is older than `synthesis_archive_after_days` and its recency
+        is low.
 
         Args:
-            app_id: whose.
-            dry_run: whether to say only what would go.
-            progress: called with how many notes were looked at.
+            app_id: id of the app.
+            dry_run: whether to only return what would be archived.
+            progress: called with the number of notes read so far.
 
         Raises:
-            InvalidError: the id is refused.
-            ConflictError: others change a chain all the time.
-            AccessDeniedError, UnavailableError: as `write`; or the blob store cannot be used.
+            InvalidError: the id is invalid.
+            ConflictError: other callers keep changing a chain.
+            AccessDeniedError, UnavailableError: as `write`; or the blob store is unavailable.
         """
         return self._portal.run(self._async.archive(app_id=app_id, dry_run=dry_run, progress=progress))
 
     def get_archived(self, memory_id: str, *, app_id: str) -> Note:
-        """Return a note with its text and messages, also when it was archived; it stays archived.
+        """Return a note with its text and messages, also when it is archived; it stays archived.
 
         Raises:
-            NotFoundError: there is no such note, or its archive is gone.
+            NotFoundError: the note or its archive does not exist.
             InvalidError, AccessDeniedError, UnavailableError: as `get_memory`; or the blob store cannot be read.
         """
         return self._portal.run(self._async.get_archived(memory_id, app_id=app_id))
@@ -3284,15 +3286,15 @@ class Synthesis(Face["AsyncSynthesis"]):
     def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the notes that were put away, without their texts, newest first: queries do not find them any more.
+        """Return the archived notes, without their texts, newest first: queries do not find these.
 
         Reads every note of the app, a few hundred a round trip.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: None means all users of the app.
-            words: only notes that have each of these among their tags, keywords, queries and open questions.
-            limit: at most so many.
+            words: only notes that have each of these words among their tags, keywords, queries and open questions.
+            limit: most notes.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `fsck`.
@@ -3300,11 +3302,11 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.archived_memories(app_id=app_id, user_id=user_id, words=words, limit=limit))
 
     def unarchive(self, memory_id: str, *, app_id: str) -> Note:
-        """Bring the chain of an archived note back, with its texts and vectors; the note as it is then.
+        """Restore the chain of an archived note with its texts and vectors; return the restored note.
 
         Raises:
-            NotFoundError: there is no such note, or its archive is gone.
-            ConflictError: others change its chain all the time.
+            NotFoundError: the note or its archive does not exist.
+            ConflictError: other callers keep changing its chain.
             InvalidError, AccessDeniedError, UnavailableError: as `archive`.
         """
         return self._portal.run(self._async.unarchive(memory_id, app_id=app_id))
@@ -3312,19 +3314,19 @@ class Synthesis(Face["AsyncSynthesis"]):
     def erase(
         self, *, app_id: str, user_id: str | None = None, dry_run: bool = False, progress: NoteProgress | None = None
     ) -> EraseReport:
-        """Erase notes, their messages and archives, and tasks that wait, for good: here and in the durable tier.
+        """Erase notes, their messages and archives, and open tasks, for good: in Redis and in the durable tier.
 
-        Broken off, it goes on when it is called again. A conversation of that user that is told meanwhile may leave a
-        note: erase once more when nobody adds for that user any longer.
+        After an interruption, call it again to continue. A conversation that is added for that user meanwhile may
+        leave a note: call it again when no conversations are added for that user.
 
         Args:
-            app_id: whose.
+            app_id: id of the app.
             user_id: None means all users of the app.
             dry_run: whether to count only; tasks are not counted then.
-            progress: called with how many notes were looked at.
+            progress: called with the number of notes read so far.
 
         Raises:
-            InvalidError: an id is refused.
+            InvalidError: an id is invalid.
             AccessDeniedError, UnavailableError: as `write`; or the tier or the blob store cannot be reached.
         """
         return self._portal.run(self._async.erase(app_id=app_id, user_id=user_id, dry_run=dry_run, progress=progress))
@@ -3332,23 +3334,23 @@ class Synthesis(Face["AsyncSynthesis"]):
     def retain(
         self, rules: RetentionRules, *, app_id: str, dry_run: bool = False, progress: NoteProgress | None = None
     ) -> EraseReport:
-        """Erase what was retired and is older than rules allow; the current note of a chain stays.
+        """Erase retired notes that are older than the rules allow; the current note of a chain stays.
 
         Args:
-            rules: which retired notes may be how old.
-            app_id: whose.
+            rules: the greatest age of retired notes.
+            app_id: id of the app.
             dry_run: whether to count only.
-            progress: called with how many notes were looked at.
+            progress: called with the number of notes read so far.
 
         Raises:
-            InvalidError: the id is refused.
-            ConflictError: others change a chain all the time.
-            AccessDeniedError, UnavailableError: as `forget`.
+            InvalidError: the id is invalid.
+            ConflictError: other callers keep changing a chain.
+            AccessDeniedError, UnavailableError: as `erase`.
         """
         return self._portal.run(self._async.retain(rules, app_id=app_id, dry_run=dry_run, progress=progress))
 
     def warm_up(self) -> bool:
-        """Connect, make the index, load the embedder: the first call afterwards is as quick as the others.
+        """Connect, create the index, load the embedder: then the first call is as fast as later ones.
 
         Raises:
             UnavailableError: the server or the embedder cannot be reached.
@@ -3356,7 +3358,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.warm_up())
 
     def get_connection_pool_stats(self) -> PoolStats:
-        """Return how this hub is connected to Redis. No round trip."""
+        """Return the state of this hub's connections to Redis. No round trip."""
         return self._portal.run(self._async.get_connection_pool_stats())
 
 
