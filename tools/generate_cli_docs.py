@@ -13,7 +13,7 @@ from generated import ROOT, settle
 
 import sharedmem.errors
 from sharedmem.errors import SharedMemoryError
-from sharedmem.faces.cli.app import COORDINATION, DATA, LIVE, NAMESPACE, SERVER, app, load_commands
+from sharedmem.faces.cli.app import COORDINATION, DATA, DURABLE, LIVE, MEMORY, NAMESPACE, SERVER, app, load_commands
 from sharedmem.faces.cli.main import INTERRUPTED, SYSTEM
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -53,7 +53,7 @@ def render() -> str:
     tree = typer.main.get_command(app)
     commands = list(_commands(tree, "sharedmem"))
     parts = [INTRODUCTION, _global_options(tree), _exit_codes()]
-    for panel in (DATA, LIVE, COORDINATION, NAMESPACE, SERVER):
+    for panel in (DATA, LIVE, COORDINATION, MEMORY, NAMESPACE, DURABLE, SERVER):
         parts += [f"## {panel}\n", *(_section(path, command) for path, command, where in commands if where == panel)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip("\n") + "\n"
 

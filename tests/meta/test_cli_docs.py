@@ -25,7 +25,7 @@ WITH_FILES = {"export", "import", "copy", "backfill", "cache calibrate", "notes 
 # Their lines name a task, plan, token or note that another run has answered; the tests of their commands run them.
 ABOUT_EARLIER = {
     *("plans resolve", "queue ack", "queue retry", "queue fail", "queue result", "token revoke"),
-    *("evolution", "notes show", "notes restore", "notes unarchive", "notes rm", "task show", "task retry"),
+    *("evolution", "notes get", "notes restore", "notes unarchive", "notes delete", "task get", "task retry"),
 }
 BEFORE = {
     "cache check": "cache put 'what is the capital of France?' Paris",

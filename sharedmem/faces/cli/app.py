@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -17,14 +19,14 @@ from sharedmem.faces.cli.session import Options
 Command = TypeVar("Command", bound=Callable[..., None])
 
 _COMMANDS_BY_MODULE = (
-    ("data", ("get", "set", "rm", "ls", "incr", "append", "list", "hash", "members")),
+    ("data", ("get", "set", "delete", "ls", "incr", "append", "list", "hash", "members")),
     ("messages", ("publish", "subscribe", "watch")),
     ("coordination", ("lock", "leader", "presence", "limits")),
     ("plans", ("plans",)),
     ("queues", ("queue",)),
-    ("memories", ("remember", "recall", "memories", "thread")),
+    ("memories", ("memories", "thread")),
     ("graph", ("graph",)),
-    ("notes", ("evolution", "fsck", "archive", "forget", "notes", "task")),
+    ("notes", ("evolution", "fsck", "archive", "notes", "task")),
     ("cache", ("cache",)),
     ("embed", ("embed",)),
     ("indexes", ("index",)),
@@ -58,6 +60,15 @@ class _Root(TyperGroup):
         context.meta[completion.WORDS] = words
         return context
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as the framework calls it
+        """Write the names of all commands by their headings: the whole overview fits on one screen."""
+        by_panel: dict[str, list[str]] = {}
+        for name, found in self.commands.items():
+            if not found.hidden:
+                by_panel.setdefault(found.rich_help_panel, []).append(name)
+        with formatter.section("Commands (sharedmem COMMAND --help describes one)"):
+            formatter.write_dl([(panel, ", ".join(names)) for panel, names in by_panel.items()])
+
 
 class _NamedGroup(TyperGroup):
     """A group that may be followed by a name instead of a command."""
@@ -79,7 +90,7 @@ app = typer.Typer(
     "Tables on a terminal, JSON to a pipe or with --json. Without a URL a private server of this machine is used. "
     "Options below may stand before or after the command.",
     epilog="Try:  sharedmem demo",
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -111,7 +122,7 @@ graph = typer.Typer(
 )
 app.add_typer(graph, name="graph", rich_help_panel=MEMORY, epilog="Try:  sharedmem graph groups")
 notes = typer.Typer(help="What conversations became; `notes` lists the apps, `notes ID --app APP` shows a note.")
-app.add_typer(notes, name="notes", rich_help_panel=MEMORY, epilog="Try:  sharedmem notes find address --app shop")
+app.add_typer(notes, name="notes", rich_help_panel=MEMORY, epilog="Try:  sharedmem notes search address --app shop")
 tasks = typer.Typer(help="What synthesis was asked to do; `task` lists what is not done, `task ID` shows one.")
 app.add_typer(tasks, name="task", rich_help_panel=MEMORY, epilog="Try:  sharedmem task list")
 cache = typer.Typer(help="Answers that somebody has paid for already; `cache` shows how it did.")
@@ -146,14 +157,32 @@ DEFAULT_COMMANDS = {
     "plans": DefaultCommands(plans, alone="sessions", named="list"),
     "queue": DefaultCommands(queues, alone="list", named="stats"),
     "durable": DefaultCommands(durable, alone="status"),
-    "memories": DefaultCommands(memories, alone="list", named="show", flagged="list"),
+    "memories": DefaultCommands(memories, alone="list", named="get", flagged="list"),
     "thread": DefaultCommands(threads, named="stats"),
     "graph": DefaultCommands(graph, alone="groups"),
-    "notes": DefaultCommands(notes, alone="apps", named="show"),
-    "task": DefaultCommands(tasks, alone="list", named="show", flagged="list"),
+    "notes": DefaultCommands(notes, alone="apps", named="get"),
+    "task": DefaultCommands(tasks, alone="list", named="get", flagged="list"),
     "cache": DefaultCommands(cache, alone="stats"),
     "index": DefaultCommands(index, alone="list"),
 }
+
+FORMER_NAMES: Mapping[str, str] = {
+    "rm": "delete",
+    "hash del": "hash delete",
+    "members remove": "members delete",
+    "remember": "memories add",
+    "recall": "memories search",
+    "memories show": "memories get",
+    "memories forget": "memories delete",
+    "forget": "notes erase",
+    "notes find": "notes search",
+    "notes show": "notes get",
+    "notes rm": "notes delete",
+    "task show": "task get",
+    "graph ask": "graph search",
+    "cache invalidate": "cache delete",
+}
+"""Commands that have another name since 0.2. The former one works with a notice until 0.3, and is in no help."""
 
 NUMBERS = {"ignore_unknown_options": True}
 """Lets a command take negative numbers as arguments."""
@@ -215,11 +244,13 @@ _WITH_VALUE = frozenset({"--url", "--namespace", "-n", "--actor", "--data-dir"})
 _FLAGS = frozenset({"--json"})
 _HELP = frozenset({"--help", "-h"})
 _PASSES_ON = "redis-cli"
+_NEAR = 0.8
 
 
 def normalize_arguments(arguments: Sequence[str]) -> list[str]:
     """The arguments with the global options first, and a group's usual command put in where none is named."""
     leading, words = _split_global_options(arguments)
+    words = _rename_former_command(words)
     load_commands(words)
     return [*leading, *_insert_default_command(words)]
 
@@ -264,13 +295,33 @@ def _split_global_options(arguments: Sequence[str]) -> tuple[list[str], list[str
     return leading, words
 
 
+def _rename_former_command(words: list[str]) -> list[str]:
+    """Return the words with the name that a command has now; a former name is noticed on standard error."""
+    for count in (1, 2):
+        former = " ".join(words[:count])
+        if name := FORMER_NAMES.get(former):
+            sys.stderr.write(f"sharedmem: `{former}` is now `{name}`; the former name works until version 0.3\n")
+            return [*name.split(), *words[count:]]
+    return words
+
+
 def _insert_default_command(words: list[str]) -> list[str]:
     """The words with the usual command of a group, where none is named."""
     if not words or words[0] not in DEFAULT_COMMANDS:
         return words
     name, *rest = words
     usual = DEFAULT_COMMANDS[name]
-    if rest[:1] and (rest[0] in _HELP or rest[0] in {command.name for command in usual.group.registered_commands}):
+    known = [str(command.name) for command in usual.group.registered_commands]
+    if rest[:1] and (rest[0] in {*_HELP, *known} or _is_mistyped_command(rest)):
         return words
     meant = usual.of(rest)
+    if rest and meant == usual.named and (near := get_close_matches(rest[0], known, n=1, cutoff=_NEAR)):
+        sys.stderr.write(f"sharedmem: note: {rest[0]!r} is taken for a name; the command is `{name} {near[0]}`\n")
     return [name, meant, *rest] if meant else [name, *(rest or ["--help"])]
+
+
+def _is_mistyped_command(rest: Sequence[str]) -> bool:
+    """Return whether a word behind a group cannot be the name of a thing: help is asked for it, or a word follows."""
+    if rest[0].startswith("-"):
+        return False
+    return not _HELP.isdisjoint(rest[1:]) or (len(rest) > 1 and not rest[1].startswith("-"))

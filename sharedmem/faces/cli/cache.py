@@ -109,8 +109,8 @@ def cache_put(  # noqa: PLR0913  # each is an option
     print_answer(options, id_, lambda: styled_text(("kept as ", "dim"), id_))
 
 
-@command("invalidate", None, group=cache, example="sharedmem cache invalidate --tag geo")
-def cache_invalidate(
+@command("delete", None, group=cache, example="sharedmem cache delete --tag geo")
+def cache_delete(
     context: typer.Context,
     tag: Annotated[str | None, typer.Option(help="Answers with this tag.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Answers to this prompt, whatever the model.")] = None,

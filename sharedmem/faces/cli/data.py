@@ -124,8 +124,8 @@ def set_(
     print_answer(options, version, lambda: styled_text(key, (" is at version ", "dim"), (str(version), "cyan")))
 
 
-@command("rm", DATA, example="sharedmem rm plan")
-def rm(
+@command("delete", DATA, example="sharedmem delete plan")
+def delete(
     context: typer.Context,
     keys: Annotated[
         list[str], typer.Argument(metavar="KEY...", help="Keys of any type.", autocompletion=completion.keys)
@@ -269,7 +269,7 @@ def hash_set(
     print_answer(options, added, lambda: styled_text(field, (" is set" + ("" if added else " anew"), "dim")))
 
 
-@command("del", None, group=hashes, example="sharedmem hash del agent:planner role")
+@command("delete", None, group=hashes, example="sharedmem hash delete agent:planner role")
 def hash_delete(
     context: typer.Context, key: Key, fields: Annotated[list[str], typer.Argument(metavar="FIELD...")]
 ) -> None:
@@ -295,8 +295,8 @@ def members_add(context: typer.Context, key: Key, values: Values, ttl: Ttl = Non
     print_answer(options, added, lambda: styled_text(f"{added} added", (f" of {len(values)}", "dim")))
 
 
-@command("remove", None, group=members, example="sharedmem members remove topics ferries")
-def members_remove(context: typer.Context, key: Key, values: Values) -> None:
+@command("delete", None, group=members, example="sharedmem members delete topics ferries")
+def members_delete(context: typer.Context, key: Key, values: Values) -> None:
     """Remove members, and tell how many there were."""
     options = options_of(context)
     removed = perform(options, "set.remove", key=key, values=tuple(map(read_value, values)))

@@ -236,7 +236,7 @@ async def _check_keys_without_ttl(store: SharedMemoryStore, settings: Settings) 
     if not without:
         return good_check("ephemeral keys", f"all {looked_at:,} expire")
     example = f"{len(without):,} of {looked_at:,} never expire, e.g. {without[0]}"
-    return notice_check("ephemeral keys", example, f"remove them, as with: sharedmem rm {without[0]}")
+    return notice_check("ephemeral keys", example, f"remove them, as with: sharedmem delete {without[0]}")
 
 
 def _ephemeral(settings: Settings) -> list[str]:

@@ -299,8 +299,8 @@ class RenderedGraph(Record):
     truncated: bool
 
 
-@command("ask", None, group=graph, example='sharedmem graph ask "where does Ada live?" --group acme:ada --explain')
-def graph_ask(  # noqa: PLR0913  # each option narrows the question
+@command("search", None, group=graph, example='sharedmem graph search "where is Ada?" --group acme:ada --explain')
+def graph_search(  # noqa: PLR0913  # each option narrows the question
     context: typer.Context,
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
     *,

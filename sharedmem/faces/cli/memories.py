@@ -1,4 +1,4 @@
-"""Commands on semantic memory: remember, recall, memories, thread."""
+"""Commands on semantic memory: memories, thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from sharedmem.api.operation import build_record
 from sharedmem.errors import InvalidError, NotFoundError
-from sharedmem.faces.cli.app import MEMORY, command, memories, threads
+from sharedmem.faces.cli.app import command, memories, threads
 from sharedmem.faces.cli.output import (
     body,
     cell,
@@ -59,8 +59,8 @@ _LONGEST = 300
 _BAR = 20
 
 
-@command("remember", MEMORY, example='sharedmem remember "The lease ends in May" --id lease --tag office')
-def remember(  # noqa: PLR0913  # each field is an option
+@command("add", None, group=memories, example='sharedmem memories add "The lease ends in May" --id lease --tag office')
+def memories_add(  # noqa: PLR0913  # each field is an option
     context: typer.Context,
     text: Annotated[str | None, typer.Argument(help="What to remember; - or nothing reads standard input.")] = None,
     *,
@@ -77,7 +77,7 @@ def remember(  # noqa: PLR0913  # each field is an option
     speaker: Annotated[str | None, typer.Option(help="Who said it, when it is a turn of a conversation.")] = None,
     dedup: Annotated[bool, typer.Option(help="Whether it is merged into a memory that says the same.")] = True,
 ) -> None:
-    """Remember a fact, unless it is known already."""
+    """Add a fact, unless it is known already."""
     given = _read_text(text)
     fields: dict[str, Any] = {
         "id": id_ or "",
@@ -96,8 +96,8 @@ def remember(  # noqa: PLR0913  # each field is an option
     print_answer(options, result, lambda: _added_picture(result))
 
 
-@command("recall", MEMORY, example='sharedmem recall "when does the lease end?" --explain')
-def recall(  # noqa: PLR0913  # each filter is an option
+@command("search", None, group=memories, example='sharedmem memories search "when does the lease end?" --explain')
+def memories_search(  # noqa: PLR0913  # each filter is an option
     context: typer.Context,
     query: Annotated[str, typer.Argument(help="What you want to know.")],
     *,
@@ -149,8 +149,8 @@ def memories_list(  # noqa: PLR0913  # likewise
     print_answer(options, page, lambda: _page_picture(page))
 
 
-@command("show", None, group=memories, example="sharedmem memories show lease")
-def memories_show(context: typer.Context, id_: Id) -> None:
+@command("get", None, group=memories, example="sharedmem memories get lease")
+def memories_get(context: typer.Context, id_: Id) -> None:
     """Show everything that is known of a memory."""
     options = options_of(context)
     item = perform(options, "memory.get", id=id_)
@@ -167,12 +167,12 @@ def memories_history(context: typer.Context, id_: Id) -> None:
     print_answer(options, versions, lambda: _history_picture(versions))
 
 
-@command("forget", None, group=memories, example="sharedmem memories forget lease")
-def memories_forget(context: typer.Context, id_: Id) -> None:
-    """Forget a memory; `memories undo` brings it back while its history stays."""
+@command("delete", None, group=memories, example="sharedmem memories delete lease")
+def memories_delete(context: typer.Context, id_: Id) -> None:
+    """Delete a memory; `memories undo` brings it back while its history stays."""
     options = options_of(context)
     gone = perform(options, "memory.delete", id=id_)
-    print_answer(options, gone, lambda: styled_text(("forgotten", "green")) if gone else empty_text())
+    print_answer(options, gone, lambda: styled_text(("deleted", "green")) if gone else empty_text())
 
 
 @command("undo", None, group=memories, example="sharedmem memories undo lease")

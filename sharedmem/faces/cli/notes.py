@@ -80,8 +80,8 @@ def notes_add(
     print_answer(options, task, lambda: pictures.task_picture(task))
 
 
-@command("find", None, group=notes, example='sharedmem notes find "delivery address" --app shop')
-def notes_find(  # each field is an option
+@command("search", None, group=notes, example='sharedmem notes search "delivery address" --app shop')
+def notes_search(  # each field is an option
     context: typer.Context,
     query: Annotated[str, typer.Argument(help="What is looked for.")],
     *,
@@ -117,8 +117,8 @@ def notes_apps(context: typer.Context) -> None:
     print_answer(options, names, lambda: list_table(names, first=1))
 
 
-@command("show", None, group=notes, example="sharedmem notes show note-1 --app shop")
-def notes_show(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+@command("get", None, group=notes, example="sharedmem notes get note-1 --app shop")
+def notes_get(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Show one note, whatever its status."""
     options = options_of(context)
     found = perform(options, "synthesis.get_memory", app_id=app, memory_id=memory_id)
@@ -141,9 +141,9 @@ def notes_unarchive(context: typer.Context, memory_id: MemoryId, *, app: App) ->
     print_answer(options, now, lambda: pictures.note_picture(now))
 
 
-@command("rm", None, group=notes, example="sharedmem notes rm note-1 --app shop")
-def notes_rm(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
-    """Mark a note as deleted; `forget` erases for good."""
+@command("delete", None, group=notes, example="sharedmem notes delete note-1 --app shop")
+def notes_delete(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+    """Mark a note as deleted; `notes erase` erases for good."""
     options = options_of(context)
     done = perform(options, "synthesis.delete_memory", app_id=app, memory_id=memory_id)
     print_answer(
@@ -236,8 +236,8 @@ def archive(context: typer.Context, *, app: App, dry_run: DryRun = False) -> Non
     print_answer(options, report, lambda: pictures.archive_picture(report))
 
 
-@command("forget", MEMORY, example="sharedmem forget --app shop --user ada --dry-run")
-def forget(
+@command("erase", None, group=notes, example="sharedmem notes erase --app shop --user ada --dry-run")
+def notes_erase(
     context: typer.Context,
     *,
     app: App,
@@ -248,12 +248,12 @@ def forget(
     """Erase notes, their messages, archives and waiting tasks for good."""
     options = options_of(context)
     if not (yes or dry_run):
-        _confirm_forget(options, app, user)
+        _confirm_erase(options, app, user)
     report = perform(options, "synthesis.forget", app_id=app, user_id=user, dry_run=dry_run)
-    print_answer(options, report, lambda: pictures.forget_picture(report))
+    print_answer(options, report, lambda: pictures.erase_picture(report))
 
 
-def _confirm_forget(options: Options, app: str, user: str | None) -> None:
+def _confirm_erase(options: Options, app: str, user: str | None) -> None:
     if not sys.stdin.isatty():
         raise InvalidError("app", app, "nobody is there to confirm it; say --yes, or look first with --dry-run")
     found = perform(options, "synthesis.forget", app_id=app, user_id=user, dry_run=True)
@@ -282,8 +282,8 @@ def _read_messages(file: Path | None) -> list[SynthesisMessage]:
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="What adding answered.")]
 
 
-@command("show", None, group=tasks, example="sharedmem task show 01J9 --wait 30")
-def task_show(
+@command("get", None, group=tasks, example="sharedmem task get 01J9 --wait 30")
+def task_get(
     context: typer.Context,
     task_id: TaskId,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it is done or has failed.")] = 0.0,

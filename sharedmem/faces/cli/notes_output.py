@@ -138,7 +138,7 @@ def archive_picture(report: ArchiveReport) -> Text:
     return styled_text((word, "green"), told, (f"; looked at {report.looked_at:,}", "dim"))
 
 
-def forget_picture(report: EraseReport) -> RenderableType:
+def erase_picture(report: EraseReport) -> RenderableType:
     """What was erased."""
     word = "would be erased" if report.dry_run else "erased"
     rows: list[tuple[str, object]] = [

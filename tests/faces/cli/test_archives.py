@@ -63,13 +63,13 @@ def test_what_lasts_is_copied_to_a_file_of_its_own_and_back(shell: Shell, tmp_pa
     shell("set", key, '"deep"')
 
     there = shell("copy", "--to", store, "knowledge").data
-    shell("rm", key)
+    shell("delete", key)
     back = shell("copy", "--from", store, "knowledge").data
 
     assert there[0]["imported"] >= 1
     assert back[0]["imported"] == 1
     assert shell("get", key).data == "deep"
-    shell("rm", key)
+    shell("delete", key)
 
 
 def test_a_copy_that_copies_nothing_says_so(shell: Shell, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_an_answer_is_kept_found_and_forgotten(shell: Shell) -> None:
     stats = shell("cache", "stats").data
     assert (stats["hits"], stats["misses"], stats["false_hits"], stats["entries"]) == (1, 1, 1, 1)
     assert (stats["saved_cost"], stats["saved_tokens"]) == (0.5, 9)
-    assert shell("cache", "invalidate", "--tag", "geo").data == 1
+    assert shell("cache", "delete", "--tag", "geo").data == 1
     assert shell("cache", "clear", "--yes").data == 0
 
 

@@ -119,7 +119,7 @@ def test_a_value_lives_as_long_as_its_ttl_or_kind_says(shell: Shell) -> None:
 def test_keys_are_removed_and_counted(shell: Shell) -> None:
     shell("set", "a", "1")
 
-    assert shell("rm", "a", "b").data == 1
+    assert shell("delete", "a", "b").data == 1
     assert shell("get", "a").code == 3
 
 
@@ -159,14 +159,14 @@ def test_hashes_are_shown_when_no_command_of_theirs_is_named(shell: Shell) -> No
 
     assert shell("hash", "h").data == shell("hash", "all", "h").data == {"role": "lead", "load": 0.5}
     assert shell("hash", "get", "h", "load").data == 0.5
-    assert shell("hash", "del", "h", "load", "nope").data == 1
+    assert shell("hash", "delete", "h", "load", "nope").data == 1
 
 
 def test_sets_are_shown_in_order_when_no_command_of_theirs_is_named(shell: Shell) -> None:
     assert shell("members", "add", "s", "tides", "3", "20", "tides").data == 3
 
     assert shell("members", "s").data == [3, 20, "tides"]
-    assert shell("members", "remove", "s", "tides", "3").data == 2
+    assert shell("members", "delete", "s", "tides", "3").data == 2
     assert shell("members", "pop", "s").data == 20
 
 
@@ -367,7 +367,7 @@ def test_doctor_says_what_to_do_about_what_it_finds(shell: Shell) -> None:
 
     checks = {check["about"]: check for check in shell("doctor").data}
 
-    assert checks["ephemeral keys"]["remedy"] == "remove them, as with: sharedmem rm temp:shared:x"
+    assert checks["ephemeral keys"]["remedy"] == "remove them, as with: sharedmem delete temp:shared:x"
 
 
 def test_doctor_finds_blobs_without_a_key_and_sweeps_them_when_told(shell: Shell) -> None:

@@ -76,7 +76,7 @@ def test_keys_are_completed(data_dir: Path) -> None:
     names = {
         ("get", "pl"): ["plan", "plane", "planet"],
         ("hash", "pl"): ["plan", "plane", "planet"],
-        ("rm", "plan", "plane"): ["plane", "planet"],
+        ("delete", "plan", "plane"): ["plane", "planet"],
         ("get", "--actor", "ada", "p"): ["private"],
         ("--namespace", "research", "get", ""): ["topic"],
         ("get", "--namespace", "research", ""): ["topic"],

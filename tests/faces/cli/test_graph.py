@@ -79,18 +79,18 @@ def test_history_tells_what_was_known_when(told: Shell) -> None:
 
 
 def test_a_question_is_answered_with_its_sources(told: Shell) -> None:
-    found = graph(told, "ask", "where does Ada live?", "--explain")
+    found = graph(told, "search", "where does Ada live?", "--explain")
     texts = [item["text"] for item in found["items"]]
 
     assert any("Rome" in text for text in texts)
     assert any("second" in item["episode_ids"] for item in found["items"])
     assert any(item["signals"] for item in found["items"])
-    then = graph(told, "ask", "where does Ada live?", "--as-of", "2021-01-01")
+    then = graph(told, "search", "where does Ada live?", "--as-of", "2021-01-01")
     assert any("Oslo" in item["text"] for item in then["items"] if item["kind"] == "fact")
-    prompt = told("graph", "ask", "where does Ada live?", "--prompt", "--max-tokens", "200", *GROUP)
+    prompt = told("graph", "search", "where does Ada live?", "--prompt", "--max-tokens", "200", *GROUP)
     assert prompt.out.startswith("What is known:\n- ")
     assert "Rome" in prompt.out
-    assert len(graph(told, "ask", "where does Ada live?", "--limit", "1")["items"]) == 1
+    assert len(graph(told, "search", "where does Ada live?", "--limit", "1")["items"]) == 1
 
 
 def test_a_way_between_entities_is_shown(told: Shell) -> None:
@@ -205,11 +205,11 @@ def test_a_graph_is_drawn_in_three_ways(told: Shell, tmp_path: Path) -> None:
         (("add", "x", *GROUP, "--file", "y.jsonl"), 2, "give a text or --file, not both"),
         (("add", *GROUP, "--file", "nowhere.jsonl"), 3, "file 'nowhere.jsonl' does not exist"),
         (("add", "x", *GROUP, "--url", NO_ADDRESS), 7, NO_ADDRESS),
-        (("ask", "x"), 2, "missing option '--group'"),
-        (("ask", "", *GROUP), 2, "query '' is refused"),
-        (("ask", "x", *GROUP, "--limit", "0"), 2, "0 is refused"),
-        (("ask", "x", *GROUP, "--max-tokens", "0"), 2, "'--max-tokens'"),
-        (("ask", "x", *GROUP, "--known-at", "1/2/3"), 2, "known-at '1/2/3' is refused"),
+        (("search", "x"), 2, "missing option '--group'"),
+        (("search", "", *GROUP), 2, "query '' is refused"),
+        (("search", "x", *GROUP, "--limit", "0"), 2, "0 is refused"),
+        (("search", "x", *GROUP, "--max-tokens", "0"), 2, "'--max-tokens'"),
+        (("search", "x", *GROUP, "--known-at", "1/2/3"), 2, "known-at '1/2/3' is refused"),
         (("entity", "Nobody", *GROUP), 3, "entity 'Nobody' does not exist"),
         (("entity", "\udcff", *GROUP), 2, "it holds half a character"),
         (("merge", "Ada", "\udcff", *GROUP), 2, "it holds half a character"),
@@ -252,8 +252,8 @@ def test_people_see_tables(told: Shell, tmp_path: Path) -> None:
         ("add", "Cleo lives in Paris.", *GROUP, "--id", "third"),
         ("add", "Cleo lives in Paris.", *GROUP, "--id", "third"),
         ("add", *GROUP, "--file", str(file)),
-        ("ask", "where does Ada live?", *GROUP, "--explain"),
-        ("ask", "where does Ada live?", *GROUP, "--prompt"),
+        ("search", "where does Ada live?", *GROUP, "--explain"),
+        ("search", "where does Ada live?", *GROUP, "--prompt"),
         ("entity", "Ada", *GROUP),
         ("history", "Ada", *GROUP),
         ("path", "Ada", "Ben", *GROUP),
@@ -300,7 +300,7 @@ def test_a_page_is_not_thrown_at_a_terminal(told: Shell) -> None:
 def test_a_name_cannot_command_the_terminal(shell: Shell) -> None:
     graph(shell, "add", "red \x1b[31m alert", "--id", "alarm")
 
-    screen = shown(shell, ("episodes", *GROUP), ("ask", "alert", *GROUP))
+    screen = shown(shell, ("episodes", *GROUP), ("search", "alert", *GROUP))
 
     assert screen.count("red \\x1b[31m alert") >= 2
 

@@ -1,4 +1,4 @@
-"""`sharedmem remember`, `recall`, `memories`, `thread`, `index`: as programs read them and as people see them."""
+"""`sharedmem memories`, `thread`, `index`: as programs read them and as people see them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def shown(shell: Shell, *commands: tuple[str, ...]) -> str:
 
 
 def test_what_is_remembered_is_recalled_best_first(shell: Shell) -> None:
-    added = shell("remember", LEASE, "--category", "office", "--tag", "lease", "--importance", "high").data
-    shell("remember", TEA)
+    added = shell("memories", "add", LEASE, "--category", "office", "--tag", "lease", "--importance", "high").data
+    shell("memories", "add", TEA)
 
-    found = shell("recall", "when does the lease end?").data
+    found = shell("memories", "search", "when does the lease end?").data
 
     assert texts(found)[0] == LEASE
     item = found["hits"][0]["item"]
@@ -44,29 +44,31 @@ def test_what_is_remembered_is_recalled_best_first(shell: Shell) -> None:
 
 
 def test_a_fact_can_be_piped_in_and_is_known_the_second_time(shell: Shell) -> None:
-    first = shell("remember", "-", stdin=LEASE.encode() + b"\n").data
-    again = shell("remember", stdin=LEASE.encode()).data
-    apart = shell("remember", LEASE, "--no-dedup").data
+    first = shell("memories", "add", "-", stdin=LEASE.encode() + b"\n").data
+    again = shell("memories", "add", stdin=LEASE.encode()).data
+    apart = shell("memories", "add", LEASE, "--no-dedup").data
 
     assert again == first | {"merged": True, "similarity": 1.0, "version": again["version"]}
     assert apart["id"] != first["id"]
 
 
 def test_an_id_of_ones_own_makes_remembering_repeatable(shell: Shell) -> None:
-    once = shell("remember", LEASE, "--id", "lease").data
-    twice = shell("remember", LEASE, "--id", "lease").data
+    once = shell("memories", "add", LEASE, "--id", "lease").data
+    twice = shell("memories", "add", LEASE, "--id", "lease").data
 
     assert once["id"] == twice["id"] == "lease"
     assert shell("memories", "stats").data["count"] == 1
-    assert is_one_sentence(shell("remember", "bananas are bent", "--id", "lease"), "lease")
+    assert is_one_sentence(shell("memories", "add", "bananas are bent", "--id", "lease"), "lease")
 
 
 def test_what_is_recalled_can_be_narrowed(shell: Shell) -> None:
-    shell("remember", "tea is for ines", "--user", "ines", "--thread", "t1", "--type", "short-term", "--tag", "a")
-    shell("remember", "tea is for otto", "--user", "otto", "--category", "drink", "--actor", "bob")
+    shell(
+        "memories", "add", "tea is for ines", "--user", "ines", "--thread", "t1", "--type", "short-term", "--tag", "a"
+    )
+    shell("memories", "add", "tea is for otto", "--user", "otto", "--category", "drink", "--actor", "bob")
 
     def recalled(*filters: str) -> list[str]:
-        return sorted(texts(shell("recall", "tea", *filters).data))
+        return sorted(texts(shell("memories", "search", "tea", *filters).data))
 
     ines, otto = ["tea is for ines"], ["tea is for otto"]
     assert recalled() == ines + otto
@@ -82,9 +84,9 @@ def test_what_is_recalled_can_be_narrowed(shell: Shell) -> None:
 
 
 def test_why_something_was_recalled_is_told_with_its_cost(shell: Shell) -> None:
-    shell("remember", TEA, "--speaker", "Ada")
+    shell("memories", "add", TEA, "--speaker", "Ada")
 
-    found = shell("recall", "what does Ada drink?", "--explain").data
+    found = shell("memories", "search", "what does Ada drink?", "--explain").data
 
     signals = {signal["name"]: signal for signal in found["hits"][0]["why"]["signals"]}
     assert {"text", "vector", "author"} <= signals.keys()
@@ -95,7 +97,7 @@ def test_why_something_was_recalled_is_told_with_its_cost(shell: Shell) -> None:
 
 def test_memories_are_listed_newest_first_and_page_by_page(shell: Shell) -> None:
     for number in range(3):
-        shell("remember", f"boat {number} lies in harbour {number}", "--no-dedup")
+        shell("memories", "add", f"boat {number} lies in harbour {number}", "--no-dedup")
 
     first = shell("memories", "list", "--limit", "2").data
     rest = shell("memories", "list", "--limit", "2", "--cursor", first["cursor"]).data
@@ -106,21 +108,21 @@ def test_memories_are_listed_newest_first_and_page_by_page(shell: Shell) -> None
 
 
 def test_what_was_forgotten_can_be_undone(shell: Shell) -> None:
-    shell("remember", LEASE, "--id", "lease")
+    shell("memories", "add", LEASE, "--id", "lease")
 
-    assert shell("memories", "forget", "lease").data is True
-    assert shell("memories", "forget", "lease").data is False
-    gone = shell("memories", "show", "lease")
+    assert shell("memories", "delete", "lease").data is True
+    assert shell("memories", "delete", "lease").data is False
+    gone = shell("memories", "get", "lease")
     assert (gone.code, is_one_sentence(gone, "sharedmem memories history lease")) == (3, True)
     assert [version["change"] for version in shell("memories", "history", "lease").data] == ["deleted", "added"]
 
     assert shell("memories", "undo", "lease").data["memory"] == LEASE
-    assert shell("memories", "show", "lease").data["memory"] == LEASE
+    assert shell("memories", "get", "lease").data["memory"] == LEASE
 
 
 def test_a_merge_is_taken_back_by_its_version(shell: Shell) -> None:
-    shell("remember", LEASE, "--id", "lease")
-    merge = shell("remember", LEASE).data
+    shell("memories", "add", LEASE, "--id", "lease")
+    merge = shell("memories", "add", LEASE).data
 
     back = shell("memories", "undo", "lease", "--version", str(merge["version"])).data
 
@@ -129,7 +131,7 @@ def test_a_merge_is_taken_back_by_its_version(shell: Shell) -> None:
 
 def test_a_thread_tells_who_takes_part_and_what_it_was_about(shell: Shell) -> None:
     for speaker, text in (("Ada", "The harbour closes at nine."), ("Bob", "Then we sail at eight.")):
-        shell("remember", text, "--speaker", speaker, "--thread", "trip")
+        shell("memories", "add", text, "--speaker", speaker, "--thread", "trip")
 
     stats = shell("thread", "stats", "trip").data
     summary = shell("thread", "summary", "trip", "--turns", "5").data
@@ -141,8 +143,8 @@ def test_a_thread_tells_who_takes_part_and_what_it_was_about(shell: Shell) -> No
 
 
 def test_a_namespace_is_counted(shell: Shell) -> None:
-    shell("remember", LEASE, "--category", "office", "--thread", "t")
-    shell("remember", TEA, "--type", "short-term")
+    shell("memories", "add", LEASE, "--category", "office", "--thread", "t")
+    shell("memories", "add", TEA, "--type", "short-term")
 
     stats = shell("memories", "stats").data
 
@@ -152,7 +154,7 @@ def test_a_namespace_is_counted(shell: Shell) -> None:
 
 
 def test_indexes_are_shown_promoted_rebuilt_and_checked(shell: Shell) -> None:
-    shell("remember", LEASE)
+    shell("memories", "add", LEASE)
     assert all(shell.namespace not in one["namespaces"] for one in shell("index", "list").data)
 
     promoted = shell("index", "promote").data
@@ -163,42 +165,42 @@ def test_indexes_are_shown_promoted_rebuilt_and_checked(shell: Shell) -> None:
         assert (own["family"], own["documents"], own["failures"]) == ("memory", 1, 0)
     assert shell("index", "rebuild", "--shared", "--family", "cache").code == 0
     assert shell("index", "check").data == []
-    assert texts(shell("recall", "lease").data) == [LEASE]
+    assert texts(shell("memories", "search", "lease").data) == [LEASE]
 
 
 def test_without_an_embedder_words_are_enough_and_it_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHAREDMEM_EMBEDDER", "none")
-    shell("remember", LEASE)
+    shell("memories", "add", LEASE)
 
-    found = shell("recall", "lease").data
+    found = shell("memories", "search", "lease").data
 
     assert (texts(found), found["mode"]) == ([LEASE], "keywords")
     assert found["degraded"]
-    assert f"searched by words alone: {found['degraded']}" in shown(shell, ("recall", "lease"))
+    assert f"searched by words alone: {found['degraded']}" in shown(shell, ("memories", "search", "lease"))
 
 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("remember", ""), 2, "say what to remember, or pipe it in"),
-        (("remember",), 2, "say what to remember, or pipe it in"),
-        (("remember", "x", "--importance", "huge"), 2, "importance 'huge' is refused: it should be 'low'"),
-        (("remember", "x", "--ttl", "0"), 2, "ttl 0 is refused"),
-        (("remember", "x", "--ttl", "soon"), 2, "'--ttl'"),
-        (("remember", "x", "--thread", ""), 2, "thread_id '' is refused"),
-        (("remember", "x", "--url", NO_ADDRESS), 7, NO_ADDRESS),
-        (("recall",), 2, "missing argument 'query'; see sharedmem recall --help"),
-        (("recall", ""), 2, "query '' is refused"),
-        (("recall", "x", "--limit", "101"), 2, "limit 101 is refused"),
-        (("recall", "x", "--mode", "fuzzy"), 2, "mode 'fuzzy' is refused: it should be 'hybrid'"),
-        (("recall", "x", "--type", "eternal"), 2, "memory_type 'eternal' is refused"),
-        (("recall", "x", "--threshold", "2"), 2, "threshold 2.0 is refused"),
-        (("recall", "x", "--diversity", "-1"), 2, "diversity -1.0 is refused"),
-        (("recall", "x", "--since", "yesterday"), 2, "'--since'"),
-        (("recall", "x", "--url", NO_ADDRESS), 7, NO_ADDRESS),
+        (("memories", "add", ""), 2, "say what to remember, or pipe it in"),
+        (("memories", "add"), 2, "say what to remember, or pipe it in"),
+        (("memories", "add", "x", "--importance", "huge"), 2, "importance 'huge' is refused: it should be 'low'"),
+        (("memories", "add", "x", "--ttl", "0"), 2, "ttl 0 is refused"),
+        (("memories", "add", "x", "--ttl", "soon"), 2, "'--ttl'"),
+        (("memories", "add", "x", "--thread", ""), 2, "thread_id '' is refused"),
+        (("memories", "add", "x", "--url", NO_ADDRESS), 7, NO_ADDRESS),
+        (("memories", "search"), 2, "missing argument 'query'; see sharedmem memories search --help"),
+        (("memories", "search", ""), 2, "query '' is refused"),
+        (("memories", "search", "x", "--limit", "101"), 2, "limit 101 is refused"),
+        (("memories", "search", "x", "--mode", "fuzzy"), 2, "mode 'fuzzy' is refused: it should be 'hybrid'"),
+        (("memories", "search", "x", "--type", "eternal"), 2, "memory_type 'eternal' is refused"),
+        (("memories", "search", "x", "--threshold", "2"), 2, "threshold 2.0 is refused"),
+        (("memories", "search", "x", "--diversity", "-1"), 2, "diversity -1.0 is refused"),
+        (("memories", "search", "x", "--since", "yesterday"), 2, "'--since'"),
+        (("memories", "search", "x", "--url", NO_ADDRESS), 7, NO_ADDRESS),
         (("memories", "list", "--limit", "0"), 2, "limit 0 is refused"),
         (("memories", "list", "--cursor", "nonsense"), 2, "cursor 'nonsense' is refused"),
-        (("memories", "show", "a b"), 2, "id 'a b' is refused"),
+        (("memories", "get", "a b"), 2, "id 'a b' is refused"),
         (("memories", "undo", "nope"), 3, "memory 'nope' does not exist"),
         (("memories", "undo"), 2, "missing argument 'ID'; see sharedmem memories undo --help"),
         (("thread", "summary", "t", "--turns", "0"), 2, "'--turns'"),
@@ -224,25 +226,25 @@ def test_the_help_of_a_group_tells_what_it_can_do(shell: Shell, group: str) -> N
 
 
 def test_every_actor_of_the_namespace_recalls_and_nobody_elsewhere(shell: Shell) -> None:
-    shell("remember", LEASE, "--id", "lease", "--actor", "ada")
+    shell("memories", "add", LEASE, "--id", "lease", "--actor", "ada")
 
-    assert texts(shell("recall", "lease", "--actor", "eve").data) == [LEASE]
-    assert shell("memories", "show", "lease", "--actor", "eve").data["agent_id"] == "ada"
-    assert shell("memories", "show", "lease", "--actor", "eve", "--namespace", "elsewhere").code == 3
-    assert shell("recall", "lease", "--namespace", "elsewhere").data["hits"] == []
+    assert texts(shell("memories", "search", "lease", "--actor", "eve").data) == [LEASE]
+    assert shell("memories", "get", "lease", "--actor", "eve").data["agent_id"] == "ada"
+    assert shell("memories", "get", "lease", "--actor", "eve", "--namespace", "elsewhere").code == 3
+    assert shell("memories", "search", "lease", "--namespace", "elsewhere").data["hits"] == []
 
 
 def test_people_see_blocks_and_tables(shell: Shell) -> None:
-    shell("remember", LEASE, "--id", "lease", "--category", "office", "--tag", "rent")
-    shell("remember", TEA, "--speaker", "Ada", "--id", "tea")
+    shell("memories", "add", LEASE, "--id", "lease", "--category", "office", "--tag", "rent")
+    shell("memories", "add", TEA, "--speaker", "Ada", "--id", "tea")
 
     screen = shown(
         shell,
-        ("remember", LEASE, "--category", "office"),
-        ("recall", "what does Ada drink?", "--explain"),
-        ("recall", "tea", "--user", "nobody"),
+        ("memories", "add", LEASE, "--category", "office"),
+        ("memories", "search", "what does Ada drink?", "--explain"),
+        ("memories", "search", "tea", "--user", "nobody"),
         ("memories", "list", "--limit", "1"),
-        ("memories", "show", "tea"),
+        ("memories", "get", "tea"),
         ("memories", "history", "lease"),
         ("memories", "stats"),
         ("thread", "stats", "main"),
@@ -271,8 +273,8 @@ def test_people_see_blocks_and_tables(shell: Shell) -> None:
 
 
 def test_a_memory_cannot_command_the_terminal(shell: Shell) -> None:
-    shell("remember", "red \x1b[31m alert", "--speaker", "Mallory", "--id", "alarm")
+    shell("memories", "add", "red \x1b[31m alert", "--speaker", "Mallory", "--id", "alarm")
 
-    screen = shown(shell, ("recall", "alert"), ("memories", "show", "alarm"), ("memories", "list"))
+    screen = shown(shell, ("memories", "search", "alert"), ("memories", "get", "alarm"), ("memories", "list"))
 
     assert screen.count("red \\x1b[31m alert") >= 3

@@ -27,11 +27,6 @@ SETTINGS = {
     "SHAREDMEM_DURABLE_URL": "none",
 }
 WORKING = {"SHAREDMEM_SYNTHESIS_CONCURRENCY": "2"}
-COMMANDS = [
-    *(("notes", word) for word in ("add", "find", "show", "restore", "unarchive", "rm")),
-    *(("task", word) for word in ("show", "list", "retry", "work")),
-    *((word,) for word in ("evolution", "fsck", "archive", "forget")),
-]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,7 +60,7 @@ def add(shell: Shell, *texts: str) -> dict[str, Any]:
 
 def found(shell: Shell, query: str, *words: str) -> list[tuple[str, bool]]:
     """The statuses of the notes that a query finds, best first, and whether they are flagged."""
-    hits = shell("notes", "find", query, *APP, *words).data
+    hits = shell("notes", "search", query, *APP, *words).data
     return [(hit["metadata"]["status"], hit["flagged"]) for hit in hits]
 
 
@@ -78,7 +73,7 @@ def test_a_conversation_becomes_a_note_and_a_newer_one_takes_its_place(shell: Sh
 
     assert (first["status"], first["operations"]["CREATE"], first["degraded"]) == ("active", 1, [])
     assert second["operations"]["UPDATE"] + second["operations"]["DELETE"] == 1
-    old = shell("notes", "show", first["memory_id"], *APP).data
+    old = shell("notes", "get", first["memory_id"], *APP).data
     assert old["status"] in {"updated", "deleted"}
     assert old["next_id"] == (second["successor_id"] or second["memory_id"])
     assert [message["content"] for message in old["messages"]] == [OSLO]
@@ -91,7 +86,7 @@ def test_a_conversation_becomes_a_note_and_a_newer_one_takes_its_place(shell: Sh
 def test_finding_is_narrowed(moved: tuple[str, str], shell: Shell) -> None:
     assert found(shell, "address", "--user", "ada", "--limit", "1") == [("active", False)]
     assert found(shell, "address", "--user", "bob") == []
-    assert shell("notes", "find", "address", "--app", "other").data == []
+    assert shell("notes", "search", "address", "--app", "other").data == []
 
 
 def test_a_file_of_messages_is_added_and_need_not_be_waited_for(shell: Shell, tmp_path: Path) -> None:
@@ -105,10 +100,10 @@ def test_a_file_of_messages_is_added_and_need_not_be_waited_for(shell: Shell, tm
 
     assert (task["status"], task["result"]) == ("accepted", None)
     assert [(one["task_id"], one["status"]) for one in waiting] == [(task["task_id"], "pending")]
-    done = shell("task", "show", task["task_id"], "--wait", "30").data
+    done = shell("task", "get", task["task_id"], "--wait", "30").data
     assert done["status"] == "done"
     assert shell("task", "list").data == []
-    assert shell("notes", "show", done["result"]["memory_id"], *APP).data["session_id"] == "s1"
+    assert shell("notes", "get", done["result"]["memory_id"], *APP).data["session_id"] == "s1"
 
 
 def test_an_earlier_version_is_restored_and_a_note_is_deleted(moved: tuple[str, str], shell: Shell) -> None:
@@ -116,10 +111,10 @@ def test_an_earlier_version_is_restored_and_a_note_is_deleted(moved: tuple[str, 
 
     now = shell("notes", "restore", old, *APP).data
 
-    assert (now["status"], now["memory_note"]) == ("active", shell("notes", "show", old, *APP).data["memory_note"])
+    assert (now["status"], now["memory_note"]) == ("active", shell("notes", "get", old, *APP).data["memory_note"])
     assert [note["id"] for note in shell("evolution", old, *APP).data][-1] == now["id"]
-    assert shell("notes", "rm", now["id"], *APP).data is True
-    assert shell("notes", "show", now["id"], *APP).data["status"] == "deleted"
+    assert shell("notes", "delete", now["id"], *APP).data is True
+    assert shell("notes", "get", now["id"], *APP).data["status"] == "deleted"
     assert shell("fsck", *APP).data["problems"] == []
 
 
@@ -163,14 +158,14 @@ def test_what_is_new_is_not_archived(moved: tuple[str, str], shell: Shell) -> No
 
 
 def test_forgetting_asks_and_erases_what_was_meant(moved: tuple[str, str], shell: Shell) -> None:
-    refused = shell("forget", *ADA)
+    refused = shell("notes", "erase", *ADA)
     assert (refused.code, is_one_sentence(refused, "say --yes, or look first with --dry-run")) == (2, True)
-    seen = shell("forget", *ADA, "--dry-run").data
+    seen = shell("notes", "erase", *ADA, "--dry-run").data
     assert (seen["messages"], seen["dry_run"]) == (2, True)
-    assert shell("forget", *APP, "--user", "bob", "--yes").data["notes"] == 0
+    assert shell("notes", "erase", *APP, "--user", "bob", "--yes").data["notes"] == 0
     assert len(found(shell, "address", "--recall", "all")) == seen["notes"]
 
-    gone = shell("forget", *ADA, "--yes").data
+    gone = shell("notes", "erase", *ADA, "--yes").data
 
     assert (gone["notes"], gone["messages"], gone["dry_run"]) == (seen["notes"], 2, False)
     assert found(shell, "address", "--recall", "all") == []
@@ -193,17 +188,17 @@ def test_forgetting_asks_and_erases_what_was_meant(moved: tuple[str, str], shell
         (("notes", "add", "--app", "a{b}", "--user", "ada"), talk("x"), 2, "leave out braces"),
         (("notes", "add", "nowhere.json", *ADA), b"", 2, "it cannot be read: No such file or directory"),
         (("notes", "add", *ADA, "--url", NO_ADDRESS), talk("x"), 7, NO_ADDRESS),
-        (("notes", "find", "", *APP), b"", 2, "query '' is refused"),
-        (("notes", "find", "x", *APP, "--limit", "0"), b"", 2, "0 is refused"),
-        (("notes", "find", "x", *APP, "--recall", "some"), b"", 2, "'--recall'"),
-        (("notes", "show", "note-0", *APP), b"", 3, "'note-0' does not exist"),
+        (("notes", "search", "", *APP), b"", 2, "query '' is refused"),
+        (("notes", "search", "x", *APP, "--limit", "0"), b"", 2, "0 is refused"),
+        (("notes", "search", "x", *APP, "--recall", "some"), b"", 2, "'--recall'"),
+        (("notes", "get", "note-0", *APP), b"", 3, "'note-0' does not exist"),
         (("notes", "restore", "note-0", *APP), b"", 3, "'note-0' does not exist"),
         (("evolution", "note-0", *APP), b"", 3, "'note-0' does not exist"),
         (("evolution", "note-0", *APP, "--format", "png"), b"", 2, "'--format'"),
-        (("task", "show", "soon"), b"", 2, "task id 'soon' is refused"),
-        (("task", "show", NO_TASK), b"", 3, f"'{NO_TASK}' does not exist"),
+        (("task", "get", "soon"), b"", 2, "task id 'soon' is refused"),
+        (("task", "get", NO_TASK), b"", 3, f"'{NO_TASK}' does not exist"),
         (("task", "list", "--limit", "0"), b"", 2, "0 is refused"),
-        (("forget", "--user", "ada"), b"", 2, "missing option '--app'"),
+        (("notes", "erase", "--user", "ada"), b"", 2, "missing option '--app'"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(
@@ -216,7 +211,7 @@ def test_a_mistake_is_told_in_a_sentence(
 
 
 def test_what_is_not_there_is_no_failure(shell: Shell) -> None:
-    assert shell("notes", "rm", "note-0", *APP).data is False
+    assert shell("notes", "delete", "note-0", *APP).data is False
     assert shell("task", "retry", NO_TASK).data is False
     assert shell("fsck", *APP).data["notes"] == 0
 
@@ -231,14 +226,6 @@ def test_a_drawing_that_cannot_be_written_is_told(moved: tuple[str, str], shell:
 # -- what people see --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_the_help_of_a_command_ends_with_a_line_to_paste(shell: Shell, words: tuple[str, ...]) -> None:
-    done = shell(*words, "--help")
-
-    assert (done.code, done.err) == (0, "")
-    assert f"Try:  sharedmem {' '.join(words)}" in " ".join(done.out.rstrip().splitlines()[-1].split(" ")).strip()
-
-
 def test_people_see_tables(moved: tuple[str, str], shell: Shell, tmp_path: Path) -> None:
     old, new = moved
     file, page = tmp_path / "talk.json", tmp_path / "ada.html"
@@ -246,16 +233,16 @@ def test_people_see_tables(moved: tuple[str, str], shell: Shell, tmp_path: Path)
     place = ["--data-dir", str(shell.data_dir), "--namespace", shell.namespace]
     commands = (
         ("notes", "add", str(file), *ADA),
-        ("notes", "find", "address", *APP, "--recall", "all"),
-        ("notes", "find", "address", "--app", "other"),
-        ("notes", "show", old, *APP),
+        ("notes", "search", "address", *APP, "--recall", "all"),
+        ("notes", "search", "address", "--app", "other"),
+        ("notes", "get", old, *APP),
         ("evolution", new, *APP),
         ("evolution", new, *APP, "--out", str(page)),
         ("fsck", *APP),
         ("archive", *APP, "--dry-run"),
-        ("forget", *ADA, "--dry-run"),
-        ("notes", "rm", new, *APP),
-        ("notes", "rm", "note-0", *APP),
+        ("notes", "erase", *ADA, "--dry-run"),
+        ("notes", "delete", new, *APP),
+        ("notes", "delete", "note-0", *APP),
         ("task", "list"),
         ("task", "retry", NO_TASK),
     )
@@ -285,7 +272,7 @@ def test_forgetting_at_a_terminal_waits_for_an_answer(moved: tuple[str, str], sh
 
     assert refused.code == 1
     assert "of ada in app shop for good? [y/N]" in refused.out
-    assert shell("forget", *ADA, "--dry-run").data["messages"] == 2
+    assert shell("notes", "erase", *ADA, "--dry-run").data["messages"] == 2
 
 
 def test_a_worker_does_what_waits_and_ends_when_told_to(shell: Shell) -> None:
@@ -296,7 +283,7 @@ def test_a_worker_does_what_waits_and_ends_when_told_to(shell: Shell) -> None:
     with start(
         "task", "work", "--data-dir", str(shell.data_dir), "--namespace", shell.namespace, environment=WORKING
     ) as worker:
-        done = shell("task", "show", task["task_id"], "--wait", "30").data
+        done = shell("task", "get", task["task_id"], "--wait", "30").data
         worker.send_signal(signal.SIGTERM)
         ended = finish(worker)
 
