@@ -76,7 +76,9 @@ def _commands(group: Any, path: str, panel: str | None = None) -> Iterator[tuple
 
 def _section(path: str, command: Any) -> str:
     takes = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    offers = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    offers = [
+        parameter for parameter in command.params if parameter.param_type_name == "option" and not parameter.hidden
+    ]
     usage = " ".join([path, *map(_placeholder, takes), *(["[OPTIONS]"] if offers else [])])
     rows = [[f"`{_placeholder(parameter)}`", parameter.help or ""] for parameter in takes]
     rows += [[_spelling(parameter), parameter.help or ""] for parameter in offers]

@@ -63,7 +63,8 @@ class _Root(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as the framework calls it
         """Write the names of all commands by their headings: the whole overview fits on one screen."""
         by_panel: dict[str, list[str]] = {}
-        for name, found in self.commands.items():
+        commands: dict[str, Any] = self.commands
+        for name, found in commands.items():
             if not found.hidden:
                 by_panel.setdefault(found.rich_help_panel, []).append(name)
         with formatter.section("Commands (sharedmem COMMAND --help describes one)"):

@@ -118,7 +118,7 @@ def cache_delete(
 ) -> None:
     """Forget answers to which all that is given applies."""
     options = options_of(context)
-    dropped = perform(options, "cache.invalidate", tag=tag, prompt=prompt, key=key)
+    dropped = perform(options, "cache.delete", tag=tag, prompt=prompt, key=key)
     print_answer(options, dropped, lambda: styled_text(format_count(dropped, "answer"), " forgotten"))
 
 

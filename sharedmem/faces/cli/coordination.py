@@ -159,7 +159,7 @@ def presence(
 ) -> None:
     """Show who is here, in the order in which they came."""
     options = options_of(context)
-    found = perform(options, "presence.who", role=role)
+    found = perform(options, "presence.list", role=role)
     print_answer(options, found, lambda: _presence_picture(found))
 
 

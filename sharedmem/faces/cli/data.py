@@ -247,7 +247,7 @@ def list_(
 def hash_all(context: typer.Context, key: Key) -> None:
     """Show all fields."""
     options = options_of(context)
-    fields = perform(options, "hash.all", key=key)
+    fields = perform(options, "hash.get_all", key=key)
     print_answer(options, fields, lambda: _fields_picture(fields))
 
 
@@ -299,7 +299,7 @@ def members_add(context: typer.Context, key: Key, values: Values, ttl: Ttl = Non
 def members_delete(context: typer.Context, key: Key, values: Values) -> None:
     """Remove members, and tell how many there were."""
     options = options_of(context)
-    removed = perform(options, "set.remove", key=key, values=tuple(map(read_value, values)))
+    removed = perform(options, "set.delete", key=key, values=tuple(map(read_value, values)))
     print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(values)}", "dim")))
 
 

@@ -320,7 +320,7 @@ def graph_search(  # noqa: PLR0913  # each option narrows the question
     fields = {"group_id": group, "query": question, "k": limit, "depth": depth, "session": session}
     found = perform(
         options,
-        "graph.ask",
+        "graph.search",
         **(fields | parse_times(as_of, known_at) | {"include_past": past, "explain": explain}),
     )
     if prompt and not options.json:

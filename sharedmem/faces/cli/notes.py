@@ -249,14 +249,14 @@ def notes_erase(
     options = options_of(context)
     if not (yes or dry_run):
         _confirm_erase(options, app, user)
-    report = perform(options, "synthesis.forget", app_id=app, user_id=user, dry_run=dry_run)
+    report = perform(options, "synthesis.erase", app_id=app, user_id=user, dry_run=dry_run)
     print_answer(options, report, lambda: pictures.erase_picture(report))
 
 
 def _confirm_erase(options: Options, app: str, user: str | None) -> None:
     if not sys.stdin.isatty():
         raise InvalidError("app", app, "nobody is there to confirm it; say --yes, or look first with --dry-run")
-    found = perform(options, "synthesis.forget", app_id=app, user_id=user, dry_run=True)
+    found = perform(options, "synthesis.erase", app_id=app, user_id=user, dry_run=True)
     whose = "every user" if user is None else user
     if not typer.confirm(f"Erase {format_count(found.notes, 'note')} of {whose} in app {app} for good?", err=True):
         raise typer.Exit(1)

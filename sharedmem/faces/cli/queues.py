@@ -185,7 +185,8 @@ def queue_dead(
     name: Name,
     redrive: Annotated[str | None, typer.Option(metavar="ID", help="Try this one again.")] = None,
     redrive_all: Annotated[bool, typer.Option("--redrive-all", help="Try all of them again.")] = False,
-    discard: Annotated[str | None, typer.Option(metavar="ID", help="Forget this one.")] = None,
+    delete: Annotated[str | None, typer.Option(metavar="ID", help="Delete this one.")] = None,
+    discard: Annotated[str | None, typer.Option(hidden=True, help="Former name of --delete, until 0.3.")] = None,
     limit: Most = 10,
 ) -> None:
     """Show the dead letters with their errors, or do something about them and tell for how many."""
@@ -194,8 +195,8 @@ def queue_dead(
         _print_count(context, perform(options, "queue.redrive_all", queue=name), "tried again")
     elif redrive is not None:
         _print_count(context, _change_dead_letter(context, "queue.redrive", name, redrive), "tried again")
-    elif discard is not None:
-        _print_count(context, _change_dead_letter(context, "queue.discard", name, discard), "forgotten")
+    elif (gone := delete or discard) is not None:
+        _print_count(context, _change_dead_letter(context, "queue.delete", name, gone), "deleted")
     else:
         letters = perform(options, "queue.dead", queue=name, n=limit)
         print_answer(options, letters, lambda: _tasks_picture(letters))

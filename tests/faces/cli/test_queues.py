@@ -66,7 +66,7 @@ def test_failures_are_retried_or_buried_and_tried_again(shell: Shell) -> None:
     shell("queue", "fail", "jobs", task["id"], str(task["token"]))
     assert shell("queue", "dead", "jobs", "--redrive-all").data == 1
     assert shell("queue", "dead", "jobs", "--redrive-all").data == 0
-    assert shell("queue", "dead", "jobs", "--discard", task["id"]).data == 1
+    assert shell("queue", "dead", "jobs", "--delete", task["id"]).data == 1
     assert shell("queue", "stats", "jobs").data["counters"]["discarded"] == 1
 
 
