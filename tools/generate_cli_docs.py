@@ -13,7 +13,18 @@ from generated import ROOT, settle
 
 import sharedmem.errors
 from sharedmem.errors import SharedMemoryError
-from sharedmem.faces.cli.app import COORDINATION, DATA, DURABLE, LIVE, MEMORY, NAMESPACE, SERVER, app, load_commands
+from sharedmem.faces.cli.app import (
+    COORDINATION,
+    DATA,
+    DURABLE,
+    FORMER_NAMES,
+    LIVE,
+    MEMORY,
+    NAMESPACE,
+    SERVER,
+    app,
+    load_commands,
+)
 from sharedmem.faces.cli.main import INTERRUPTED, SYSTEM
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -36,6 +47,11 @@ without one in the scope that all share. A key with a colon is absolute: `<names
 `notes`, `graph`, `token`), with a name it shows that one (`sharedmem queue jobs`, `plans desk`, `hash agent:planner`).
 Groups that have no list show their help; `ls` lists keys. `serve` is the exception: alone it serves REST.
 
+**One verb has one meaning** in all groups: `search` finds by meaning or words, `get` shows one thing, `list` shows
+what there is, `add` makes something new, `delete` removes it, `erase` removes it for good with everything that was
+made of it. `ls` lists keys, since `list` shows a value that is a list. `put`, `claim` and `ack` are words of queues,
+`create` and `revoke` of tokens.
+
 **Values** on the command line are JSON; what is no JSON is a text, and what looks like JSON but is broken is stored as
 text with a warning on standard error. `@file` takes the content of a file, `-` that
 of standard input, `@@` begins a text with `@`. A number that shall be a text needs JSON quotes: `'"007"'`.
@@ -52,10 +68,16 @@ def render() -> str:
     load_commands()
     tree = typer.main.get_command(app)
     commands = list(_commands(tree, "sharedmem"))
-    parts = [INTRODUCTION, _global_options(tree), _exit_codes()]
+    parts = [INTRODUCTION, _global_options(tree), _exit_codes(), _former_names()]
     for panel in (DATA, LIVE, COORDINATION, MEMORY, NAMESPACE, DURABLE, SERVER):
         parts += [f"## {panel}\n", *(_section(path, command) for path, command, where in commands if where == panel)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip("\n") + "\n"
+
+
+def _former_names() -> str:
+    rows = [[f"`{former}`", f"`{name}`"] for former, name in FORMER_NAMES.items()]
+    note = "Commands of 0.1 that have another name now. The former name works until 0.3, with a notice.\n"
+    return "\n".join(["## Former names\n", note, _table(["in 0.1", "now"], rows)])
 
 
 def examples() -> list[str]:

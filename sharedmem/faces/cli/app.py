@@ -63,7 +63,7 @@ class _Root(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # as the framework calls it
         """Write the names of all commands by their headings: the whole overview fits on one screen."""
         by_panel: dict[str, list[str]] = {}
-        commands: dict[str, Any] = self.commands
+        commands: Mapping[str, Any] = self.commands
         for name, found in commands.items():
             if not found.hidden:
                 by_panel.setdefault(found.rich_help_panel, []).append(name)

@@ -24,6 +24,7 @@ from sharedmem.faces.cli.output import (
     format_duration,
     print_answer,
     progress,
+    show_operation,
     styled_text,
     table,
 )
@@ -147,9 +148,7 @@ def cache_report(
 @command("stats", None, group=cache, example="sharedmem cache stats")
 def cache_stats(context: typer.Context) -> None:
     """Show how the cache of the namespace has done."""
-    options = options_of(context)
-    stats = perform(options, "cache.stats")
-    print_answer(options, stats, lambda: _stats_picture(stats))
+    show_operation(context, "cache.stats", _stats_picture)
 
 
 def _confirm_clear(options: Options) -> None:

@@ -23,6 +23,7 @@ from sharedmem.faces.cli.output import (
     format_count,
     format_duration,
     print_answer,
+    show_operation,
     styled_text,
     table,
 )
@@ -158,9 +159,7 @@ def presence(
     role: Annotated[str | None, typer.Option(help="Only those in this role.")] = None,
 ) -> None:
     """Show who is here, in the order in which they came."""
-    options = options_of(context)
-    found = perform(options, "presence.list", role=role)
-    print_answer(options, found, lambda: _presence_picture(found))
+    show_operation(context, "presence.list", _presence_picture, role=role)
 
 
 def _presence_picture(found: list[Present]) -> Table | Text:

@@ -23,6 +23,7 @@ from sharedmem.faces.cli.output import (
     list_table,
     print_answer,
     print_note,
+    show_operation,
     styled_text,
     table,
     write_line,
@@ -246,17 +247,13 @@ def list_(
 @command("all", None, group=hashes, example="sharedmem hash agent:planner")
 def hash_all(context: typer.Context, key: Key) -> None:
     """Show all fields."""
-    options = options_of(context)
-    fields = perform(options, "hash.get_all", key=key)
-    print_answer(options, fields, lambda: _fields_picture(fields))
+    show_operation(context, "hash.get_all", _fields_picture, key=key)
 
 
 @command("get", None, group=hashes, example="sharedmem hash get agent:planner role")
 def hash_get(context: typer.Context, key: Key, field: Field) -> None:
     """Show one field; exit code 3 when there is none."""
-    options = options_of(context)
-    value = perform(options, "hash.get", key=key, field=field)
-    print_answer(options, value, lambda: body(value))
+    show_operation(context, "hash.get", body, key=key, field=field)
 
 
 @command("set", None, group=hashes, example="sharedmem hash set agent:planner role lead")
@@ -282,9 +279,7 @@ def hash_delete(
 @command("list", None, group=members, example="sharedmem members topics")
 def members_list(context: typer.Context, key: Key) -> None:
     """Show all members."""
-    options = options_of(context)
-    found = perform(options, "set.members", key=key)
-    print_answer(options, found, lambda: list_table(sort_members(found), first=1))
+    show_operation(context, "set.members", lambda found: list_table(sort_members(found), first=1), key=key)
 
 
 @command("add", None, group=members, example="sharedmem members add topics tides ferries")
@@ -306,9 +301,7 @@ def members_delete(context: typer.Context, key: Key, values: Values) -> None:
 @command("pop", None, group=members, example="sharedmem members pop topics")
 def members_pop(context: typer.Context, key: Key) -> None:
     """Take a random member out and show it; exit code 3 when the set is empty."""
-    options = options_of(context)
-    member = perform(options, "set.pop", key=key)
-    print_answer(options, member, lambda: body(member))
+    show_operation(context, "set.pop", body, key=key)
 
 
 def _first_position(count: int, start: int, end: int) -> int:

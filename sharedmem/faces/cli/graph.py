@@ -22,6 +22,7 @@ from sharedmem.faces.cli.output import (
     is_interactive,
     print_answer,
     progress,
+    show_operation,
     styled_text,
     write_line,
 )
@@ -173,9 +174,7 @@ def graph_undo(
     group: Group,
 ) -> None:
     """Take back all that an episode said, and open again exactly what it had closed; what was known stays known."""
-    options = options_of(context)
-    result = perform(options, "graph.undo", group_id=group, episode_id=episode)
-    print_answer(options, result, lambda: pictures.undone_picture(result))
+    show_operation(context, "graph.undo", pictures.undone_picture, group_id=group, episode_id=episode)
 
 
 @command("merge", None, group=graph, example="sharedmem graph merge Lovelace Ada --group acme:ada")
@@ -188,17 +187,15 @@ def graph_merge(
     reason: Annotated[str, typer.Option(help="Why; it is kept.")] = "",
 ) -> None:
     """Say that two entities are one; unmerge takes them apart again."""
-    options = options_of(context)
-    merge = perform(options, "graph.merge", group_id=group, source=source, into=into, reason=reason)
-    print_answer(options, merge, lambda: pictures.merge_picture(merge))
+    show_operation(
+        context, "graph.merge", pictures.merge_picture, group_id=group, source=source, into=into, reason=reason
+    )
 
 
 @command("unmerge", None, group=graph, example="sharedmem graph unmerge Lovelace --group acme:ada")
 def graph_unmerge(context: typer.Context, name: Name, *, group: Group) -> None:
     """Take an entity that was merged apart again."""
-    options = options_of(context)
-    merge = perform(options, "graph.unmerge", group_id=group, entity=name)
-    print_answer(options, merge, lambda: pictures.merge_picture(merge))
+    show_operation(context, "graph.unmerge", pictures.merge_picture, group_id=group, entity=name)
 
 
 @command("check", None, group=graph, example="sharedmem graph check --group acme:ada")
@@ -334,10 +331,8 @@ def graph_entity(
     context: typer.Context, name: Name, *, group: Group, as_of: AsOf = None, known_at: KnownAt = None
 ) -> None:
     """Show an entity and what holds of it, now or at another time."""
-    options = options_of(context)
     fields = {"group_id": group, "entity": name}
-    told = perform(options, "graph.entity", **(fields | parse_times(as_of, known_at)))
-    print_answer(options, told, lambda: pictures.entity_picture(told))
+    show_operation(context, "graph.entity", pictures.entity_picture, **fields | parse_times(as_of, known_at))
 
 
 @command("history", None, group=graph, example="sharedmem graph history Ada --group acme:ada")
@@ -349,9 +344,7 @@ def graph_history(
     limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many versions.")] = 1_000,
 ) -> None:
     """Show every version of every fact of an entity: when it was true, and when that was known."""
-    options = options_of(context)
-    facts = perform(options, "graph.history", group_id=group, entity=name, limit=limit)
-    print_answer(options, facts, lambda: pictures.history_picture(facts))
+    show_operation(context, "graph.history", pictures.history_picture, group_id=group, entity=name, limit=limit)
 
 
 @command("path", None, group=graph, example="sharedmem graph path Ada Oslo --group acme:ada")
@@ -365,10 +358,8 @@ def graph_path(
     known_at: KnownAt = None,
 ) -> None:
     """Show a shortest way along facts from one entity to another."""
-    options = options_of(context)
     fields = {"group_id": group, "a": a, "b": b}
-    steps = perform(options, "graph.path", **(fields | parse_times(as_of, known_at)))
-    print_answer(options, steps, lambda: pictures.path_picture(steps))
+    show_operation(context, "graph.path", pictures.path_picture, **fields | parse_times(as_of, known_at))
 
 
 @command("as-of", None, group=graph, example="sharedmem graph as-of 2024-06-01 --group acme:ada")
@@ -391,9 +382,7 @@ def graph_as_of(
 @command("stats", None, group=graph, example="sharedmem graph stats --group acme:ada")
 def graph_stats(context: typer.Context, *, group: Group) -> None:
     """Show what a graph holds."""
-    options = options_of(context)
-    stats = perform(options, "graph.stats", group_id=group)
-    print_answer(options, stats, lambda: pictures.stats_picture(stats))
+    show_operation(context, "graph.stats", pictures.stats_picture, group_id=group)
 
 
 @command("episodes", None, group=graph, example="sharedmem graph episodes --group acme:ada")
@@ -414,9 +403,7 @@ def graph_episodes(
 @command("groups", None, group=graph, example="sharedmem graph groups")
 def graph_groups(context: typer.Context) -> None:
     """Show which groups of the namespace have a graph."""
-    options = options_of(context)
-    groups = perform(options, "graph.groups")
-    print_answer(options, groups, lambda: pictures.groups_picture(groups))
+    show_operation(context, "graph.groups", pictures.groups_picture)
 
 
 @command("draw", None, group=graph, example="sharedmem graph draw --group acme:ada --format mermaid")

@@ -23,6 +23,7 @@ from sharedmem.faces.cli.output import (
     format_duration,
     format_size,
     print_answer,
+    show_operation,
     styled_text,
     table,
 )
@@ -91,9 +92,7 @@ def memories_add(  # noqa: PLR0913  # each field is an option
         "tags": tag or [],
         "messages": [{"role": "user", "name": speaker, "content": given}] if speaker else [],
     }
-    options = options_of(context)
-    result = perform(options, "memory.add", item=build_record(MemoryItem, fields), dedup=dedup)
-    print_answer(options, result, lambda: _added_picture(result))
+    show_operation(context, "memory.add", _added_picture, item=build_record(MemoryItem, fields), dedup=dedup)
 
 
 @command("search", None, group=memories, example='sharedmem memories search "when does the lease end?" --explain')
@@ -123,9 +122,7 @@ def memories_search(  # noqa: PLR0913  # each filter is an option
         "diversity": diversity,
     }
     filters = _filter(user, agent, thread, category, tag, memory_type, since)
-    options = options_of(context)
-    found = perform(options, "memory.search", **fields, explain=explain, filters=filters)
-    print_answer(options, found, lambda: _hits_picture(found))
+    show_operation(context, "memory.search", _hits_picture, **fields, explain=explain, filters=filters)
 
 
 @command("list", None, group=memories, example="sharedmem memories list --category office")
@@ -144,9 +141,7 @@ def memories_list(  # noqa: PLR0913  # likewise
 ) -> None:
     """Show memories, newest first, page by page."""
     filters = _filter(user, agent, thread, category, tag, memory_type, since)
-    options = options_of(context)
-    page = perform(options, "memory.list", filters=filters, limit=limit, cursor=cursor)
-    print_answer(options, page, lambda: _page_picture(page))
+    show_operation(context, "memory.list", _page_picture, filters=filters, limit=limit, cursor=cursor)
 
 
 @command("get", None, group=memories, example="sharedmem memories get lease")
@@ -162,17 +157,15 @@ def memories_get(context: typer.Context, id_: Id) -> None:
 @command("history", None, group=memories, example="sharedmem memories history lease")
 def memories_history(context: typer.Context, id_: Id) -> None:
     """Show what a memory was before, newest first: what was merged into it, changed, deleted."""
-    options = options_of(context)
-    versions = perform(options, "memory.history", id=id_)
-    print_answer(options, versions, lambda: _history_picture(versions))
+    show_operation(context, "memory.history", _history_picture, id=id_)
 
 
 @command("delete", None, group=memories, example="sharedmem memories delete lease")
 def memories_delete(context: typer.Context, id_: Id) -> None:
     """Delete a memory; `memories undo` brings it back while its history stays."""
-    options = options_of(context)
-    gone = perform(options, "memory.delete", id=id_)
-    print_answer(options, gone, lambda: styled_text(("deleted", "green")) if gone else empty_text())
+    show_operation(
+        context, "memory.delete", lambda gone: styled_text(("deleted", "green")) if gone else empty_text(), id=id_
+    )
 
 
 @command("undo", None, group=memories, example="sharedmem memories undo lease")
@@ -197,17 +190,13 @@ def memories_stats(
 ) -> None:
     """Show how many memories there are, of which types and categories."""
     filters = _filter(user, agent, thread, category, None, None, None)
-    options = options_of(context)
-    stats = perform(options, "memory.stats", filters=filters)
-    print_answer(options, stats, lambda: _stats_picture(stats))
+    show_operation(context, "memory.stats", _stats_picture, filters=filters)
 
 
 @command("stats", None, group=threads, example="sharedmem thread stats main")
 def thread_stats(context: typer.Context, thread: Thread) -> None:
     """Show what a thread holds, and who takes part."""
-    options = options_of(context)
-    stats = perform(options, "thread.stats", thread_id=thread)
-    print_answer(options, stats, lambda: _thread_picture(stats))
+    show_operation(context, "thread.stats", _thread_picture, thread_id=thread)
 
 
 @command("summary", None, group=threads, example="sharedmem thread summary main --turns 50")

@@ -22,6 +22,7 @@ from sharedmem.faces.cli.output import (
     print_answer,
     print_note,
     progress,
+    show_operation,
     styled_text,
     write_line,
 )
@@ -112,33 +113,25 @@ def notes_search(  # each field is an option
 @command("apps", None, group=notes, example="sharedmem notes apps")
 def notes_apps(context: typer.Context) -> None:
     """Show the apps that have notes; `notes` alone does the same."""
-    options = options_of(context)
-    names = perform(options, "synthesis.apps")
-    print_answer(options, names, lambda: list_table(names, first=1))
+    show_operation(context, "synthesis.apps", lambda names: list_table(names, first=1))
 
 
 @command("get", None, group=notes, example="sharedmem notes get note-1 --app shop")
 def notes_get(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Show one note, whatever its status."""
-    options = options_of(context)
-    found = perform(options, "synthesis.get_memory", app_id=app, memory_id=memory_id)
-    print_answer(options, found, lambda: pictures.note_picture(found))
+    show_operation(context, "synthesis.get_memory", pictures.note_picture, app_id=app, memory_id=memory_id)
 
 
 @command("restore", None, group=notes, example="sharedmem notes restore note-1 --app shop")
 def notes_restore(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Make an earlier version the current one; the present one stays in the chain."""
-    options = options_of(context)
-    now = perform(options, "synthesis.restore_memory", app_id=app, memory_id=memory_id)
-    print_answer(options, now, lambda: pictures.note_picture(now))
+    show_operation(context, "synthesis.restore_memory", pictures.note_picture, app_id=app, memory_id=memory_id)
 
 
 @command("unarchive", None, group=notes, example="sharedmem notes unarchive note-1 --app shop")
 def notes_unarchive(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
     """Bring the chain of a note that was put away back."""
-    options = options_of(context)
-    now = perform(options, "synthesis.unarchive", app_id=app, memory_id=memory_id)
-    print_answer(options, now, lambda: pictures.note_picture(now))
+    show_operation(context, "synthesis.unarchive", pictures.note_picture, app_id=app, memory_id=memory_id)
 
 
 @command("delete", None, group=notes, example="sharedmem notes delete note-1 --app shop")
@@ -231,9 +224,7 @@ def fsck(
 @command("archive", MEMORY, example="sharedmem archive --app shop --dry-run")
 def archive(context: typer.Context, *, app: App, dry_run: DryRun = False) -> None:
     """Put chains away that are older than the threshold and that nobody needs; they can still be read."""
-    options = options_of(context)
-    report = perform(options, "synthesis.archive", app_id=app, dry_run=dry_run)
-    print_answer(options, report, lambda: pictures.archive_picture(report))
+    show_operation(context, "synthesis.archive", pictures.archive_picture, app_id=app, dry_run=dry_run)
 
 
 @command("erase", None, group=notes, example="sharedmem notes erase --app shop --user ada --dry-run")
@@ -305,9 +296,7 @@ def task_list(
     context: typer.Context, limit: Annotated[int, typer.Option(help="How many of each state.")] = 100
 ) -> None:
     """The tasks under way, those that wait, and those that have failed."""
-    options = options_of(context)
-    found = perform(options, "synthesis.list_tasks", limit=limit)
-    print_answer(options, found, lambda: pictures.tasks_picture(found))
+    show_operation(context, "synthesis.list_tasks", pictures.tasks_picture, limit=limit)
 
 
 @command("retry", None, group=tasks, example="sharedmem task retry 01J9")

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sharedmem.faces.cli.session import Options
+import typer
+
+from sharedmem.faces.cli.session import Options, options_of, perform
 from sharedmem.faces.cli.values import json_text, plain
 
 if TYPE_CHECKING:
@@ -35,6 +37,20 @@ def print_answer(options: Options, data: object, picture: Callable[[], Renderabl
         console().print(picture())
     else:
         write_line(json_text(data))
+
+
+def show_operation(
+    context: typer.Context, operation: str, picture: Callable[[Any], RenderableType], /, **fields: Any
+) -> Any:
+    """Run an operation with the fields of its request, answer with what it returns, and return that.
+
+    Raises:
+        SharedMemoryError: as `perform`.
+    """
+    options = options_of(context)
+    found = perform(options, operation, **fields)
+    print_answer(options, found, lambda: picture(found))
+    return found
 
 
 def write_line(text: str) -> None:

@@ -16,6 +16,7 @@ from sharedmem.faces.cli.output import (
     format_count,
     list_table,
     print_answer,
+    show_operation,
     styled_text,
     table,
 )
@@ -39,9 +40,7 @@ def plans_list(
     limit: Annotated[int, typer.Option(help="Show at most that many.")] = 10,
 ) -> None:
     """Show the newest plans, newest first."""
-    options = options_of(context)
-    found = perform(options, "plan.list", session=session, symbol=symbol, limit=limit)
-    print_answer(options, found, lambda: _plans_picture(found))
+    show_operation(context, "plan.list", _plans_picture, session=session, symbol=symbol, limit=limit)
 
 
 @command("check", None, group=plans, example='sharedmem plans check desk BTC BUY "the trend is strong"')
@@ -70,17 +69,13 @@ def plans_check(
 @command("stats", None, group=plans, example="sharedmem plans stats desk")
 def plans_stats(context: typer.Context, session: Session, symbol: OfSymbol = None) -> None:
     """Show how executions went."""
-    options = options_of(context)
-    stats = perform(options, "execution.stats", session=session, symbol=symbol)
-    print_answer(options, stats, lambda: _stats_picture(stats))
+    show_operation(context, "execution.stats", _stats_picture, session=session, symbol=symbol)
 
 
 @command("open", None, group=plans, example="sharedmem plans open desk")
 def plans_open(context: typer.Context, session: Session) -> None:
     """Show the executions that wait for an end: running, orphaned and unknown ones."""
-    options = options_of(context)
-    found = perform(options, "execution.open", session=session)
-    print_answer(options, found, lambda: _executions_picture(found))
+    show_operation(context, "execution.open", _executions_picture, session=session)
 
 
 @command("resolve", None, group=plans, example="sharedmem plans resolve desk c18188c2 success --order-id o-123")
@@ -113,9 +108,7 @@ def plans_resolve(
 @command("sessions", None, group=plans, example="sharedmem plans sessions")
 def plans_sessions(context: typer.Context) -> None:
     """Show the sessions that have plans."""
-    options = options_of(context)
-    names = perform(options, "plan.sessions")
-    print_answer(options, names, lambda: list_table(names, first=1))
+    show_operation(context, "plan.sessions", lambda names: list_table(names, first=1))
 
 
 def _format_moment(timestamp_ms: int) -> str:

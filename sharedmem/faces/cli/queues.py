@@ -20,6 +20,7 @@ from sharedmem.faces.cli.output import (
     format_duration,
     list_table,
     print_answer,
+    show_operation,
     styled_text,
     table,
 )
@@ -145,25 +146,19 @@ def queue_fail(context: typer.Context, name: Name, task_id: TaskId, token: Token
 @command("result", None, group=queues, example="sharedmem queue result jobs 1795245066123456 --wait 30")
 def queue_result(context: typer.Context, name: Name, task_id: TaskId, wait: Wait = 0.0) -> None:
     """Show what became of a task; exit code 3 when nobody knows it."""
-    options = options_of(context)
-    outcome = perform(options, "queue.result", queue=name, id=task_id, wait=wait)
-    print_answer(options, outcome, lambda: _outcome_picture(outcome))
+    show_operation(context, "queue.result", _outcome_picture, queue=name, id=task_id, wait=wait)
 
 
 @command("list", None, group=queues, example="sharedmem queue list")
 def queue_list(context: typer.Context) -> None:
     """Show the queues of the namespace; `queue` alone does the same."""
-    options = options_of(context)
-    names = perform(options, "queue.list")
-    print_answer(options, names, lambda: list_table(names, first=1))
+    show_operation(context, "queue.list", lambda names: list_table(names, first=1))
 
 
 @command("stats", None, group=queues, example="sharedmem queue stats jobs")
 def queue_stats(context: typer.Context, name: Name) -> None:
     """Show what is in a queue, and what has happened in it."""
-    options = options_of(context)
-    stats = perform(options, "queue.stats", queue=name)
-    print_answer(options, stats, lambda: _stats_picture(stats))
+    show_operation(context, "queue.stats", _stats_picture, queue=name)
 
 
 @command("peek", None, group=queues, example="sharedmem queue peek jobs --state claimed")
@@ -174,9 +169,7 @@ def queue_peek(
     limit: Most = 10,
 ) -> None:
     """Show the next tasks without touching them."""
-    options = options_of(context)
-    tasks = perform(options, "queue.peek", queue=name, n=limit, state=state)
-    print_answer(options, tasks, lambda: _tasks_picture(tasks))
+    show_operation(context, "queue.peek", _tasks_picture, queue=name, n=limit, state=state)
 
 
 @command("dead", None, group=queues, example="sharedmem queue dead jobs --redrive-all")
