@@ -1,1 +1,1 @@
-"""Providers: who turns texts into vectors, and who writes text."""
+"""Providers of embeddings and of language models."""

@@ -1,9 +1,9 @@
-"""Long texts in pieces that a model can read, counted in tokens, and their vectors put together again.
+"""Split long texts into pieces that a model can read, counted in tokens, and combine the vectors of the pieces.
 
 A piece has at most 500 tokens and begins with the last 50 of the one before it. The vector of a text of several
-pieces is the mean of theirs, each weighted by its tokens, at unit length. Tokens are those of `cl100k_base` where
-tiktoken is installed and has its file at hand; else they are estimated: a sign, an ideograph, or up to six letters
-of a word make one, which for English prose is a little more than the true number.
+pieces is their mean, each weighted by its tokens, at unit length. Tokens are those of `cl100k_base` if
+tiktoken is installed and has its file on disk; else they are estimated: a sign, an ideograph, or up to six letters
+of a word count as one, which for English prose is a little more than the true number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_TOKENS = 500
 OVERLAP_TOKENS = 50
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]{{1,6}}|[^\w\s]")
-# A text of so few characters has no more tokens than a piece may have, whatever it says.
+# A text of so few characters never has more tokens than a piece.
 _NEVER_LONG_CHARACTERS = 120
 
 _ENCODING = "cl100k_base"
@@ -38,7 +38,7 @@ class TextChunk(NamedTuple):
     """A piece of a text."""
 
     owner: int
-    """Which text it is of, by position."""
+    """Position of its text."""
     text: str
     tokens: int
 
@@ -50,11 +50,11 @@ def split_into_chunks(
 
     Args:
         texts: none of them empty.
-        longest: tokens of a piece, at most.
-        overlap: tokens that a piece repeats of the one before it; None is 50, and a tenth of shorter pieces.
+        longest: most tokens of a piece.
+        overlap: tokens that a piece repeats of the one before it; None for 50, and for a tenth of shorter pieces.
 
     Raises:
-        InvalidError: pieces of so many tokens cannot overlap by so many.
+        InvalidError: the overlap is invalid for pieces of this length.
     """
     if overlap is None:
         overlap = min(OVERLAP_TOKENS, longest // 10)
@@ -67,7 +67,7 @@ def split_into_chunks(
 
 
 def combine_chunk_vectors(rows: Matrix, pieces: Sequence[TextChunk], count: int) -> Matrix:
-    """Return the vector of each of `count` texts out of those of their pieces, at unit length."""
+    """Return the vectors of `count` texts from those of their pieces, at unit length."""
     totals = np.zeros((count, rows.shape[1]), dtype=np.float64)
     weights = np.array([piece.tokens for piece in pieces], dtype=np.float64)
     np.add.at(totals, [piece.owner for piece in pieces], rows * weights[:, None])
@@ -75,7 +75,7 @@ def combine_chunk_vectors(rows: Matrix, pieces: Sequence[TextChunk], count: int)
 
 
 def count_tokens(text: str) -> int:
-    """Return how many tokens a text has; at least one, when it has any character."""
+    """Return how many tokens a text has; at least one, if it is not empty."""
     exactly = _tiktoken_starts()
     return max(len(exactly(text) if exactly else _TOKEN.findall(text)), 1) if text else 0
 
@@ -98,14 +98,14 @@ def _split_text(owner: int, text: str, *, longest: int, overlap: int) -> list[Te
 
 
 def _token_starts(text: str) -> list[int]:
-    """Return where each token begins."""
+    """Return the position of each token."""
     exactly = _tiktoken_starts()
     return exactly(text) if exactly else [match.start() for match in _TOKEN.finditer(text)]
 
 
 @cache
 def _tiktoken_starts() -> Callable[[str], list[int]] | None:
-    """What tells where tokens begin, by tiktoken; None where it is absent, or would have to download its file."""
+    """Return tiktoken's function for token positions; None if it is not installed, or would download its file."""
     if find_spec("tiktoken") is None or not _tiktoken_file().is_file():
         return None
     import tiktoken  # noqa: PLC0415  few have it
@@ -120,7 +120,7 @@ def _tiktoken_starts() -> Callable[[str], list[int]] | None:
 
 
 def _tiktoken_file() -> Path:
-    """Where tiktoken keeps the encoding: its documented variables name the folder, the name is a digest of the URL."""
+    """Return tiktoken's file of the encoding: documented variables name the folder, the name is a digest of the URL."""
     folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
     name = sha1(_ENCODING_URL.encode(), usedforsecurity=False).hexdigest()
     return Path(folder or Path(tempfile.gettempdir()) / "data-gym-cache") / name

@@ -25,10 +25,10 @@ _UNEVEN = 1e-3
 
 
 def encodable_texts(texts: Sequence[str]) -> list[str]:
-    """Return the texts as UTF-8 can hold them; a half of a surrogate pair becomes a question mark.
+    """Return the texts as UTF-8 can encode them; a lone surrogate becomes a question mark.
 
     Raises:
-        InvalidError: this is one text, or some of it is no text.
+        InvalidError: the argument is one text, or contains something that is not a text.
     """
     if isinstance(texts, str):
         raise InvalidError("texts", texts, "give a list of texts, also for a single one")
@@ -39,7 +39,7 @@ def encodable_texts(texts: Sequence[str]) -> list[str]:
 
 
 def non_blank_positions(texts: Sequence[str]) -> list[int]:
-    """Return the positions of the texts that are more than blanks: nobody is asked about the others."""
+    """Return the positions of the texts that are not blank: only these are sent to a provider."""
     return [position for position, text in enumerate(texts) if text.strip()]
 
 
@@ -53,37 +53,37 @@ def spread_rows(rows: Matrix, positions: Sequence[int], count: int) -> Matrix:
 
 
 def check_rows(made: object, *, count: int, dimension: int, name: str) -> Matrix:
-    """Return the vectors that an embedder of a user has made, at length one.
+    """Return the vectors of a user's embedder, at unit length.
 
     Raises:
-        ConfigError: they are not so many, of another dimension, or hold what is no finite number.
+        ConfigError: their number or dimension is wrong, or they contain values that are not finite.
     """
     try:
         rows = np.asarray(made, dtype=np.float32)
     except (TypeError, ValueError):
-        raise ConfigError("embedder", name, "it makes what is no matrix of numbers") from None
+        raise ConfigError("embedder", name, "it returns something other than a matrix of numbers") from None
     if rows.shape != (count, dimension):
-        problem = f"for {count} texts it should make vectors of shape {(count, dimension)}, and makes {rows.shape}"
+        problem = f"for {count} texts it must return vectors of shape {(count, dimension)}, and returns {rows.shape}"
         raise ConfigError("embedder", name, problem)
     lengths = np.linalg.norm(rows, axis=1)
     if not np.isfinite(lengths).all():
-        raise ConfigError("embedder", name, "it makes vectors that hold what is no finite number")
+        raise ConfigError("embedder", name, "it returns vectors with numbers that are not finite")
     return normalize(rows) if (np.abs(lengths - 1) > _UNEVEN).any() else rows
 
 
 QUERY_TIMEOUT_S = 5.0
-"""How long a search waits for the provider: after that it searches words alone."""
+"""How long a search waits for the provider: after that it searches by words only."""
 
 
 class QueryEmbedding(NamedTuple):
-    """What a query means."""
+    """The embedding of a query."""
 
     vector: Vector | None = None
-    """Of unit length."""
+    """A unit vector."""
     tokens: int = 0
-    """Sent to the provider."""
+    """Tokens sent to the provider."""
     missing: str | None = None
-    """Why there is no vector where one was wanted, as a sentence."""
+    """Why there is no vector, as a sentence; empty if there is one or none was requested."""
     reason: str = ""
     """The same as one word, for counters."""
 
@@ -92,8 +92,8 @@ async def embed_query(embedder: Embedder | None, text: str, *, purpose: Purpose 
     """Embed a text; never fails.
 
     Args:
-        embedder: who embeds; None where there is nobody.
-        text: what is asked, or was remembered.
+        embedder: the embedder; None if there is none.
+        text: a query, or a document.
         purpose: which of both it is.
     """
     if embedder is None:
@@ -114,11 +114,11 @@ async def embed_query(embedder: Embedder | None, text: str, *, purpose: Purpose 
 
 
 Digest = bytes
-# Who may write memories in a namespace may also use its cache.
+# An actor that may write memories in a namespace may also use its cache.
 _FAMILY, _PART = "memory", "embedding"
 _READ_AT_ONCE = 500
 _log = get_logger("providers")
-# Without the cache the provider is asked.
+# Without the cache the provider is called.
 _CACHE_ERRORS = (UnavailableError, AccessDeniedError, ServerError)
 
 
@@ -128,17 +128,17 @@ class _CachedVector(NamedTuple):
 
 
 class CachedEmbedder:
-    """An embedder that remembers; equal texts that are asked for at the same time are asked for once.
+    """An embedder with a cache; equal texts that are requested at the same time are sent once.
 
-    Threads may share it: each event loop asks for itself, since it could not be woken by another one, and what came
-    back serves all.
+    Threads may share it: each event loop sends its own requests, since another loop could not wake it, and all
+    share the cached results.
 
     Args:
-        inner: who is asked for what is not remembered.
-        clock: tells how old an entry is.
-        ttl_s: seconds that a vector is remembered; 0 for not at all.
-        items: vectors that are remembered; beyond it those go that were not used for longest.
-        counters: get `embedding_cache` by outcome: `process`, or `miss`.
+        inner: the embedder for texts that are not cached.
+        clock: for the age of an entry.
+        ttl_s: seconds that a vector is cached; 0 for no cache.
+        items: most cached vectors; beyond that the least recently used are dropped.
+        counters: count `embedding_cache` by outcome: `process`, or `miss`.
     """
 
     def __init__(self, inner: Embedder, *, clock: Clock, ttl_s: float, items: int, counters: Counters) -> None:
@@ -150,11 +150,11 @@ class CachedEmbedder:
         self._kept: OrderedDict[Digest, _CachedVector] = OrderedDict()
         self._lock = Lock()
         self._asked: dict[tuple[asyncio.AbstractEventLoop, Digest], asyncio.Future[Vector]] = {}
-        # What all that is remembered here is marked with: the time of an answer tells whether it was remembered.
+        # The mark of all cached entries: the time of a result shows whether it was cached.
         self._mark = b""
 
     def within(self, namespace: str) -> Self:
-        """The same embedder for one namespace: of what others have embedded it knows nothing; memory is shared."""
+        """Return the embedder for one namespace: it uses no cache entries of other namespaces; the memory is shared."""
         view = copy.copy(self)
         vars(view)["_mark"] = sha256(namespace.encode()).digest()
         return view
@@ -171,11 +171,11 @@ class CachedEmbedder:
 
     @property
     def is_remote(self) -> bool:
-        """Whether texts travel to another machine, so that a cache in Redis is quicker."""
+        """Whether texts are sent to another machine, so that a cache in Redis is faster."""
         return bool(getattr(self._inner, "is_remote", True))
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
-        """As `Embedder.embed`; `tokens` counts what this call sent."""
+        """Embed texts, see `Embedder.embed`; `tokens` counts what this call sent."""
         sound = encodable_texts(texts)
         digests = [self.digest(text, purpose) for text in sound]
         by_digest = dict(zip(digests, sound, strict=True))
@@ -183,7 +183,8 @@ class CachedEmbedder:
         tokens = asked = 0
         loop = asyncio.get_running_loop()
         while missing := [digest for digest in by_digest if digest not in found]:
-            # Held before anything is awaited: who asked for it forgets it when the answer is there.
+            # Registered before anything is awaited: the caller that sends the request removes it when the result
+            # arrives.
             under_way = {digest: self._asked.get((loop, self._mark + digest)) for digest in missing}
             theirs = {digest: answer for digest, answer in under_way.items() if answer is not None}
             if mine := {digest: by_digest[digest] for digest in missing if digest not in theirs}:
@@ -196,16 +197,16 @@ class CachedEmbedder:
         return Embeddings(_stack([found[digest] for digest in digests], self.dimension), tokens)
 
     async def close(self) -> None:
-        """Close the inner one, and forget."""
+        """Close the inner embedder, and drop the cache."""
         self._kept.clear()
         await self._inner.close()
 
     def digest(self, text: str, purpose: Purpose) -> Digest:
-        """Return what a text is remembered by."""
+        """Return the cache key of a text."""
         return sha256(f"{self.name}\0{purpose}\0{text}".encode()).digest()
 
     def remembered(self, digests: Iterable[Digest]) -> dict[Digest, Vector]:
-        """Return which of them this process knows, with their vectors."""
+        """Return the cached vectors among these."""
         now = self._clock.monotonic()
         found: dict[Digest, Vector] = {}
         with self._lock:
@@ -222,7 +223,7 @@ class CachedEmbedder:
         return found
 
     def remember(self, vectors: Mapping[Digest, Vector]) -> None:
-        """Keep vectors that were got elsewhere."""
+        """Cache vectors from elsewhere."""
         if not self._items:
             return
         until_s = self._clock.monotonic() + self._ttl_s
@@ -255,11 +256,11 @@ class CachedEmbedder:
 
     @staticmethod
     def _fail_waiters(answers: Mapping[Digest, asyncio.Future[Vector]], error: BaseException) -> None:
-        """Wake the waiting callers. If the caller that asked was cancelled, the others ask themselves."""
+        """Wake the waiting callers. If the sending caller was cancelled, the others send the request themselves."""
         for answer in answers.values():
             if isinstance(error, Exception):
                 answer.set_exception(error)
-                answer.exception()  # taken note of, also when nobody waits
+                answer.exception()  # mark it as retrieved, also without waiting callers
             else:
                 answer.cancel()
 
@@ -268,7 +269,7 @@ class CachedEmbedder:
 
 
 async def _received_vectors(asked: Mapping[Digest, asyncio.Future[Vector]]) -> dict[Digest, Vector]:
-    """Return what others have asked for, as far as they got it; raises the error that they got."""
+    """Return the results of other callers' requests, as far as they succeeded; raise their error."""
     if asked:
         await asyncio.wait(asked.values())
     return {digest: answer.result() for digest, answer in asked.items() if not answer.cancelled()}
@@ -285,19 +286,19 @@ def _stack(vectors: Sequence[Vector], dimension: int) -> Matrix:
 
 
 class SharedCacheEmbedder:
-    """An embedder with a cache in Redis behind that of the process; one round trip where the process knows nothing.
+    """An embedder with a cache in Redis behind that of the process; one round trip if the process has no entry.
 
-    Worth it for remote providers only (`CachedEmbedder.is_remote`): others are quicker than Redis. Vectors are
-    rounded to half precision, as everywhere in Redis, also those that come fresh: the same text always gives the
-    same vector. Without Redis, or without the right to remember, it goes on without.
+    Useful for remote providers only (`CachedEmbedder.is_remote`): others are faster than Redis. Vectors are
+    rounded to half precision, as everywhere in Redis, also those just computed: the same text always has the
+    same vector. Without Redis, or without the right to write there, it works without this cache.
 
     Args:
         inner: the embedder of this process.
         client: to Redis.
-        keyspace: spells the keys.
-        namespace: whose texts they are; namespaces share nothing here.
-        ttl_s: seconds that a vector stays in Redis.
-        counters: get `embedding_cache` by outcome: `process`, `team`, or `miss`.
+        keyspace: builds keys.
+        namespace: namespace of the texts; namespaces share nothing here.
+        ttl_s: seconds that a vector is stored in Redis.
+        counters: count `embedding_cache` by outcome: `process`, `team`, or `miss`.
     """
 
     is_remote = True
@@ -331,7 +332,7 @@ class SharedCacheEmbedder:
         return self._inner.dimension
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
-        """As `Embedder.embed`; `tokens` counts what this call sent."""
+        """Embed texts, see `Embedder.embed`; `tokens` counts what this call sent."""
         sound = encodable_texts(texts)
         digests = [self._inner.digest(text, purpose) for text in sound]
         by_digest = dict(zip(digests, sound, strict=True))
@@ -347,7 +348,7 @@ class SharedCacheEmbedder:
         return Embeddings(np.array(rows, dtype=np.float32).reshape(len(rows), self.dimension), tokens)
 
     async def close(self) -> None:
-        """The inner one belongs to the hub, which closes it."""
+        """Do nothing: the inner embedder belongs to the hub, which closes it."""
 
     async def _from_provider(self, texts: Mapping[Digest, str], purpose: Purpose) -> tuple[dict[Digest, Vector], int]:
         vectors, tokens = await self._inner.embed(list(texts.values()), purpose=purpose)
@@ -370,7 +371,7 @@ class SharedCacheEmbedder:
                 return found
             assert isinstance(replies, list)
             for digest, reply in zip(page, replies, strict=True):
-                # Two bytes a number; whatever else lies there was not put there by us.
+                # Two bytes for each number; any other value was written by another client.
                 if isinstance(reply, bytes) and len(reply) == 2 * self.dimension:
                     found[digest] = from_half(reply)
         self._inner.remember(found)
@@ -382,7 +383,7 @@ class SharedCacheEmbedder:
             return
         pairs = [(self._key(digest), half) for digest, half in halves.items()]
         for start in range(0, len(pairs), _READ_AT_ONCE):
-            # Of one tick of the event loop: the line sends them together.
+            # Commands of one tick of the event loop: the client sends them together.
             kept = [self._client.call("SET", *pair, "EX", self._ttl_s) for pair in pairs[start : start + _READ_AT_ONCE]]
             for outcome in await asyncio.gather(*kept, return_exceptions=True):
                 if isinstance(outcome, _CACHE_ERRORS):
@@ -395,7 +396,7 @@ class SharedCacheEmbedder:
         return self._keyspace.record_item(_FAMILY, self._namespace, _PART, digest.hex())
 
     def _note(self, what: str, error: Exception) -> None:
-        # Rights stay as they are: this is told once.
+        # Rights do not change: this is logged once.
         if isinstance(error, AccessDeniedError):
             self._refused.add(what)
         self._counters.increment("embedding_cache_failures", call=what)

@@ -22,8 +22,8 @@ class EntraLogin:
     """Tokens for the account that runs this process: a managed identity, a workload identity, or a developer's login.
 
     Args:
-        field: the setting that could hold a key instead, told in errors.
-        credential: what gets tokens; None tries what azure-identity knows.
+        field: the setting that could contain a key instead, for errors.
+        credential: returns tokens; None tries all credentials of azure-identity.
 
     Raises:
         UnsupportedError: azure-identity is not installed.
@@ -34,21 +34,21 @@ class EntraLogin:
         self._credential = credential or _default_credential(field)
 
     async def token(self) -> str:
-        """Return a token that is valid now; kept and renewed by azure-identity.
+        """Return a token that is valid now; azure-identity caches and renews it.
 
         Raises:
-            ConfigError: nobody is logged in.
+            ConfigError: no account is logged in.
         """
         from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415  who has a key does not need it
 
         try:
             return (await self._credential.get_token(_SCOPE)).token
         except ClientAuthenticationError as error:
-            problem = "it is not set, and Entra ID logs nobody in; set it, or run `az login`"
+            problem = "it is not set, and Entra ID finds no login; set it, or run `az login`"
             raise ConfigError(self._field, "default", problem) from error
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close connections."""
         await self._credential.close()
 
 
@@ -70,7 +70,7 @@ class ServiceRole(NamedTuple):
     """The settings of one kind of service, and its path."""
 
     chooser: str
-    """The setting that names provider and model."""
+    """The setting with provider and model."""
     url: str
     key: str
     path: str
@@ -83,18 +83,18 @@ CHAT = ServiceRole("llm", "llm_url", "llm_key", "chat/completions", "llm_request
 
 @dataclass(frozen=True)
 class ModelEndpoint:
-    """One service, as requests are sent to it; its `repr` shows no key."""
+    """A service that requests are sent to; its `repr` shows no key."""
 
     provider: str
     """`openai` or `azure`."""
     model: str
     url: str
-    """Whole: with path and query."""
+    """The complete URL, with path and query."""
     role: ServiceRole
     settings: Settings = field(repr=False)
     key: str | None = field(repr=False)
     login: EntraLogin | None = field(repr=False)
-    """Instead of a key, at Azure."""
+    """Login for Azure, instead of a key."""
 
     @property
     def name(self) -> str:
@@ -103,19 +103,19 @@ class ModelEndpoint:
 
     @property
     def host(self) -> str:
-        """Whom one speaks to, for errors."""
+        """Host of the service, for errors."""
         return urlsplit(self.url).netloc
 
     @property
     def is_compatible_only(self) -> bool:
-        """Whether this is somebody else's service, which speaks as OpenAI's does."""
+        """Whether this is another provider's service with the API of OpenAI."""
         return self.provider == "openai" and not self.url.startswith(_OPENAI)
 
     async def headers(self) -> dict[str, str]:
-        """Return what proves who asks.
+        """Return the headers for authentication.
 
         Raises:
-            ConfigError: nobody is logged in.
+            ConfigError: no account is logged in.
         """
         if self.login is not None:
             return {"Authorization": f"Bearer {await self.login.token()}"}
@@ -124,12 +124,12 @@ class ModelEndpoint:
         return {"api-key": self.key} if self.provider == "azure" else {"Authorization": f"Bearer {self.key}"}
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close connections."""
         if self.login is not None:
             await self.login.close()
 
     def config_error(self, setting: str, problem: str) -> ConfigError:
-        """Return the error that names a setting and where its value came from."""
+        """Return an error with the setting and the origin of its value."""
         return ConfigError(setting, self.settings.origin(setting), problem)
 
 
@@ -137,8 +137,8 @@ def open_endpoint(settings: Settings, role: ServiceRole) -> ModelEndpoint:
     """Return the service that settings choose for a role.
 
     Raises:
-        ConfigError: its URL or key is missing, or the key is none.
-        UnsupportedError: Azure without a key takes azure-identity, which is not installed.
+        ConfigError: its URL or key is missing, or the key is invalid.
+        UnsupportedError: Azure without a key requires azure-identity, which is not installed.
     """
     provider, _, model = getattr(settings, role.chooser).partition(":")
     base: str | None = getattr(settings, role.url)
@@ -156,7 +156,7 @@ def open_endpoint(settings: Settings, role: ServiceRole) -> ModelEndpoint:
 
 def _api_key(settings: Settings, role: ServiceRole) -> str | None:
     secret: SecretStr | None = getattr(settings, role.key)
-    # Files of secrets often end with a line break.
+    # Files with secrets often end with a line break.
     key = secret.get_secret_value().strip() if secret else ""
     if not key.isascii() or not key.isprintable():
         problem = "its value is refused: a key has ASCII letters and signs only"

@@ -1,4 +1,4 @@
-"""The offline model: it returns the most central sentences, and says so by its name."""
+"""The offline model: it returns the most central sentences, and its name shows that."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LIST_FIELDS = frozenset({"sentences", "points", "key_points", "highlights"})
 
 
 def can_follow_instructions(model: LanguageModel) -> bool:
-    """Return whether a model reads instructions, as language models do; the offline one only picks sentences."""
+    """Return whether a model follows instructions, as language models do; the offline one only picks sentences."""
     return not isinstance(model, ExtractiveSummarizer)
 
 
 class ExtractiveSummarizer:
-    """A summary by picking sentences (`text.summary` says how): no model of language.
+    """A summary of picked sentences (see `text.summary`); not a language model.
 
-    What is read are the messages of user and assistant; instructions of the system are for others.
+    It reads the messages of user and assistant, and ignores system instructions.
     """
 
     @property
@@ -35,23 +35,23 @@ class ExtractiveSummarizer:
         return "extractive"
 
     async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
-        """Return a summary in a form that asks for nothing else.
+        """Return a summary in a form that requires nothing else.
 
         It fills texts named summary, text, content, abstract or gist, and lists of texts named sentences, points,
         key_points or highlights; other fields keep their defaults.
 
         Raises:
-            UnsupportedError: the form has another field that must be filled.
+            UnsupportedError: the form has another required field.
         """
         quoted = _summarize_messages(messages, _CHARACTERS)
         return schema.model_validate(_fill_schema(schema, quoted))
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
-        """Return the sentences that say most, one a line; about four characters a token."""
+        """Return the most central sentences, one a line; about four characters a token."""
         return _summarize_messages(messages, max_tokens * _CHARACTERS_PER_TOKEN)
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no connections."""
 
     def __repr__(self) -> str:
         return "<ExtractiveSummarizer: picks sentences, offline>"

@@ -19,18 +19,18 @@ _log = get_logger("providers")
 
 
 def open_embedder(settings: Settings, clock: Clock, counters: Counters) -> CachedEmbedder | None:
-    """Who turns texts into vectors, with what this process remembers in front; None when nobody does.
+    """Return the embedder of the settings with a cache; None without an embedder.
 
     Raises:
         UnsupportedError: the chosen provider is not installed.
-        ConfigError: a setting of it is missing or wrong.
+        ConfigError: a setting of it is missing or invalid.
     """
     embedder = _create_embedder(settings, clock, counters)
     return None if embedder is None else with_cache(embedder, settings, clock=clock, counters=counters)
 
 
 def with_cache(embedder: Embedder, settings: Settings, *, clock: Clock, counters: Counters) -> CachedEmbedder:
-    """Return an embedder with what this process remembers in front, unless it has that already."""
+    """Return an embedder with a cache in this process; one that has a cache already is returned unchanged."""
     if isinstance(embedder, CachedEmbedder):
         return embedder
     return CachedEmbedder(
@@ -43,11 +43,11 @@ def with_cache(embedder: Embedder, settings: Settings, *, clock: Clock, counters
 
 
 def open_model(settings: Settings, clock: Clock, counters: Counters) -> LanguageModel:
-    """Who writes summaries.
+    """Return the language model of the settings.
 
     Raises:
         UnsupportedError: the chosen provider is not installed.
-        ConfigError: a setting of it is missing or wrong.
+        ConfigError: a setting of it is missing or invalid.
     """
     if settings.llm == "extractive":
         return ExtractiveSummarizer()

@@ -1,7 +1,7 @@
-"""A deterministic embedder for tests: texts that share words and letters get near vectors, and nothing is learnt.
+"""A deterministic embedder for tests: texts that share words and letters have near vectors, without training.
 
-Each word, and each three letters of it, adds one to a number of the vector or takes one off; which, says a checksum
-(feature hashing: Weinberger et al., 2009). It knows no meanings: `car` and `automobile` are strangers to it.
+Each word, and each three letters of it, adds one to a number of the vector or subtracts one, selected by a checksum
+(feature hashing: Weinberger et al., 2009). It has no notion of meaning: `car` and `automobile` are unrelated to it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from sharedmem.providers.embedding import encodable_texts, non_blank_positions, 
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.redis.vectors import Matrix, Vector, normalize
 
-# Decides every vector that was ever stored: no other tokenizer may take its place.
+# This tokenizer determines every stored vector: it must not be replaced.
 _WORD = re.compile(r"\w+")
 _GRAM = 3
 _WORD_WEIGHT, _GRAM_WEIGHT = 1.0, 0.3
 _SIGN_BIT = 1 << 31
-# Below it, handing the work to a thread takes longer than the work.
+# Below it, a handover to a thread takes longer than the work.
 _AT_ONCE_CHARACTERS = 20_000
 
 
 class HashingEmbedder:
-    """Vectors made of checksums of words; the same on every machine.
+    """Vectors from checksums of words; the same on every machine.
 
     Args:
         dimension: numbers of a vector.
@@ -39,7 +39,7 @@ class HashingEmbedder:
 
     def __init__(self, dimension: int = 64) -> None:
         if dimension < 1:
-            raise InvalidError("dimension", dimension, "ask for at least one number")
+            raise InvalidError("dimension", dimension, "give at least one")
         self._dimension = dimension
 
     @property
@@ -53,10 +53,10 @@ class HashingEmbedder:
         return self._dimension
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  its vectors serve both
-        """Return the vectors of some texts; in a thread when they are long.
+        """Return the vectors of some texts; in a thread if they are long.
 
         Raises:
-            InvalidError: these are no texts.
+            InvalidError: an argument is not a text.
         """
         sound = encodable_texts(texts)
         if sum(map(len, sound)) <= _AT_ONCE_CHARACTERS:
@@ -64,7 +64,7 @@ class HashingEmbedder:
         return Embeddings(await asyncio.to_thread(self._vectors, sound), 0)
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no connections."""
 
     def _vectors(self, texts: list[str]) -> Matrix:
         positions = non_blank_positions(texts)
@@ -85,7 +85,7 @@ class HashingEmbedder:
 
 
 def _features(text: str) -> Iterator[tuple[str, float]]:
-    """Yield what is counted of a text, and how much of it there is; without words, its signs."""
+    """Yield the counted parts of a text with their counts; without words, its signs."""
     words = Counter(_WORD.findall(text) or text.split())
     grams: Counter[str] = Counter()
     for word, count in words.items():

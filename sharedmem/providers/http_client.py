@@ -33,22 +33,22 @@ _SHOWN_CHARACTERS = 200
 
 
 class RetryPolicy(NamedTuple):
-    """How long to wait for what."""
+    """Timeouts and concurrency of a service."""
 
     timeout_s: float
-    """For one request."""
+    """Seconds for one request."""
     retry_for_s: float
-    """For all tries of one call."""
+    """Seconds for all tries of one call."""
     concurrency: int
-    """Requests at a time."""
+    """Concurrent requests."""
 
 
 class GarbledError(Exception):
-    """An answer that is not what this API answers; a later one may be."""
+    """A response that does not fit the API; a later one may."""
 
 
 class RefusedError(ConfigError):
-    """The service refuses a request for what it says; `status` is that of HTTP."""
+    """The service refuses a request because of its content; `status` is the HTTP status."""
 
     def __init__(self, endpoint: ModelEndpoint, status: int, message: str) -> None:
         field = endpoint.role.chooser
@@ -58,21 +58,21 @@ class RefusedError(ConfigError):
 
 
 class _TransientError(Exception):
-    def __init__(self, told: SharedMemoryError, wait_s: float) -> None:
-        super().__init__(told, wait_s)
-        self.told = told
+    def __init__(self, error: SharedMemoryError, wait_s: float) -> None:
+        super().__init__(error, wait_s)
+        self.error = error
         self.wait_s = wait_s
 
 
 class ModelHttpClient:
-    """One service that is asked; connections are opened with the first request, and kept.
+    """The client of one service; connections are opened with the first request, and kept.
 
     Args:
-        endpoint: where it is.
-        patience: how long to wait.
+        endpoint: the service.
+        patience: timeouts and concurrency.
         clock: for pauses between tries.
-        counters: get `<counted_as>` by model and outcome, and `provider_retries`.
-        counted_as: what its requests are counted as.
+        counters: count `<counted_as>` by model and outcome, and `provider_retries`.
+        counted_as: name of the counter of its requests.
 
     Raises:
         UnsupportedError: the HTTP client is not installed.
@@ -93,15 +93,15 @@ class ModelHttpClient:
         self._client: httpx2.AsyncClient | None = None
 
     async def ask(self, body: Json, read: Callable[[object], T]) -> T:
-        """Send a request; what `read` makes of the JSON that comes back.
+        """Send a request and return what `read` makes of the JSON response.
 
         Args:
             body: sent as JSON.
             read: may raise `GarbledError`, after which the request is sent again.
 
         Raises:
-            UnavailableError, LimitedError: it could not answer in the time there was.
-            ConfigError: it refuses the key, the model or what is asked (then a `RefusedError`).
+            UnavailableError, LimitedError: it did not respond in time.
+            ConfigError: it refuses the key, the model or the content (then a `RefusedError`).
         """
 
         async def receive(response: httpx2.Response) -> T:
@@ -110,7 +110,7 @@ class ModelHttpClient:
         return await self._persist(body, receive)
 
     async def listen(self, body: Json, read: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
-        """As `ask`, for who reads the lines of the answer as they come."""
+        """Send a request whose response is read line by line while it arrives; see `ask`."""
 
         async def receive(response: httpx2.Response) -> T:
             return await read(_read_lines(response))
@@ -118,7 +118,7 @@ class ModelHttpClient:
         return await self._persist(body, receive)
 
     async def close(self) -> None:
-        """Give back connections; may be called again."""
+        """Close connections; may be called again."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -132,7 +132,7 @@ class ModelHttpClient:
             except _TransientError as failure:
                 wait_s = max(failure.wait_s, pause)
                 if self._clock.monotonic() + wait_s > deadline:
-                    raise failure.told from failure.__cause__
+                    raise failure.error from failure.__cause__
             self._counters.increment("provider_retries", model=self.endpoint.name)
             await self._clock.sleep(wait_s)
         raise AssertionError  # the pauses never end
@@ -151,8 +151,8 @@ class ModelHttpClient:
         except TimeoutError as error:
             raise self._transient_error(f"no answer within {self._patience.timeout_s:g} s") from error
         except GarbledError as error:
-            advice = f"check {self.endpoint.role.url} if it stays so"
-            raise self._transient_error(f"it does not answer as this API does: {error}; {advice}") from error
+            advice = f"check {self.endpoint.role.url} if this persists"
+            raise self._transient_error(f"its response does not fit this API: {error}; {advice}") from error
         finally:
             self._counters.increment(self._counted_as, model=self.endpoint.name, outcome=outcome)
 
@@ -167,26 +167,26 @@ class ModelHttpClient:
             ) as response:
                 yield response
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            raise self.endpoint.config_error(self.endpoint.role.url, "its value is no URL that can be asked") from error
+            raise self.endpoint.config_error(self.endpoint.role.url, "its value is not a URL for requests") from error
         except httpx2.RequestError as error:
             raise self._transient_error(f"{type(error).__name__}: {error}".rstrip(": ")) from error
 
     async def _connected(self) -> httpx2.AsyncClient:
         async with self._opening:
             if self._client is None:
-                # It reads the certificates of this machine.
+                # This reads the certificates of the machine.
                 self._client = await asyncio.to_thread(_new_client)
             return self._client
 
     def _transient_error(self, why: str, *, wait_s: float = 0.0) -> _TransientError:
-        told = UnavailableError(f"{self.endpoint.name} at {self.endpoint.host}", why, retry_after=max(wait_s, 1.0))
-        return _TransientError(told, wait_s)
+        failure = UnavailableError(f"{self.endpoint.name} at {self.endpoint.host}", why, retry_after=max(wait_s, 1.0))
+        return _TransientError(failure, wait_s)
 
     def _refusal(self, response: httpx2.Response, content: bytes) -> Exception:
         status, role = response.status_code, self.endpoint.role
         message = self._message(content)
         if status in _LOGIN:
-            # What it says is left out: it may quote the key.
+            # Its message is left out: it may quote the key.
             return self.endpoint.config_error(role.key, f"{self.endpoint.host} refuses it (HTTP {status}); check it")
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             return self._limited(response, message)
@@ -199,16 +199,16 @@ class ModelHttpClient:
 
     def _limited(self, response: httpx2.Response, message: str) -> Exception:
         wait_s = self._retry_after(response)
-        told = LimitedError(f"{self.endpoint.name} asks for fewer requests: {message}", max(wait_s, 1.0))
-        # No pause brings money back.
-        return told if "insufficient_quota" in message else _TransientError(told, wait_s)
+        failure = LimitedError(f"{self.endpoint.name} asks for fewer requests: {message}", max(wait_s, 1.0))
+        # A used-up quota does not come back after a pause.
+        return failure if "insufficient_quota" in message else _TransientError(failure, wait_s)
 
     def _retry_after(self, response: httpx2.Response) -> float:
-        """Return the seconds that it asks to wait, by whichever header; 0 when it says nothing."""
+        """Return the seconds that the service asks to wait, by any header; 0 without one."""
         return retry_after_s(response.headers, self._clock.now())
 
     def _message(self, content: bytes) -> str:
-        """Return what it says went wrong, on one short line, without the key."""
+        """Return its error message, on one short line, without the key."""
         text = content.decode("utf-8", "replace")
         if self.endpoint.key:
             text = text.replace(self.endpoint.key, "***")
@@ -228,7 +228,7 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
     """Return the seconds that `Retry-After` (in seconds, or as a date) or `retry-after-ms` asks to wait; else 0.
 
     Args:
-        headers: of the answer; names in lower case.
+        headers: headers of the response; names in lower case.
         now: the current time.
     """
     milliseconds, after = headers.get("retry-after-ms"), headers.get("retry-after")
@@ -255,11 +255,11 @@ def _parse_json(content: bytes) -> object:
     try:
         return orjson.loads(content)
     except ValueError:
-        raise GarbledError("what came is no JSON") from None
+        raise GarbledError("the response is not JSON") from None
 
 
 async def _read_lines(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """Its lines, parted by line feeds alone: texts may hold other signs that Python takes for the end of a line."""
+    """Yield lines, split at line feeds only: texts may contain other signs that Python treats as line ends."""
     rest = b""
     async for received in response.aiter_bytes():
         *lines, rest = (rest + received).split(b"\n")
@@ -271,5 +271,5 @@ async def _read_lines(response: httpx2.Response) -> AsyncIterator[bytes]:
 def _new_client() -> httpx2.AsyncClient:
     import httpx2  # noqa: PLC0415  likewise
 
-    # Times are kept by who asks: one for the whole request, not one for each of its steps.
+    # The caller limits the time: one limit for the whole request, not one for each of its steps.
     return httpx2.AsyncClient(timeout=None)

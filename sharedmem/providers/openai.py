@@ -22,17 +22,17 @@ from sharedmem.redis.vectors import Matrix, Vector
 from sharedmem.runtime import Counters
 
 _LONGEST_NAME = 64
-# Defaults mean nothing where every field must be given; titles only repeat names.
+# Defaults have no meaning if every field is required; titles only repeat names.
 _LEFT_OUT = frozenset({"default", "title"})
 
 
 def strict_schema(form: type[BaseModel]) -> dict[str, object]:
-    """Return its JSON schema with every field required and no others allowed, as strict mode demands."""
+    """Return the JSON schema with every field required and no others allowed, as strict mode requires."""
     return {str(name): value for name, value in _make_mapping_strict(form.model_json_schema()).items()}
 
 
 def schema_name(form: type[BaseModel]) -> str:
-    """Return its name, as a service takes one."""
+    """Return the schema's name in the form that a service accepts."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", form.__name__)[:_LONGEST_NAME]
 
 
@@ -46,32 +46,32 @@ def _make_mapping_strict(node: Mapping[str, object]) -> dict[str, object]:
     strict = {name: _make_strict(value) for name, value in node.items() if name not in _LEFT_OUT}
     properties = node.get("properties")
     if isinstance(properties, Mapping) and node.get("type") == "object":
-        # Here names are those of fields, which may be called `title` too.
+        # These names are names of fields, which may be `title` too.
         strict["properties"] = {name: _make_strict(value) for name, value in properties.items()}
         strict["required"] = list(properties)
         strict["additionalProperties"] = False
     return strict
 
 
-# OpenAI takes 300,000 tokens in a request; estimates may be too low.
+# OpenAI accepts 300,000 tokens in a request; estimates may be too low.
 _MOST_TOKENS = 200_000
 KNOWN = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 _SHORTENED_AT_WILL = frozenset({"text-embedding-3-small", "text-embedding-3-large"})
 
 
 class VectorShape(NamedTuple):
-    """How long the vectors of a model are."""
+    """The dimension of a model's vectors."""
 
     dimension: int
     is_asked_for: bool
-    """Whether the service is told so: else its vectors come as they are, and are only checked."""
+    """Whether the request contains the dimension: else vectors are only checked."""
 
 
 def vector_shape(endpoint: ModelEndpoint) -> VectorShape:
-    """Return the dimension of a model's vectors, by the settings or by what is known of it.
+    """Return the dimension of a model's vectors, from the settings or the known models.
 
     Raises:
-        ConfigError: neither tells, or the model has no vectors of that dimension.
+        ConfigError: neither has it, or the model has no vectors of that dimension.
     """
     chosen, known = endpoint.settings.embedding_dimension, KNOWN.get(endpoint.model)
     if chosen is None and known is None:
@@ -91,13 +91,13 @@ class _EmbeddedBatch(NamedTuple):
 
 
 class OpenAIEmbedder:
-    """Vectors over HTTP, a batch a request, several requests at a time.
+    """Vectors over HTTP, one batch in each request, several requests at a time.
 
     Args:
-        service: whom to ask.
-        shape: what vectors to expect.
-        batch: pieces of text a request holds.
-        counters: get `embedding_tokens` by model.
+        service: client of the service.
+        shape: expected vectors.
+        batch: pieces of text in a request.
+        counters: count `embedding_tokens` by model.
     """
 
     is_remote = True
@@ -120,7 +120,7 @@ class OpenAIEmbedder:
         return self._shape.dimension
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  its vectors serve both
-        """As `Embedder.embed`; a long text is read in pieces (`providers.chunks` says how)."""
+        """Embed texts, see `Embedder.embed`; a long text is read in pieces (see `providers.chunks`)."""
         sound = encodable_texts(texts)
         positions = non_blank_positions(sound)
         if not positions:
@@ -131,7 +131,7 @@ class OpenAIEmbedder:
         return Embeddings(spread_rows(rows, positions, len(sound)), sum(answer.tokens for answer in answers))
 
     async def close(self) -> None:
-        """Give back connections; may be called again."""
+        """Close connections; may be called again."""
         await self._service.close()
 
     async def _ask(self, pieces: Sequence[TextChunk]) -> _EmbeddedBatch:
@@ -162,15 +162,15 @@ class OpenAIEmbedder:
             with np.errstate(over="ignore"):
                 row = np.asarray(numbers if isinstance(numbers, list) else [numbers], dtype=np.float32)
         except (TypeError, ValueError):
-            raise GarbledError("a vector is no list of numbers") from None
+            raise GarbledError("a vector is not a list of numbers") from None
         if row.ndim != 1 or not np.isfinite(row).all():
-            raise GarbledError("a vector is no list of finite numbers")
+            raise GarbledError("a vector is not a list of finite numbers")
         if len(row) != self.dimension:
             raise self._other_dimension(len(row))
         return row
 
     def _other_dimension(self, found: int) -> ConfigError:
-        problem = f"{self.name} gives vectors of {found} numbers, and {self.dimension} are expected; set it to {found}"
+        problem = f"{self.name} returns vectors of {found} numbers, expected {self.dimension}; set it to {found}"
         return self._service.endpoint.config_error("embedding_dimension", problem)
 
     def __repr__(self) -> str:
@@ -178,7 +178,7 @@ class OpenAIEmbedder:
 
 
 async def _gather_batches(asked: Sequence[Coroutine[object, object, _EmbeddedBatch]]) -> list[_EmbeddedBatch]:
-    """Return all answers, or the first error, after which nothing goes on behind the caller's back."""
+    """Return all results, or raise the first error; then no request continues in the background."""
     tasks = [asyncio.create_task(one) for one in asked]
     try:
         return await asyncio.gather(*tasks)
@@ -205,7 +205,7 @@ def _are_numbered(data: Sequence[Json]) -> bool:
 
 
 def _count_used_tokens(found: object, estimate: int) -> int:
-    """Return what the service counted, else what was estimated."""
+    """Return the tokens that the service counted, else the estimate."""
     usage = found.get("usage") if isinstance(found, dict) else None
     counted = usage.get("total_tokens") if isinstance(usage, dict) else None
     return counted if isinstance(counted, int) and counted > 0 else estimate
@@ -227,8 +227,8 @@ class OpenAIModel:
     """A chat model over HTTP.
 
     Args:
-        service: whom to ask.
-        counters: get `llm_tokens` by model and direction.
+        service: client of the service.
+        counters: count `llm_tokens` by model and direction.
     """
 
     def __init__(self, service: ModelHttpClient, *, counters: Counters) -> None:
@@ -242,7 +242,7 @@ class OpenAIModel:
         return self._service.endpoint.name
 
     async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
-        """As `LanguageModel.complete`; a wrong answer goes back once, with what is wrong."""
+        """Complete, see `LanguageModel.complete`; a wrong answer is sent back once, with its errors."""
         asked = [_message_body(message) for message in messages]
         answer = await self._structured(asked, schema)
         try:
@@ -255,19 +255,19 @@ class OpenAIModel:
             return schema.model_validate_json(await self._structured(again, schema))
         except ValidationError as error:
             problems = _describe_problems(error)
-            advice = f"{self.name} gave it twice in another form than {schema.__name__} ({problems}); ask anew"
+            advice = f"{self.name} returned it twice in another form than {schema.__name__} ({problems}); try again"
             raise InvalidError("answer", answer, advice) from error
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
-        """As `LanguageModel.write`; the text comes as a stream, and one that is cut off is asked for again."""
+        """Write, see `LanguageModel.write`; the text arrives as a stream, and an interrupted one is requested again."""
         limit = "max_tokens" if self._service.endpoint.is_compatible_only else "max_completion_tokens"
         asked = [_message_body(message) for message in messages]
-        said = await self._service.listen({**self._body(asked), "stream": True, limit: max_tokens}, _read_stream)
-        self._count(asked, said)
-        return said.text
+        reply = await self._service.listen({**self._body(asked), "stream": True, limit: max_tokens}, _read_stream)
+        self._count(asked, reply)
+        return reply.text
 
     async def close(self) -> None:
-        """Give back connections; may be called again."""
+        """Close connections; may be called again."""
         await self._service.close()
 
     async def _structured(self, asked: Sequence[Mapping[str, str]], schema: type[BaseModel]) -> str:
@@ -279,21 +279,21 @@ class OpenAIModel:
                 if error.status not in _SCHEMA_REFUSED:
                     raise
         answer = await self._answer([_schema_message(schema), *asked], {"type": "json_object"})
-        # Only now is it clear that the schema was to blame.
+        # Only now is it clear that the schema caused the refusal.
         self._knows_schemas = False
         return answer
 
     async def _answer(self, asked: Sequence[Mapping[str, str]], form: Mapping[str, object]) -> str:
-        said = await self._service.ask({**self._body(asked), "response_format": form}, _parse_reply)
-        self._count(asked, said)
-        return said.text
+        reply = await self._service.ask({**self._body(asked), "response_format": form}, _parse_reply)
+        self._count(asked, reply)
+        return reply.text
 
     def _body(self, asked: Sequence[Mapping[str, str]]) -> dict[str, object]:
         return {"model": self._service.endpoint.model, "messages": list(asked)}
 
-    def _count(self, asked: Sequence[Mapping[str, str]], said: _ChatReply) -> None:
-        read = said.read if said.read is not None else sum(count_tokens(message["content"]) for message in asked)
-        written = said.written if said.written is not None else count_tokens(said.text)
+    def _count(self, asked: Sequence[Mapping[str, str]], reply: _ChatReply) -> None:
+        read = reply.read if reply.read is not None else sum(count_tokens(message["content"]) for message in asked)
+        written = reply.written if reply.written is not None else count_tokens(reply.text)
         amounts: tuple[tuple[Literal["read", "written"], int], ...] = (("read", read), ("written", written))
         for direction, tokens in amounts:
             self._counters.add("llm_tokens", tokens, model=self.name, direction=direction)
@@ -312,7 +312,7 @@ def _schema_message(schema: type[BaseModel]) -> dict[str, str]:
 
 
 def _describe_problems(error: ValidationError) -> str:
-    """Return what is wrong with an answer, without quoting it."""
+    """Return the errors of an answer, without quoting it."""
     found = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_PROBLEMS]
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in found)
 
@@ -329,7 +329,7 @@ def _parse_reply(answer: object) -> _ChatReply:
 
 
 async def _read_stream(lines: AsyncIterator[bytes]) -> _ChatReply:
-    """Return the whole of a stream of server-sent events.
+    """Return the complete text of a stream of server-sent events.
 
     Raises:
         GarbledError: it ends before the model did, or is something else.
@@ -363,7 +363,7 @@ def _parse_event(data: bytes) -> object:
     try:
         event = orjson.loads(data)
     except ValueError:
-        raise GarbledError("an event of its stream is no JSON") from None
+        raise GarbledError("an event of its stream is not JSON") from None
     if isinstance(event, dict) and "error" in event:
         raise GarbledError("its stream ends with an error")
     return event
@@ -375,7 +375,7 @@ def _choice(answer: object) -> dict[str, object] | None:
 
 
 def _usage(answer: object) -> tuple[int | None, int | None]:
-    """Tokens (read, written), as far as it tells."""
+    """Return tokens (read, written), as far as the response has them."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
         return None, None

@@ -1,6 +1,6 @@
-"""What tokens cost: list prices of OpenAI for pay-as-you-go, as of 2025-08-01, in US dollars.
+"""Prices of tokens: list prices of OpenAI for pay-as-you-go, as of 2025-08-01, in US dollars.
 
-Prices change, and contracts differ: what is computed from them is an estimate.
+Prices change, and contracts differ: a computed cost is an estimate.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LOCAL = frozenset({"wordllama", "hashing", "sentence-transformers", "extractive"
 
 
 def cost_usd(name: str, *, read: int, written: int = 0) -> float | None:
-    """About what tokens cost; None where no price is known, such as for a deployment or another service.
+    """Return about the cost of tokens; None without a known price, as for a deployment or another service.
 
     Args:
-        name: provider and model, as a provider calls itself.
+        name: provider and model, the `name` of a provider.
         read: tokens sent.
-        written: tokens that came back.
+        written: tokens received.
     """
     provider, _, model = name.partition(":")
     if provider in LOCAL:

@@ -22,7 +22,7 @@ class Embeddings(NamedTuple):
     vectors: Matrix
     """Shape (number of texts, dimension), rows of unit length; a text without a meaning has a row of zeros."""
     tokens: int
-    """Tokens that were sent to the provider; 0 when nothing was."""
+    """Tokens that were sent to the provider; 0 if none were."""
 
 
 class Embedder(Protocol):
@@ -41,16 +41,16 @@ class Embedder(Protocol):
 
         Args:
             texts: any number, each of any length.
-            purpose: whether they are remembered or asked for; some models treat these differently.
+            purpose: whether they are documents or queries; some models treat these differently.
 
         Raises:
             UnavailableError: the provider cannot be reached, or did not answer in time.
-            LimitedError: it asks for fewer requests.
+            LimitedError: the provider asks for fewer requests.
             ConfigError: the key or model is refused, or vectors have another dimension than expected.
         """
 
     async def close(self) -> None:
-        """Give back connections; may be called again."""
+        """Close connections; may be called again."""
 
 
 class ChatMessage(Record):
@@ -72,7 +72,7 @@ class LanguageModel(Protocol):
 
         Raises:
             UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
-            InvalidError: what came back has not this form, also after asking again.
+            InvalidError: the answer does not have this form, also after a second request.
         """
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
@@ -83,4 +83,4 @@ class LanguageModel(Protocol):
         """
 
     async def close(self) -> None:
-        """Give back connections; may be called again."""
+        """Close connections; may be called again."""

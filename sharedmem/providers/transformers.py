@@ -17,7 +17,7 @@ from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.redis.vectors import Matrix
 
 REMEDY = "pip install 'sharedmem-hub[sentence-transformers]'"
-# What its models are known for; others are loaded to find out.
+# Known dimensions of its models; other models are loaded to find theirs.
 KNOWN = {
     "all-MiniLM-L6-v2": 384,
     "all-MiniLM-L12-v2": 384,
@@ -26,7 +26,7 @@ KNOWN = {
     "multi-qa-mpnet-base-dot-v1": 768,
 }
 _OF = "sentence-transformers/"
-# It counts in other tokens than ours: a fifth is kept free, so that little is cut off.
+# The model counts other tokens than `chunks`: a fifth is kept free, so that little is cut off.
 _SHARE = 0.8
 
 
@@ -39,11 +39,11 @@ class _SentenceTransformer(Protocol):
 
 
 class TransformerEmbedder:
-    """Vectors of a model that sentence-transformers loads (and downloads, unless it is there); always in a thread.
+    """Vectors of a model that sentence-transformers loads (and downloads, unless it is on disk); always in a thread.
 
     Args:
         model: name of a model, or a folder.
-        dimension: numbers of a vector; None for what the model is known for.
+        dimension: numbers of a vector; None for the known dimension of the model.
         batch: texts that the model reads at a time.
         origin: where `dimension` came from, for errors.
 
@@ -66,7 +66,7 @@ class TransformerEmbedder:
         self._batch = batch
         self._origin = origin
         self._model: _SentenceTransformer | None = None
-        # One text after the other: the model uses all cores for one, and its tokenizer is not for several threads.
+        # One text after the other: the model uses all cores for one, and its tokenizer is not thread-safe.
         self._turn = threading.Lock()
 
     @property
@@ -80,10 +80,10 @@ class TransformerEmbedder:
         return self._dimension
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
-        """Return the vectors of some texts; a long one is read in pieces (`providers.chunks` says how).
+        """Return the vectors of some texts; a long one is read in pieces (see `providers.chunks`).
 
         Raises:
-            InvalidError: these are no texts.
+            InvalidError: an argument is not a text.
             UnsupportedError: the model cannot be loaded.
             ConfigError: its vectors have another dimension than expected.
         """
@@ -91,7 +91,7 @@ class TransformerEmbedder:
         return Embeddings(await asyncio.to_thread(self._vectors, sound, purpose), 0)
 
     async def close(self) -> None:
-        """Let the model go."""
+        """Release the model."""
         self._model = None
 
     def _vectors(self, texts: list[str], purpose: Purpose) -> Matrix:
@@ -120,7 +120,7 @@ class TransformerEmbedder:
 
     def _check(self, found: int) -> None:
         if found != self._dimension:
-            problem = f"{self.name} gives vectors of {found} numbers, and {self._dimension} are expected"
+            problem = f"{self.name} returns vectors of {found} numbers, expected {self._dimension}"
             raise ConfigError("embedding_dimension", self._origin, f"{problem}; set it to {found}")
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""The offline embedder: static word vectors out of the wheel of wordllama, averaged over a text.
+"""The offline embedder: static word vectors from the wheel of wordllama, averaged over a text.
 
-The model (20 MB) lies in the package: nothing is downloaded. It is loaded when first asked, in a thread, once a
+The package contains the model (20 MB): nothing is downloaded. It is loaded at the first use, in a thread, once a
 process.
 """
 
@@ -26,7 +26,7 @@ DIMENSIONS = (64, 128, 256)
 REMEDY = "pip install 'sharedmem-hub[local]'"
 _CONFIG = "l2_supercat"
 _LARGEST = max(DIMENSIONS)
-# About two milliseconds of work; below it a thread is not worth its way.
+# About two milliseconds of work; below it a thread takes longer than the work.
 _AT_ONCE_CHARACTERS = 8_000
 # Beyond it the vectors of all tokens at once would take 8 MB and more.
 _LONG_TOKENS = 8_192
@@ -49,9 +49,9 @@ class _WordVectors(NamedTuple):
     """The vector of each token."""
 
     def total(self, text: str) -> Vector:
-        """Return the sum of its tokens' vectors: it points where their mean does."""
+        """Return the sum of its tokens' vectors: it has the direction of their mean."""
         ids = np.asarray(self.tokenizer.encode(text, add_special_tokens=False).ids)
-        # The last row stands for what the table does not know.
+        # The last row is for tokens that are not in the table.
         np.clip(ids, 0, len(self.table) - 1, out=ids)
         if len(ids) <= _LONG_TOKENS:
             total: Vector = self.table[ids].sum(axis=0)
@@ -72,7 +72,7 @@ class WordLlamaEmbedder:
 
     Raises:
         UnsupportedError: wordllama is not installed.
-        ConfigError: it has no vectors of that dimension.
+        ConfigError: wordllama has no vectors of that dimension.
     """
 
     is_remote = False
@@ -96,10 +96,10 @@ class WordLlamaEmbedder:
         return self._dimension
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002  its vectors serve both
-        """Return the vectors of some texts; in a thread when they are long, or the model is not loaded yet.
+        """Return the vectors of some texts; in a thread if they are long, or the model is not loaded yet.
 
         Raises:
-            InvalidError: these are no texts.
+            InvalidError: an argument is not a text.
             UnsupportedError: the installed wordllama lacks the model's files.
         """
         sound = encodable_texts(texts)
@@ -109,7 +109,7 @@ class WordLlamaEmbedder:
         return Embeddings(await asyncio.to_thread(self._load_and_embed, sound), 0)
 
     async def close(self) -> None:
-        """There is nothing to give back: the model stays for other hubs of this process."""
+        """Do nothing: other hubs of this process may use the model."""
 
     def _load_and_embed(self, texts: list[str]) -> Matrix:
         return self._vectors(_load(self._dimension), texts)
@@ -124,7 +124,7 @@ class WordLlamaEmbedder:
 
 
 def is_installed() -> bool:
-    """Return whether wordllama is there."""
+    """Return whether wordllama is installed."""
     return find_spec("wordllama") is not None
 
 
@@ -138,7 +138,7 @@ def _load(dimension: int) -> _WordVectors:
 def _read_model(dimension: int) -> _WordVectors:
     with _preserve_logging():
         import wordllama  # noqa: PLC0415  it takes half a second, and few commands embed
-    # Told where its own files are: it would look for them in the user's folder, and download them.
+    # With explicit paths: otherwise it would search the user's folder, and download the files.
     home = Path(wordllama.__file__).parent
     try:
         found = wordllama.WordLlama.load(_CONFIG, cache_dir=home, trunc_dim=dimension, disable_download=True)
@@ -146,7 +146,7 @@ def _read_model(dimension: int) -> _WordVectors:
         raise UnsupportedError("the model of wordllama", f"its files cannot be read; {REMEDY} anew") from error
     table = np.ascontiguousarray(found.embedding, dtype=np.float32)
     if table.ndim != 2 or table.shape[1] != dimension:
-        problem = f"the installed wordllama gives vectors of shape {table.shape[1:]}, not of {dimension} numbers"
+        problem = f"the installed wordllama returns vectors of shape {table.shape[1:]}, not of {dimension} numbers"
         raise ConfigError("embedding_dimension", "the package wordllama", problem)
     found.tokenizer.no_padding()
     return _WordVectors(found.tokenizer, table)
@@ -154,7 +154,7 @@ def _read_model(dimension: int) -> _WordVectors:
 
 @contextmanager
 def _preserve_logging() -> Iterator[None]:
-    """Keep a library that configures the application's logging when imported from doing so."""
+    """Prevent a library that configures the application's logging at import from doing so."""
     root, keeper = logging.getLogger(), logging.NullHandler()
     root.addHandler(keeper)
     try:

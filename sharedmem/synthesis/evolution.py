@@ -183,7 +183,7 @@ class Evolution:
         return await run_under_chain_locks(self._chains, app_id, [first], work)
 
     async def delete(self, app_id: str, memory_id: str) -> Note:
-        """Mark a memory as deleted, as `set_status`; its text is stored until `forget` or retention erases it.
+        """Mark a memory as deleted, as `set_status`; its text is stored until `erase` or retention erases it.
 
         Raises:
             NotFoundError, InvalidError, ConflictError: as `set_status`.

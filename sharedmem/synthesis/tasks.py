@@ -350,7 +350,7 @@ class TaskIntake:
         return discarded
 
     async def check_authors(self, app_id: str, user_id: str | None = None) -> None:
-        """Reject an actor that may not discard all open tasks of a user, as `erase` does. Four round trips.
+        """Reject an actor that may not discard all open tasks of a user, as `forget` does. Four round trips.
 
         Raises:
             AccessDeniedError: another actor has put some of them, and `memory_rights` is `owner`.

@@ -1,14 +1,14 @@
 """Text analysis: the normal forms by which texts are compared, and the search terms of documents and queries.
 
 Search terms are the same for every index. A word is a run of letters and digits, in normal form (NFKC) and without
-case, brought to its English stem; words that say nothing, such as "the", are left out. Scripts that are written without
-blanks, such as Chinese, give their overlapping pairs of characters instead. Each is spelled with `a-z` and `0-9` alone,
-so that no server's tokenizer, stemmer or case folding can change it any more, and no text of a user can be part of a
-query's language.
+case, reduced to its English stem; stop words such as "the" are left out. Scripts without blanks between words,
+such as Chinese, give their overlapping pairs of characters instead. Each is spelled only with `a-z` and `0-9`,
+so that no server's tokenizer, stemmer or case folding can change it, and no text of a user can become part of the
+query language.
 
 Other rules split texts for another purpose, and keep what search terms leave out: `text.fact_tokens` numbers with
 units, ids and links; `text.contradictions` negations, signs, capital letters and ends of sentences; `text.summary`
-compound words; the rules of graphs every sign that a rule may name. They share `WORD` where they mean any word.
+compound words; the rules of graphs every sign that a rule may contain. They share `WORD` where they mean any word.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORD = re.compile(r"[^\W_]+")
 def normalize_text(text: str) -> str:
     """Return a text in compatible form (NFKC), without case and with single blanks.
 
-    Hashes of memories and keys of the semantic cache are made of it: another result means that they are not found.
+    Hashes of memories and keys of the semantic cache are made from it: with another result they are not found.
     """
     if text.isascii():
         return " ".join(text.lower().split())
@@ -36,14 +36,14 @@ def normalize_text(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return a text in compatible form without case; unlike `normalize_text` in normal form again after that."""
+    """Return a text in compatible form without case; unlike `normalize_text`, in normal form again after that."""
     # Folding the case does not always leave the normal form: U+0390 becomes three characters.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 # -- search terms -----------------------------------------------------------------------------
 
-# "may" is missing on purpose: it is a month, and a name. What an apostrophe leaves behind ("t", "ll") is here.
+# "may" is missing on purpose: it is a month, and a name. Remainders after an apostrophe ("t", "ll") are included.
 _WORDS = """
 a an the this that these those
 i me my mine myself we us our ours ourselves you your yours yourself yourselves
@@ -63,17 +63,17 @@ STOP_WORDS = frozenset(_WORDS.split())
 
 
 MOST_TERMS = 20_000
-"""Words of a document that are indexed, stop words not counted: the first ones."""
+"""Words of a document that are indexed, stop words not counted, from its start."""
 MOST_QUERY_TERMS = 32
-"""Distinct words of a query that are looked for: the first ones."""
+"""Distinct words of a query that are searched for, from its start."""
 LONGEST_TEXT = 200_000
-"""Characters of a text that are looked at: the first ones."""
+"""Characters of a text that are read, from its start."""
 LONGEST_QUERY = 10_000
-"""Characters of a query that are looked at: the first ones."""
+"""Characters of a query that are read, from its start."""
 LONGEST_TERM = 100
-"""Characters of a spelled word; the rest is cut off, of documents and queries alike."""
+"""Most characters of a spelled word; the rest is cut off, in documents and queries alike."""
 PREFIX_LENGTH = 8
-"""Characters of what stands before each word of a namespace where several share an index."""
+"""Characters of the prefix of each word of a namespace, if several share an index."""
 
 _HEX_PREFIX = "0u"
 # Han, kana, Hangul, Thai, Lao, Myanmar and Khmer, with their vowel signs, without their punctuation.
@@ -91,29 +91,29 @@ _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 
 def document_terms(text: str) -> list[str]:
-    """Return the words of a document that say something, in their order, each as often as it stands there.
+    """Return the words of a document without stop words, in their order, with repetitions.
 
     Args:
-        text: any; what goes beyond `LONGEST_TEXT` characters or `MOST_TERMS` words is not looked at.
+        text: any text; only `LONGEST_TEXT` characters and `MOST_TERMS` words are read.
     """
     return list(islice(_terms(text[:LONGEST_TEXT]), MOST_TERMS))
 
 
 def query_terms(text: str) -> tuple[str, ...]:
-    """Return the distinct words of a query that say something, in their order.
+    """Return the distinct words of a query without stop words, in their order.
 
     Args:
-        text: any; what goes beyond `LONGEST_QUERY` characters or `MOST_QUERY_TERMS` words is not looked at.
+        text: any text; only `LONGEST_QUERY` characters and `MOST_QUERY_TERMS` words are read.
 
     Returns:
-        The words; none when there are only stop words.
+        The words; empty if there are only stop words.
     """
     return tuple(islice(dict.fromkeys(_terms(text[:LONGEST_QUERY])), MOST_QUERY_TERMS))
 
 
 @lru_cache(maxsize=4096)
 def namespace_term_prefix(namespace: str) -> str:
-    """Return what stands before each word of a namespace where several share an index: `PREFIX_LENGTH` letters.
+    """Return the prefix of each word of a namespace, if several share an index: `PREFIX_LENGTH` letters.
 
     Two namespaces may have the same one by chance (1 in 4 billion); it is no protection.
     """
@@ -122,11 +122,11 @@ def namespace_term_prefix(namespace: str) -> str:
 
 
 def indexed_terms(text: str, namespace: str) -> str:
-    """Return the words of a document as its record has them in the field `terms`; empty when none says anything.
+    """Return the words of a document for the field `terms` of its record; empty if there are only stop words.
 
     Args:
         text: as `document_terms` takes it.
-        namespace: whose record it is: its prefix stands before each word.
+        namespace: namespace of the record: its prefix is put before each word.
     """
     prefix, terms = namespace_term_prefix(namespace), document_terms(text)
     return prefix + f" {prefix}".join(terms) if terms else ""
@@ -168,6 +168,6 @@ class _Stemmer(Protocol):
 def _stemmer() -> _Stemmer:
     import Stemmer  # noqa: PLC0415  # only who searches loads it
 
-    # Size 0: words are remembered here, already spelled.
+    # Size 0: words are cached here, already spelled.
     made: _Stemmer = Stemmer.Stemmer("english", 0)
     return made

@@ -1,7 +1,7 @@
-"""Contradictions: what two texts disagree on although their embeddings are near.
+"""Contradictions between two texts whose embeddings are near.
 
-An embedding hardly sees whether it is 2 mg or 20 mg, may or may not, Paris or Rome. A guard looks at the words that
-only one of the two texts has. A text that merely says less is no other text, unless what it leaves out is a number
+An embedding hardly distinguishes 2 mg from 20 mg, may from may not, Paris from Rome. A guard compares the words that
+only one of the two texts has. A text that merely says less does not contradict, unless it leaves out a number
 or a name.
 """
 
@@ -20,7 +20,7 @@ _SHORTEST_PLURAL = 4
 
 
 def singular(form: str) -> str:
-    """Return the spelling under which a small-letter word is compared: `parents`, `parent's` and `parent` are one."""
+    """Return the form in which a small-letter word is compared: `parents`, `parent's` and `parent` are one."""
     form = form.removesuffix("'s").replace(".", "")
     if len(form) >= _SHORTEST_PLURAL and form[-1] == "s" and form[-2] not in "su'":
         return form[:-1]
@@ -65,7 +65,7 @@ NUMBERS = {
     "billion": "1000000000",
 }
 ALSO_WORDS = frozenset({"one", "first", "second"})
-"""Numbers that are often none: `one` who asks, `first` of all, wait a `second`."""
+"""Numbers that often have another meaning: `one` as a pronoun, `first` of all, wait a `second`."""
 
 NEGATIONS = frozenset(
     _singular_words(
@@ -235,7 +235,7 @@ _OPPOSITES = (
 
 
 def _opposites_by_word(groups: tuple[str, ...]) -> dict[str, frozenset[str]]:
-    """For each word, those that say something else in its place."""
+    """Return for each word its opposites."""
     others: dict[str, frozenset[str]] = {}
     for group in groups:
         words = frozenset(_singular_words(group))
@@ -267,10 +267,10 @@ COMMON_OPENERS = frozenset(
         "customer agent i'm i've i'll i'd"
     )
 )
-"""These are no names, whether they are capitalised or not."""
+"""Words that are not names, capitalised or not."""
 
 
-# No fact tokens (`text.fact_tokens`): these know negations, names by their capitals, comparisons and ends of sentences.
+# Not `text.fact_tokens`: these tokens include negations, names by capitals, comparisons and ends of sentences.
 _TOKEN = re.compile(
     r"(?:[^\W\d_]\.){2,}"  # U.S.
     r"|[^\W\d_]{1,64}(?:['’][^\W\d_]{1,16})?(?:\+\+|\#)?"  # noqa: RUF001  # people type this apostrophe
@@ -290,33 +290,33 @@ _WordKind = Literal["word", "number", "maybe number", "negation", "end"]
 
 
 class _ComparedWord(NamedTuple):
-    """A word of a text, as it is compared."""
+    """A word of a text, in the form that is compared."""
 
     form: str
     kind: _WordKind
     capital: bool
-    """Begins with a capital letter."""
+    """Whether it begins with a capital letter."""
     acronym: bool
-    """Has a capital letter further on."""
+    """Whether it has a capital letter further on."""
 
 
 class _ComparedText(NamedTuple):
-    """A text, as it is compared."""
+    """A text, in the form that is compared."""
 
     words: list[_ComparedWord]
     forms: set[str]
 
 
 def find_contradiction(a: str, b: str) -> str | None:
-    """Return what tells two texts apart, if a guard finds something.
+    """Return the first contradiction of two texts that a guard finds.
 
     Args:
-        a, b: two texts that are taken for near; their order does not matter.
+        a, b: two texts that seem near; their order does not matter.
 
     Returns:
         `numbers` (amounts, dates, versions, units), `negation`, `names`, `opposites` or `order` (the same words with
-        two of them exchanged); None when nothing forbids to take them for the same. About 20 microseconds for two
-        sentences, and linear in their length.
+            two of them exchanged); None without a contradiction. About 20 microseconds for two
+            sentences, and linear in their length.
     """
     if a == b:
         return None
@@ -347,7 +347,7 @@ def _parse_text(text: str) -> _ComparedText:
 
 @lru_cache(maxsize=16_384)
 def _parse_word(token: str) -> _ComparedWord:
-    """Return a word as it is compared: case, plural and possessive do not count."""
+    """Return a word in the form that is compared: case, plural and possessive do not count."""
     if token in _SENTENCE_ENDS:
         return _ComparedWord("", "end", capital=False, acronym=False)
     if token[-1].isdigit() or token[0].isdigit():
@@ -362,7 +362,7 @@ def _parse_word(token: str) -> _ComparedWord:
 
 
 def _number_form(token: str) -> str:
-    """Return one spelling of an amount, version or time: `1k` is `1000`, `3.0` is `3`, `05:30` is `5:30`."""
+    """Return the normal form of an amount, version or time: `1k` is `1000`, `3.0` is `3`, `05:30` is `5:30`."""
     text = token.casefold().replace("\u2212", "-")
     if text.endswith("k") and text[:-1].isdecimal():
         text = f"{text[:-1]}000"
@@ -371,7 +371,7 @@ def _number_form(token: str) -> str:
 
 
 def _numbers_differ(left: list[_ComparedWord], right: list[_ComparedWord]) -> bool:
-    """Return whether a number stands in one text only; what may be no number counts only against another number."""
+    """Return whether only one text has a number; a word that may be a number counts only against another number."""
     if any(word.kind == "number" for word in left) or any(word.kind == "number" for word in right):
         return True
     return all(any(word.kind == "maybe number" for word in side) for side in (left, right))
@@ -382,9 +382,9 @@ def _has_negation(words: list[_ComparedWord]) -> bool:
 
 
 def _names_differ(left: _ComparedText, right: _ComparedText, fresh_left: set[str], fresh_right: set[str]) -> bool:
-    """Return whether a name stands in one text only; what may be no name counts only against another name.
+    """Return whether only one text has a name; a word that may be a name counts only against another name.
 
-    A name of one text may stand in the other in small letters: not everybody types capitals.
+    A name of one text may be in lower case in the other: not every user types capitals.
     """
     mine, yours = (
         _classify_capitals(left.words, fresh_left, right.forms),
@@ -396,13 +396,13 @@ def _names_differ(left: _ComparedText, right: _ComparedText, fresh_left: set[str
 def _classify_capitals(
     words: list[_ComparedWord], fresh: set[str], others: set[str]
 ) -> Literal["name", "maybe name", "none"]:
-    """Return what the capitals of words that only this text has say."""
+    """Return whether the capitalised words that only this text has are names."""
     candidates = {word for word in words if word.capital and word.form in fresh and _may_name(word, others)}
     if not candidates:
         return "none"
     inner = [word for before, word in pairwise(words) if before.kind != "end" and word.kind == "word"]
     capitals = sum(word.capital for word in inner)
-    if capitals >= _TITLE and 2 * capitals > len(inner):  # as in a title, where capitals say little
+    if capitals >= _TITLE and 2 * capitals > len(inner):  # as in a title, where capitals mean little
         return "maybe name"
     return "name" if any(word.acronym or word in inner for word in candidates) else "maybe name"
 
@@ -417,12 +417,12 @@ def _may_name(word: _ComparedWord, others: set[str]) -> bool:
 
 
 def _has_opposite(fresh: set[str], others: set[str], opposites: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether a word of these says something else than one of the others."""
+    """Return whether a word of these is an opposite of one of the others."""
     return any(not others.isdisjoint(opposites[form]) for form in fresh if form in opposites)
 
 
 def _are_words_swapped(left: list[_ComparedWord], right: list[_ComparedWord]) -> bool:
-    """Return whether two words have changed places, which matters unless they are joined as equals (`A and B`)."""
+    """Return whether two words have changed places, which matters unless they are equals (`A and B`)."""
     mine, yours = ([word.form for word in words if word.kind != "end"] for words in (left, right))
     if len(mine) != len(yours):
         return False

@@ -21,11 +21,11 @@ _COUNTED = ("年년", "月월", "日일号")
 """The characters after year, month and day in Chinese, Japanese and Korean."""
 
 _ONE_DAY = timedelta(days=1)
-# Years 6 and 9987: a moment outside them is from a wrong clock, and must not break the calendar.
+# Years 6 and 9987: a moment outside of these is from a wrong clock, and must not break the calendar.
 _EARLIEST_MS, _LATEST_MS = -62_000_000_000_000, 253_000_000_000_000
 _MAY_HAVE_DATE = re.compile(rf"\d\D?\d\D?\d\D?\d|\d\s*[{''.join(_COUNTED)}]|\b(?:{'|'.join(MONTHS)})\b", re.IGNORECASE)
 
-# `April 6-7` is the sixth, and not a number of its own.
+# In `April 6-7`, 6 is the day, and not a number of its own.
 _RANGE = re.compile(r"(?<![\d-])(\d{1,2})-(\d{1,2})(?![\d-])")
 
 
@@ -37,11 +37,11 @@ class PartialDate(NamedTuple):
     day: int | None
 
     def is_implied_by(self, other: PartialDate) -> bool:
-        """Return whether another date names at least this."""
+        """Return whether another date contains at least these parts."""
         return all(mine in {None, theirs} for mine, theirs in zip(self, other, strict=True))
 
     def covers(self, at: datetime) -> bool:
-        """Return whether a moment may lie in it; for a day also on the days beside it, as time zones differ."""
+        """Return whether a moment may be within it; for a day also on the days beside it, as time zones differ."""
         if self.day is None:
             return at.month == self.month and self.year in {None, at.year}
         return any(
@@ -93,7 +93,7 @@ def find_query_dates(query: str) -> tuple[PartialDate, ...]:
 
 
 def _is_after_number(tokens: Sequence[FactToken], date: DateTokens) -> bool:
-    """Return whether a short number precedes it that is no day: `99 May 2023`."""
+    """Return whether it follows a short number that is not a day: `99 May 2023`."""
     before = tokens[date.first - 1].form if date.first else ""
     return before.isdecimal() and len(before) <= 2
 

@@ -1,7 +1,7 @@
-"""Split a text into the tokens by which facts of two texts are compared: words, numbers with units, ids, links.
+"""Split a text into tokens to compare the facts of two texts: words, numbers with units, ids, links.
 
-Blanks always part tokens, so a text has the same tokens wherever it is quoted whole. Search terms (`text.analysis`)
-would not do: they drop stop words and endings, and a stem is no fact.
+Blanks always separate tokens, so a text has the same tokens wherever it is quoted whole. Search terms (`text.analysis`)
+do not fit: they drop stop words and endings, and a stem is not a fact.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ _DECIMAL = re.compile(_DECIMAL_COMMA)
 
 
 def normalize_number(text: str) -> str | None:
-    """Return one spelling of a number: `1,000` is `1000`, `2,5` is `2.5`, `4th` is `4`; None if it is no single number.
+    """Return the normal form of a number: `1,000` is `1000`, `2,5` is `2.5`, `4th` is `4`; None for no single number.
 
     Args:
-        text: with small letters and ASCII digits.
+        text: in lower case, with ASCII digits.
     """
     if _PLAIN.fullmatch(text):
         return text
@@ -83,7 +83,7 @@ def normalize_number(text: str) -> str | None:
 
 FactTokenKind = Literal["word", "number", "unit", "code", "link", "sign"]
 
-# Scripts that put no blank between words, or between a number and what is counted: their letters stand alone.
+# Scripts without blanks between words, or between a number and its unit: each of their letters is a token.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -93,7 +93,7 @@ _JOINT = rf"(?:[-_](?={_W})|(?<=\d)[.,:](?=\d)|/(?=\d)|(?<=\d)'(?=\d\d\d))"
 _TOKEN = re.compile(
     rf"(?P<link>(?:[a-z][a-z0-9+.-]{{1,20}}://|www\.)[!#-;=?-~\u00c0-\u024f\u0370-\u04ff]+"
     rf"|{_W}(?:{_W}|[.+_-]){{0,63}}@{_W}(?:{_W}|-){{0,62}}(?:\.{_W}(?:{_W}|-){{0,62}}){{1,8}})"
-    # A minus, and no hyphen: nothing stands before it.
+    # A minus, not a hyphen: it has no character before it.
     rf"|(?P<joined>(?:(?<![^\s(])-(?=\d))?{_W}+(?:{_JOINT}{_W}+)*)"
     r"|(?P<sign>[$€£¥₹₩₽₺₴₿₪%‰])"
     rf"|(?P<letter>[{_UNSPACED}])",
@@ -117,15 +117,15 @@ class FactToken(NamedTuple):
     """A token of a text."""
 
     form: str
-    """As it is compared."""
+    """The form that is compared."""
     kind: FactTokenKind
     start: int
     end: int
-    """Where it stands; the parts of `20mg` stand in one place."""
+    """Its position; the parts of `20mg` have the same position."""
 
     @property
     def is_prefix(self) -> bool:
-        """Whether it is the sign of a currency, which may stand before its number."""
+        """Whether it is the sign of a currency, which may be before its number."""
         return self.form in _PREFIXED
 
 
@@ -154,7 +154,7 @@ def _word_tokens(word: re.Match[str], start: int) -> FactToken:
 
 
 def _code_tokens(code: str, start: int) -> Iterator[FactToken]:
-    """Yield the tokens of what has a digit in it; `1,2,3` are three."""
+    """Yield the tokens of a word with a digit in it; `1,2,3` are three."""
     parts = [code] if _IS_ONE_NUMBER.fullmatch(code) else code.split(",")
     for part in parts:
         yield from (FactToken(form, kind, start, start + len(part)) for form, kind in _normalize_code(part.casefold()))
@@ -162,7 +162,7 @@ def _code_tokens(code: str, start: int) -> Iterator[FactToken]:
 
 
 def _normalize_code(code: str) -> list[tuple[str, FactTokenKind]]:
-    """Return one spelling of a number, a number with its unit, or an id."""
+    """Return the normal form of a number, a number with its unit, or an id."""
     if number := normalize_number(code):
         return [(number, "number")]
     if measure := _WITH_UNIT.fullmatch(code):

@@ -18,7 +18,7 @@ _ENDS_LINE = frozenset("\r\n\u2028\u2029")
 _CLOSING = "\"')]\u201d\u00bb"
 _LONGEST_ABBREVIATION = 12
 _LONGEST_JOINED = 300
-"""Characters from which every full stop ends a sentence: a text of nothing but abbreviations has more than one."""
+"""Length from which every full stop ends a sentence: a text of nothing but abbreviations has more than one."""
 _LIST_NUMBER = re.compile(r"[\s#*>-]*\d{1,2}\.")
 # A German date, `1. Mai 2026`: elsewhere months that follow a full stop have no capital.
 _DAY = re.compile(r"(?<!\d)\d{1,2}\.$")
@@ -44,7 +44,7 @@ def sentence_spans(
 
     Args:
         text: any text.
-        is_free: for each character 0 where a name stands, in which no sentence ends; None without names.
+        is_free: for each character 0 inside a name, in which no sentence ends; None without names.
         clauses: whether a semicolon ends a sentence.
         small_letters: as `split_sentences` takes it.
     """
@@ -58,7 +58,7 @@ def sentence_spans(
                 goes_on = not small_letters and _SMALL_LETTER.match(text, following)
                 if goes_on or _is_abbreviation(text, begin, at, following):
                     continue
-        # A quote that closes after the full stop belongs to the sentence.
+        # A closing quote after the full stop belongs to the sentence.
         yield begin, at + (text[at : at + 1] in _CLOSING and at < following)
         begin = following
     yield begin, len(text)

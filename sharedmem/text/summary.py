@@ -1,11 +1,11 @@
-"""An offline extractive summary: the sentences that say most of some texts, in the order they were said.
+"""An offline extractive summary: the most central sentences of some texts, in their original order.
 
-A heuristic, not a model of language: it quotes whole sentences, so numbers and names survive, and invents
-nothing. Sentences are words weighted by tf-idf; how central a sentence is, is its cosine to the centroid of all
-(Radev et al., "Centroid-based summarization of multiple documents", 2004), raised by a tenth each if it holds a
+A heuristic, not a language model: it quotes whole sentences, so numbers and names survive, and invents
+nothing. Sentences are words weighted by tf-idf; the centrality of a sentence is its cosine to the centroid of all
+(Radev et al., "Centroid-based summarization of multiple documents", 2004), raised by a tenth each if it contains a
 number or a name. Sentences are then chosen one by one by maximal marginal relevance (Carbonell and Goldstein,
-1998): `0.6 centrality - 0.4 similarity to the closest one chosen`. The work is linear in the words read, which
-are bounded.
+1998): `0.6 centrality - 0.4 similarity to the closest one chosen`. The work is linear in the words read, whose number
+is bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RAISED_BY = 1.1
 _WORD = re.compile(r"\w+(?:[.,'\u2019\-]\w+)*")
 _NAME = re.compile(r"(?<=[^.!?:\s]\s)[^\W\d_]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я][^\W_]*")
 _DIGIT = re.compile(r"\d")
-# Words that say nothing of what a text is about; other languages go by their frequency alone.
+# English stop words; for other languages only frequency counts.
 _STOP_WORDS_TEXT = (
     "a an and are as at be been but by did do does for from had has have he her his i if in into is it its me my no"
     " not of on or our out she so than that the their them then there these they this to too up us was we were what"
@@ -43,15 +43,15 @@ SparseVector = Mapping[str, float]
 
 
 def summarize(texts: Sequence[str], *, sentences: int = 7, characters: int = 1_000) -> str:
-    """Return the sentences of texts that say most of them, one a line, in their order; the newest texts are read.
+    """Return the most central sentences of texts, one a line, in their order; the newest texts are read.
 
     Args:
-        texts: what was said, oldest first.
-        sentences: how many to keep at most.
-        characters: how long the summary may be.
+        texts: oldest first.
+        sentences: most sentences.
+        characters: most characters of the summary.
 
     Returns:
-        The summary; empty when there is nothing but blanks.
+        The summary; empty for blank texts.
     """
     read = [_Sentence(text) for text in _distinct_sentences(texts)]
     vectors = _vectors(read)
@@ -76,7 +76,7 @@ class _Sentence:
 
     @property
     def raise_(self) -> float:
-        """How much more it counts for what must not be lost."""
+        """Return the factor for facts that must not be lost."""
         number = _RAISED_BY if _DIGIT.search(self.text) else 1.0
         return number * (_RAISED_BY if _NAME.search(self.text) else 1.0)
 
@@ -91,12 +91,12 @@ def _distinct_sentences(texts: Sequence[str]) -> list[str]:
         if len(newest) >= MOST_SENTENCES_READ or characters >= MOST_CHARACTERS_READ:
             break
     by_words = {_comparison_key(sentence): sentence for sentence in newest[:MOST_SENTENCES_READ]}
-    first_said = dict.fromkeys(_comparison_key(sentence) for sentence in reversed(newest[:MOST_SENTENCES_READ]))
-    return [by_words[essence] for essence in first_said]
+    first_occurrences = dict.fromkeys(_comparison_key(sentence) for sentence in reversed(newest[:MOST_SENTENCES_READ]))
+    return [by_words[essence] for essence in first_occurrences]
 
 
 def _comparison_key(sentence: str) -> str:
-    """Return what two sentences have in common that differ in case, blanks and punctuation alone."""
+    """Return the common form of sentences that differ only in case, blanks and punctuation."""
     return " ".join(_WORD.findall(sentence.casefold())) or sentence
 
 

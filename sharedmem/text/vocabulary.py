@@ -1,6 +1,6 @@
-"""Words of several languages that more than one rule needs: months, weekdays, abbreviations, currencies.
+"""Words of several languages that more than one rule uses: months, weekdays, abbreviations, currencies.
 
-Teaching the rules another language begins here: dates, contradictions, facts and graphs read these tables.
+To add a language to the rules, begin here: dates, contradictions, facts and graphs read these tables.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MONTH_LEADS = {
     )
     for name in MONTHS
 }
-"""By the name of a month, the words that may stand before it where it has neither day nor year."""
+"""By the name of a month, the words that may precede it if it has neither day nor year."""
 ENGLISH_MONTHS = tuple(names.partition("|")[0] for names in CALENDARS["en"].months.split())
 """January to December."""
 CALENDAR_NAMES = MONTHS.keys() | {day for words in CALENDARS.values() for day in words.weekdays.split()}

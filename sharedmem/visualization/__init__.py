@@ -1,1 +1,1 @@
-"""Graph and note chains as diagrams and as self-contained HTML pages."""
+"""Draw graphs and note chains as diagrams and as self-contained HTML pages."""

@@ -16,13 +16,13 @@ _SCRIPTS = ("layout.js", "picture.js", "reader.js", "main.js")
 
 
 def chain_as_html(notes: Iterable[Note], *, chosen: str = "") -> str:
-    """Notes of a chain as a page with everything in it: a picture, the texts, a slider over the versions.
+    """Return the notes of a chain as a self-contained page: a diagram, the texts, a slider over the versions.
 
-    It may do nothing but run its own script: a policy in the page forbids every request and every other script.
+    The page can only run its own script: its policy forbids every request and every other script.
 
     Args:
         notes: in any order.
-        chosen: id of the note that is shown first; empty for the newest.
+        chosen: id of the note that is displayed first; empty for the newest.
     """
     ordered = sort_by_succession(notes)
     title = f"Memory {chosen or (ordered[-1].id if ordered else 'without versions')}"
@@ -67,23 +67,23 @@ _FORMATS = ("mermaid", "dot", "html")
 
 class _ChainArrow(NamedTuple):
     source: int
-    """Place of the note."""
+    """Position of the note."""
     target: int
     label: str
     points_back: bool
-    """Whether both notes say so; else one of them is damaged."""
+    """Whether both notes have the link; else one of them is damaged."""
 
 
 def draw_chain(notes: Sequence[Note], format: GraphFormat = "mermaid", *, chosen: str = "") -> EvolutionGraph:  # noqa: A002  # the name users know
-    """Return a chain as a picture. No round trip.
+    """Return a drawing of a chain. No round trip.
 
     Args:
-        notes: of the chain, as `lineage` answers them; any order.
-        format: `mermaid`, `dot` (Graphviz) or `html`, a page that needs nothing else.
-        chosen: id of the note that the page shows first; empty for the newest.
+        notes: notes of the chain, as `lineage` returns them; in any order.
+        format: `mermaid`, `dot` (Graphviz) or `html`, a self-contained page.
+        chosen: id of the note that the page displays first; empty for the newest.
 
     Raises:
-        InvalidError: there is no such format.
+        InvalidError: the format is invalid.
     """
     if format not in _FORMATS:
         raise InvalidError("format", format, f"use one of {', '.join(_FORMATS)}")
@@ -93,7 +93,7 @@ def draw_chain(notes: Sequence[Note], format: GraphFormat = "mermaid", *, chosen
 
 
 def chain_as_mermaid(notes: Iterable[Note]) -> str:
-    """Notes as a flow chart of Mermaid, oldest first; what only one of two notes says is dotted."""
+    """Return notes as a Mermaid flow chart, oldest first; a link that only one of two notes has is dotted."""
     ordered = sort_by_succession(notes)
     lines = ["flowchart LR"]
     for place, note in enumerate(ordered):
@@ -108,7 +108,7 @@ def chain_as_mermaid(notes: Iterable[Note]) -> str:
 
 
 def chain_as_dot(notes: Iterable[Note]) -> str:
-    """Notes as a digraph of Graphviz, oldest first; what only one of two notes says is dashed."""
+    """Return notes as a Graphviz digraph, oldest first; a link that only one of two notes has is dashed."""
     ordered = sort_by_succession(notes)
     lines = [
         "digraph evolution {",
@@ -130,9 +130,9 @@ def _lines(note: Note) -> tuple[str, ...]:
 
 
 def _beginning(text: str) -> str:
-    """Return the first words of a note that are no heading."""
-    said = (line.strip() for line in text.splitlines())
-    first = next((line for line in said if line and not line.startswith("#")), "")
+    """Return the first words of a note that are not a heading."""
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
     return first if len(first) <= _SHOWN_OF_TEXT else f"{first[: _SHOWN_OF_TEXT - 1]}…"
 
 

@@ -15,7 +15,7 @@ _COLOURS = ("#4263eb", "#e67700", "#2b8a3e", "#c2255c", "#0c8599", "#9c36b5", "#
 
 class _DiagramEdge(NamedTuple):
     source: str
-    """Node in the diagram."""
+    """Its node in the diagram."""
     target: str
     label: str
     """Not escaped."""
@@ -24,18 +24,18 @@ class _DiagramEdge(NamedTuple):
 
 class _DiagramNode(NamedTuple):
     name: str
-    """In the diagram: `n0`."""
+    """Name in the diagram: `n0`."""
     lines: tuple[str, ...]
-    """Of its label, not escaped."""
+    """Lines of its label, not escaped."""
     colour: int
 
 
 def as_mermaid(drawing: GraphDrawing, at: datetime | None = None) -> str:
-    """Return a drawing as a flow chart of Mermaid.
+    """Return a drawing as a Mermaid flow chart.
 
     Args:
         drawing: from `graph.drawing`.
-        at: only what held then, as known now; None for everything that is known now, with what does not hold dotted.
+        at: only what held then, as known now; None for everything that is known now, with past facts dotted.
 
     Raises:
         InvalidError: `at` has no time zone.
@@ -54,7 +54,7 @@ def as_mermaid(drawing: GraphDrawing, at: datetime | None = None) -> str:
 
 
 def as_dot(drawing: GraphDrawing, at: datetime | None = None) -> str:
-    """Return a drawing as a digraph of Graphviz; arguments and errors as of `as_mermaid`."""
+    """Return a drawing as a Graphviz digraph; arguments and errors as for `as_mermaid`."""
     nodes, arrows = _content(drawing, at)
     lines = [
         "digraph graph_of_facts {",
@@ -71,7 +71,7 @@ def as_dot(drawing: GraphDrawing, at: datetime | None = None) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-# -- what is in a diagram -------------------------------------------------------------------------
+# -- parts of a diagram ---------------------------------------------------------------------------
 
 
 def _content(drawing: GraphDrawing, at: datetime | None) -> tuple[list[_DiagramNode], list[_DiagramEdge]]:
@@ -135,9 +135,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_html(drawing: GraphDrawing) -> str:
-    """A drawing as a page with everything in it: search, details with their sources, a slider for each of the times.
+    """Return a drawing as a self-contained page: search, details with their sources, a slider for each of the times.
 
-    It may do nothing but run its own script: a policy in the page forbids every request and every other script.
+    The page can only run its own script: its policy forbids every request and every other script.
     """
     title = f"Graph of {drawing.group_id}"
     return build_page("graph_page_files", _SCRIPTS, title=title, data=_data(drawing))

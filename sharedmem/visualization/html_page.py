@@ -23,13 +23,13 @@ class _PageFiles(NamedTuple):
 
 
 def build_page(folder: str, scripts: tuple[str, ...], *, title: str, data: object) -> str:
-    """Return a page with everything in it. A policy in the page forbids every request and every script but its own.
+    """Return a self-contained page. Its policy forbids every request and every script but its own.
 
     Args:
-        folder: with `body.html`, `style.css` and the scripts of this kind of page, beside this module.
-        scripts: names of these, in their order; they follow the shared ones.
-        title: of the page, as plain text.
-        data: what the scripts draw; JSON can hold it.
+        folder: the folder beside this module with `body.html`, `style.css` and the scripts of this kind of page.
+        scripts: names of these scripts, in their order; they follow the shared ones.
+        title: title of the page, as plain text.
+        data: JSON data that the scripts draw.
     """
     parts = _page_files(folder, scripts)
     return parts.shell.substitute(

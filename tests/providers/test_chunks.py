@@ -163,7 +163,7 @@ def test_a_model_of_unknown_dimension_asks_for_it(transformers: Path) -> None:
 
 
 async def test_another_dimension_than_expected_names_both(transformers: Path) -> None:
-    with pytest.raises(ConfigError, match="vectors of 384 numbers, and 100 are expected"):
+    with pytest.raises(ConfigError, match="vectors of 384 numbers, expected 100"):
         await TransformerEmbedder("some/model", dimension=100).embed(["one"])
 
 

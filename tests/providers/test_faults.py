@@ -186,7 +186,7 @@ async def test_a_used_up_account_is_not_asked_again(patient: CachedEmbedder, ser
 async def test_vectors_of_another_dimension_name_both(embedder: CachedEmbedder, server: OpenAIServer) -> None:
     server.will(Answer(body=orjson.dumps({"data": [{"index": 0, "embedding": [1.0] * 768}]})))
 
-    with pytest.raises(ConfigError, match=r"embedding_dimension.*vectors of 768 numbers, and 16 are expected"):
+    with pytest.raises(ConfigError, match=r"embedding_dimension.*vectors of 768 numbers, expected 16"):
         await embedder.embed(["one"])
 
     assert len(server.requests) == 1
