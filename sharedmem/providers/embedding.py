@@ -92,7 +92,7 @@ async def embed_query(embedder: Embedder | None, text: str, *, purpose: Purpose 
     """Embed a text; never fails.
 
     Args:
-        embedder: the embedder; None if there is none.
+        embedder: the embedder; None without an embedder.
         text: a query, or a document.
         purpose: which of both it is.
     """

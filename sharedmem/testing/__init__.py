@@ -1,7 +1,7 @@
 """Test agents without a server or a language model: a hub on fakeredis, a clock, a scripted model, backend suites.
 
-The suites need pytest and are in modules of their own: `sharedmem.testing.durable_suite` for durable stores,
-`blob_suite` for stores of blobs, `store_suite`, `transport_suite`, and others for what agents agree by.
+The suites require pytest and are in modules of their own: `sharedmem.testing.durable_suite` for durable stores,
+`blob_suite` for stores of blobs, `store_suite`, `transport_suite`, and others for coordination.
 """
 
 from sharedmem.testing.clock import ManualClock

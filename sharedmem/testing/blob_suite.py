@@ -1,4 +1,4 @@
-"""What every store of blobs has to do (`data.blobs.BlobStore`), as tests that its test file inherits.
+"""Conformance tests of stores of blobs (`data.blobs.BlobStore`); a test class inherits them.
 
     class TestMyBlobs(BlobSuite):
         @pytest.fixture
@@ -31,11 +31,11 @@ async def _names(store: BlobStore, prefix: str) -> set[str]:
 
 
 class _StoreTests:
-    """Named objects."""
+    """Tests of named objects."""
 
     @pytest.fixture
     def shelf(self) -> str:
-        """Names that begin so are this test's alone."""
+        """A prefix for the names of this test alone."""
         return f"suite-{new_id(8)}"
 
     async def test_an_object_is_read_as_it_was_put(self, blob_store: BlobStore, shelf: str) -> None:
@@ -79,7 +79,7 @@ class _StoreTests:
         await blob_store.delete(f"{shelf}/a", mark=await blob_store.mark(f"{shelf}/a"))
         assert await blob_store.get(f"{shelf}/a") is None
 
-    async def test_a_list_tells_whole_parts_and_ages(self, blob_store: BlobStore, shelf: str) -> None:
+    async def test_a_list_has_whole_parts_and_ages(self, blob_store: BlobStore, shelf: str) -> None:
         for name in ("a/1", "a/b/2", "ab/3"):
             await blob_store.put(f"{shelf}/{name}", _BODY)
 
@@ -109,7 +109,7 @@ class _StoreTests:
 
 
 class _BlobTests:
-    """Contents and references on such a store."""
+    """Tests of contents and references on such a store."""
 
     @pytest.fixture
     def blobs(self, blob_store: BlobStore) -> Blobs:
@@ -197,7 +197,7 @@ class _BlobTests:
         assert await blobs.get(bob, of_bob) == _BODY
 
     @pytest.mark.parametrize("body", [_BODY[:-1], _BODY[1:] + b"\x00", b""])
-    async def test_a_content_that_was_changed_or_cut_is_told_and_mended_by_writing_it_again(
+    async def test_a_changed_or_cut_content_is_an_error_and_repaired_by_a_new_write(
         self, blobs: Blobs, blob_store: BlobStore, namespace: str, body: bytes
     ) -> None:
         key = f"{namespace}:ada:x"
@@ -210,14 +210,14 @@ class _BlobTests:
         await blobs.put(key, b"json", _BODY)
         assert await blobs.get(key, reference) == _BODY
 
-    async def test_a_content_that_is_gone_is_told(self, blobs: Blobs, blob_store: BlobStore, namespace: str) -> None:
+    async def test_a_missing_content_is_an_error(self, blobs: Blobs, blob_store: BlobStore, namespace: str) -> None:
         reference = await blobs.put(f"{namespace}:ada:x", b"json", _BODY)
         await blob_store.delete(_content(reference))
 
         with pytest.raises(NotFoundError, match=r"blob of key .* all processes need the same blob_dir or blob_url"):
             await blobs.get(f"{namespace}:ada:x", reference)
 
-    async def test_what_lies_in_a_namespace_is_told_by_key(self, blobs: Blobs, namespace: str) -> None:
+    async def test_the_contents_of_a_namespace_are_listed_by_key(self, blobs: Blobs, namespace: str) -> None:
         keys = [f"{namespace}:ada:{number}" for number in range(3)]
         paths = [(await blobs.put(key, b"json", key.encode())).path for key in keys]
 
@@ -276,4 +276,4 @@ def _content(reference: BlobReference) -> str:
 
 
 class BlobSuite(_StoreTests, _BlobTests):
-    """The whole of `BlobStore`; a backend's test class gives the fixture `blob_store`, which it closes."""
+    """All tests of `BlobStore`; a backend's test class provides the fixture `blob_store`, and closes it."""

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test turns it."""
+"""A clock that stops until a test advances it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from itertools import count
 from sharedmem.errors import InvalidError
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-# A shorter sleep spreads retries: it passes by itself, time included, so that nobody has to turn the clock for it.
+# A shorter sleep spreads retries: it passes by itself, with its time, so that no test has to advance the clock for it.
 _SHORT_S = 1.0
 
 
 class ManualClock:
-    """A `Clock` for tests; given to `fake_hub`, it also moves the time of the fake server: TTLs, versions, leases.
+    """A `Clock` for tests; given to `fake_hub`, it also controls the time of the fake server: TTLs, versions, leases.
 
     Args:
-        start: what it shows at first, with a time zone.
+        start: the first time, with a time zone.
 
     Example:
         clock = ManualClock()
@@ -39,24 +39,24 @@ class ManualClock:
         self._watchers: list[tuple[int, asyncio.Future[None]]] = []
 
     def monotonic(self) -> float:
-        """Return seconds since the start."""
+        """Return the seconds since the start."""
         return self._passed_s
 
     def now(self) -> datetime:
-        """Return what it shows, in UTC."""
+        """Return the current time, in UTC."""
         return self._start + timedelta(seconds=self._passed_s)
 
     def advance(self, seconds: float) -> None:
-        """Turn it forward, and wake whoever has slept long enough: they run when the caller next awaits.
+        """Advance the clock, and wake the tasks whose sleep is over: they run when the caller next awaits.
 
         Args:
-            seconds: how far; 0 or more.
+            seconds: 0 or more.
 
         Raises:
-            InvalidError: it would go back.
+            InvalidError: `seconds` is negative.
         """
         if not seconds >= 0:
-            raise InvalidError("seconds", seconds, "a clock only goes forward")
+            raise InvalidError("seconds", seconds, "give 0 or more: a clock only goes forward")
         self.shift(seconds)
         while self._sleepers and self._sleepers[0][0] <= self._passed_s:
             _, _, sleeper = heapq.heappop(self._sleepers)
@@ -64,7 +64,7 @@ class ManualClock:
                 sleeper.set_result(None)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was turned that far; less than a second passes by itself."""
+        """Wait until the clock has advanced that far; less than a second passes by itself."""
         if seconds < _SHORT_S:
             self.advance(max(seconds, 0))
             await asyncio.sleep(0)
@@ -78,14 +78,14 @@ class ManualClock:
 
     @property
     def sleepers(self) -> tuple[float, ...]:
-        """For each task that sleeps, in how many seconds it wakes; the next one first."""
+        """The seconds until each sleeping task wakes; the next one first."""
         return tuple(sorted(until - self._passed_s for until, _, _ in self._sleepers))
 
     async def until_asleep(self, count: int = 1) -> None:
         """Return when at least so many tasks sleep on this clock.
 
         Args:
-            count: how many.
+            count: number of tasks.
         """
         if len(self._sleepers) >= count:
             return
@@ -100,12 +100,12 @@ class ManualClock:
         """Change the time without waking a task, as if its process were frozen meanwhile; `advance(0)` wakes it.
 
         Args:
-            seconds: how far; below 0 the clock is set back, which real clocks of servers do.
+            seconds: below 0 the clock is set back, as happens to real clocks of servers.
         """
         self._passed_s += seconds
 
     def forget_sleepers(self) -> None:
-        """Never wake the tasks that sleep now, as if their process were gone."""
+        """Never wake the tasks that sleep now, as if their process had died."""
         self._sleepers.clear()
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""Connections to fakeredis that go by a test's clock and leave nothing behind when they close.
+"""Connections to fakeredis that use a test's clock and leave nothing behind when they close.
 
-Fakeredis asks `time.time()` in many modules. Each of them gets a stand-in for the module `time`, which
-answers with the clock of the connection whose command is being carried out, else with the real time:
-nothing else in the process, and no other fake server, sees another time.
+Fakeredis calls `time.time()` in many modules. Each of them gets a stand-in for the module `time`, which
+returns the time of the clock of the connection whose command is running, else the real time:
+nothing else in the process, and no other fake server, gets another time.
 
 Raises (when imported):
     UnsupportedError: fakeredis is not installed.
@@ -25,12 +25,12 @@ try:
 except ImportError as error:
     raise UnsupportedError("a fake hub", "pip install 'sharedmem-hub[testing]'") from error
 
-# Blocked commands go on in tasks of their own, which inherit it.
+# Blocked commands continue in tasks of their own, which inherit it.
 _in_force: ContextVar[ManualClock | None] = ContextVar("clock of the fakeredis command", default=None)
 
 
 class _ServerTime:
-    """The module `time`, but for `time()`."""
+    """The module `time` with another `time()`."""
 
     def time(self) -> float:
         clock = _in_force.get()
@@ -44,17 +44,17 @@ _server_time = _ServerTime()
 
 
 def connection_class(clock: ManualClock | None) -> type[FakeAsyncRedisConnection]:
-    """Return the connections of a client.
+    """Return the connection class of a client.
 
     Args:
-        clock: what their server goes by; None for the machine's clock.
+        clock: clock of their server; None for the machine's clock.
     """
     if clock is not None:
         _install()
 
     class Writer(FakeWriter):
         def writelines(self, data: Iterable[Any]) -> None:
-            # Fakeredis carries a command out while it is written.
+            # Fakeredis runs a command while it is written.
             before = _in_force.set(clock)
             try:
                 super().writelines(data)
@@ -78,7 +78,7 @@ def connection_class(clock: ManualClock | None) -> type[FakeAsyncRedisConnection
                 return False
 
         async def disconnect(self, nowait: bool = False, *args: Any, **named: Any) -> None:
-            # Fakeredis would count it as a subscriber until the garbage collector comes by.
+            # Fakeredis would count it as a subscriber until the garbage collector runs.
             if self._sock is not None:
                 self._sock._cleanup(self._server)  # noqa: SLF001  # it has no public way
             await super().disconnect(nowait, *args, **named)

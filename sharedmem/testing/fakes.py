@@ -34,16 +34,16 @@ async def fake_hub(
     embedder: Embedder | None = None,
     model: LanguageModel | None = None,
 ) -> AsyncIterator[Hub]:
-    """An open hub without a server, for the tests of agents; what it holds is gone afterwards.
+    """Open a hub without a server, for the tests of agents; its data is deleted afterwards.
 
     Args:
-        clock: turn it to let TTLs run out and leases end; None goes by the machine's clock.
-        settings: None takes the defaults, whatever the environment says. Without a data or blob folder in them,
-            blobs lie in a temporary one.
-        server: a `fakeredis.FakeServer` that several hubs share, each like another process; None makes one.
-        embedder: who turns texts into vectors; None goes by the settings, and takes the hashing embedder where they
-            leave it open: the same texts have the same vectors everywhere.
-        model: who writes summaries; None goes by the settings.
+        clock: advance it to let TTLs and leases expire; None uses the machine's clock.
+        settings: None uses the defaults, without the environment. Without a data or blob folder in them,
+            blobs are stored in a temporary one.
+        server: a `fakeredis.FakeServer` that several hubs share, each like another process; None creates one.
+        embedder: computes vectors; None uses the settings, or the hashing embedder if they have
+            none: the same texts have the same vectors everywhere.
+        model: writes summaries; None uses the settings.
 
     Raises:
         UnsupportedError: fakeredis is not installed.
@@ -60,10 +60,10 @@ async def fake_hub(
 
 
 def connect_to_fake(server: FakeServer | None = None) -> Connect:
-    """Return what `Hub(connect=...)` takes to live on fakeredis, on the async and on the sync face.
+    """Return the argument `connect` for a `Hub` or sync hub on fakeredis.
 
     Args:
-        server: a `fakeredis.FakeServer` that several hubs share; None makes one.
+        server: a `fakeredis.FakeServer` that several hubs share; None creates one.
 
     Raises:
         UnsupportedError: fakeredis is not installed.
@@ -96,4 +96,4 @@ def _connect_fakeredis() -> Any:
 
 
 async def _do_nothing() -> None:
-    """There is nothing to give back."""
+    """Do nothing: there is nothing to close."""

@@ -1,4 +1,4 @@
-"""Whether the notes of synthesis hang together, for the tests of agents that use it.
+"""Check the notes of synthesis for consistency, in tests of agents that use it.
 
 async with fake_hub() as hub:
     store = hub.store("support")
@@ -15,34 +15,34 @@ from sharedmem.models import NoteCheck
 
 
 class NoteChecker(Protocol):
-    """What checks notes: `store.synthesis`."""
+    """A class that checks notes: `store.synthesis`."""
 
     async def fsck(self, *, app_id: str) -> NoteCheck:
-        """Tells what is wrong with the notes of an app."""
+        """Return the problems of an app's notes."""
 
 
 class HasSynthesis(Protocol):
-    """What has notes: a store."""
+    """A class that has notes: a store."""
 
     @property
     def synthesis(self) -> NoteChecker:
-        """Checks them."""
+        """The notes."""
 
 
 async def assert_sound(store: HasSynthesis, app_id: str) -> NoteCheck:
     """Check that no memory of an app is lost, and that no chain has two heads, a gap or a circle.
 
     Args:
-        store: whose notes.
-        app_id: of which app.
+        store: store of the notes.
+        app_id: id of the app.
 
     Returns:
-        What was looked at.
+        The report of the check.
 
     Raises:
-        AssertionError: something is wrong; the message tells it, note by note.
+        AssertionError: there is a problem; the message lists all, note by note.
     """
     check = await store.synthesis.fsck(app_id=app_id)
-    told = "\n".join(f"{problem.note_id}: {problem.kind}: {problem.explanation}" for problem in check.problems)
-    assert not check.problems, f"the notes of app {app_id!r} do not hang together:\n{told}"
+    lines = "\n".join(f"{problem.note_id}: {problem.kind}: {problem.explanation}" for problem in check.problems)
+    assert not check.problems, f"the notes of app {app_id!r} are inconsistent:\n{lines}"
     return check

@@ -1,4 +1,4 @@
-"""What every embedder has to do (`providers.protocol.Embedder`), as tests that its test file inherits.
+"""Conformance tests of embedders (`providers.protocol.Embedder`); a test class inherits them.
 
     class TestMyEmbedder(EmbedderSuite):
         @pytest.fixture
@@ -23,7 +23,7 @@ from sharedmem.testing.pytest_required import pytest
 
 _SENTENCE = "Mary fixed the deploy pipeline on Tuesday."
 _MEGABYTE = 1_000_000
-# Half precision, in which some caches keep them.
+# Half precision, in which some caches store them.
 _NEARLY = 2e-3
 _STRANGE = [
     *("🎉🎊", "👩‍👩‍👧‍👦 at 🏖️", "漢字かな交じり文", "مرحبا بالعالم", "שלום", "ﷺ", "e\u0301", "\u202eabc"),
@@ -40,7 +40,7 @@ def _lengths(vectors: Matrix) -> Matrix:
 
 
 class _EmbedderTests:
-    """Of any embedder."""
+    """Tests of any embedder."""
 
     async def test_it_says_who_it_is_and_how_long_its_vectors_are(self, embedder: Embedder) -> None:
         provider, separator, model = embedder.name.partition(":")
@@ -50,7 +50,7 @@ class _EmbedderTests:
         assert model
         assert embedder.dimension > 0
 
-    async def test_vectors_have_the_dimension_that_was_told_and_unit_length(self, embedder: Embedder) -> None:
+    async def test_vectors_have_the_reported_dimension_and_unit_length(self, embedder: Embedder) -> None:
         vectors, tokens = await embedder.embed([_SENTENCE, "a", "42"])
 
         assert vectors.shape == (3, embedder.dimension)
@@ -65,7 +65,7 @@ class _EmbedderTests:
         assert tokens == 0
 
     async def test_vectors_come_in_the_order_of_their_texts(self, embedder: Embedder) -> None:
-        # Words, since some models do not see the order of digits.
+        # Words, since some models ignore the order of digits.
         texts = [f"they talked about {thing}" for thing in _THINGS]
         together, _ = await embedder.embed(texts)
 
@@ -154,4 +154,4 @@ class _EmbedderTests:
 
 
 class EmbedderSuite(_EmbedderTests):
-    """An embedder, given as the fixture `embedder`."""
+    """All tests of an embedder, which the fixture `embedder` provides."""

@@ -1,4 +1,4 @@
-"""What the conformance suites need: pytest, which the extra `testing` installs.
+"""The requirement of the conformance suites: pytest, which the extra `testing` installs.
 
 Raises (when imported):
     UnsupportedError: pytest is not installed.

@@ -1,4 +1,4 @@
-"""A language model that answers by a script, for tests of agents and for trying things out."""
+"""A language model with scripted answers, for tests of agents and for experiments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModelRequest(NamedTuple):
 
     @property
     def content(self) -> str:
-        """The messages without the instructions of the system, one below the other."""
+        """The messages without the system instructions, one below the other."""
         return "\n".join(message.content for message in self.messages if message.role != "system")
 
 
@@ -32,9 +32,9 @@ class ScriptedModel:
     """A language model that gives prepared answers: no network, no cost, the same result in every run.
 
     Args:
-        answers: what to answer, by the name of the form (`text` for plain text): a pydantic object or a mapping with
+        answers: the answers, by the name of the form (`text` for plain text): a pydantic object or a mapping with
             its fields, a string, an exception to raise, or a function that takes the messages and returns one of
-            these. A list is given one by one; a request after its last answer fails the test.
+            these. A list is used one by one; a request after its last answer fails the test.
         name: name of the model, which notes and facts record as their author.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Fixtures that the suites share: a namespace of their own, and stores in it."""
+"""Fixtures that the suites share: a namespace for each test, and stores in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAUSE_S = 0.005
 
 
 class StoreFixtures:
-    """Two agents and their namespace; `hub` comes from the backend."""
+    """Two agents and their namespace; the fixture `hub` comes from the backend."""
 
     @pytest.fixture
     async def namespace(self, hub: Hub) -> AsyncIterator[str]:
@@ -27,7 +27,7 @@ class StoreFixtures:
 
     @pytest.fixture
     def team(self, hub: Hub, namespace: str) -> SharedMemoryStore:
-        """The store that speaks for the whole namespace."""
+        """The store of the namespace's own actor."""
         return hub.store(namespace)
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""What every durable store has to do (`durable.protocol.Durable`), as tests that its test file inherits.
+"""Conformance tests of durable stores (`durable.protocol.Durable`); a test class inherits them.
 
     class TestMyDurable(DurableSuite):
         @pytest.fixture
@@ -8,8 +8,8 @@
             yield store
             await store.close()
 
-Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`. Each test works in a namespace of its own, whose documents
-stay: give it a database that goes away.
+Requires pytest and pytest-asyncio with `asyncio_mode = "auto"`. Each test works in a namespace of its own, whose
+documents are not deleted: use a temporary database.
 """
 
 import sharedmem.testing.pytest_required  # noqa: F401  # the door: it needs pytest
@@ -21,4 +21,4 @@ __all__ = ["DurableSuite"]
 
 
 class DurableSuite(PutTests, BodyTests, QueryTests, IterationTests, PurgeTests, OpenCloseTests):
-    """The whole of `Durable`; a backend's test class gives the fixture `durable`, an open one that it closes."""
+    """All tests of `Durable`; a backend's test class provides the fixture `durable`, an open store, and closes it."""

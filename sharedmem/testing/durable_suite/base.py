@@ -1,4 +1,4 @@
-"""What the parts of the suite share: documents, and a namespace of their own."""
+"""Shared parts of the suite: documents, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def head(key: str, stamp: int, /, **fields: object) -> DurableRecord:
 
 
 def element(key: str, name: str, stamp: int, /, **fields: object) -> DurableRecord:
-    """Return one field of a hash, unless `fields` say otherwise."""
+    """Return one field of a hash, unless `fields` contain other values."""
     return head(key, stamp, **({"element": name, "type": "hash"} | fields))
 
 
@@ -38,12 +38,12 @@ async def all_records_of(durable: Durable, namespace: str, **choice: object) -> 
 
 
 def sort_by_key(records: list[DurableRecord]) -> list[DurableRecord]:
-    """In the order of key and element."""
+    """Return the records in the order of key and element."""
     return sorted(records, key=lambda record: (record.key, record.element))
 
 
 class DurableFixtures:
-    """Names of one test alone; `durable` comes from the backend."""
+    """Names of one test alone; the fixture `durable` comes from the backend."""
 
     @pytest.fixture
     def ns(self) -> str:

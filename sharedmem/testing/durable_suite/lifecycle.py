@@ -10,7 +10,7 @@ from sharedmem.testing.durable_suite.base import NOW_MS, DurableFixtures, T, all
 
 
 class PurgeTests(DurableFixtures):
-    """`purge` removes what no reader can see, and nothing else."""
+    """`purge` removes records that no reader can see, and nothing else."""
 
     async def _purged(self, durable: Durable, ns: str, *, tombstones_before: int = 0) -> int:
         return await durable.purge(ns, now_ms=NOW_MS, tombstones_before=tombstones_before)
@@ -24,7 +24,7 @@ class PurgeTests(DurableFixtures):
 
         assert await self._purged(durable, ns) == 2
 
-        # A store may drop expired documents by itself; here they lie in the future of the real clock.
+        # A store may drop expired documents by itself; here their expiry is in the future of the real clock.
         assert await all_records_of(durable, ns) == survivors
         assert await durable.get(f"{ns}-2:a") == never[1]
 

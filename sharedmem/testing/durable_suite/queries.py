@@ -34,11 +34,11 @@ _PEOPLE = {
 
 
 class QueryTests(DurableFixtures):
-    """`query`: by type and by what the bodies say."""
+    """`query`: by type and by the content of bodies."""
 
     @pytest.fixture
     async def people(self, durable: Durable, ns: str) -> str:
-        """A namespace in which some people lie."""
+        """A namespace with records of some people."""
         people = [
             head(f"{ns}:shared:{name}", number, type="person", body=body)
             for number, (name, body) in enumerate(_PEOPLE.items(), start=1)
@@ -128,7 +128,7 @@ class IterationTests(DurableFixtures):
 
     @pytest.fixture
     async def records(self, durable: Durable, ns: str) -> list[DurableRecord]:
-        """A dozen documents in the order in which they are told; some are tombstones, some expired."""
+        """A dozen documents in the order of `iterate`; some are tombstones, some expired."""
         records = [
             head(f"{ns}:a:1", 5),
             element(f"{ns}:a:1", "x", 4),
@@ -160,13 +160,13 @@ class IterationTests(DurableFixtures):
         assert await all_records_of(durable, ns, after=(f"{ns}:a:1", "xx")) == records[2:]
         assert await all_records_of(durable, ns, after=(f"{ns}:zzz", "")) == []
 
-    async def test_only_what_changed_after_a_stamp_is_told(
+    async def test_only_changes_after_a_stamp_are_listed(
         self, durable: Durable, ns: str, records: list[DurableRecord]
     ) -> None:
         assert await all_records_of(durable, ns, changed_after=T + 5) == [one for one in records if one.stamp > T + 5]
         assert await all_records_of(durable, ns, changed_after=T + 8) == []
 
-    async def test_only_heads_are_told_when_asked(
+    async def test_only_heads_are_listed_on_request(
         self, durable: Durable, ns: str, records: list[DurableRecord]
     ) -> None:
         heads = [one for one in records if one.is_head]
@@ -209,7 +209,7 @@ class IterationTests(DurableFixtures):
 
         assert highest == [0, T + 5, T + 6, T + 9, T + 9, T + 9]
 
-    async def test_the_namespaces_are_told_in_order(self, durable: Durable, ns: str) -> None:
+    async def test_the_namespaces_are_listed_in_order(self, durable: Durable, ns: str) -> None:
         names = [f"{ns}-b", f"{ns}-B", f"{ns}", f"{ns}-a"]
 
         await durable.put([head(f"{name}:x", 1) for name in [*names, f"${ns}"]] * 2)

@@ -159,7 +159,7 @@ class PutTests(DurableFixtures):
 
         assert await durable.get(key) == anew
 
-    async def test_expired_documents_and_tombstones_are_still_told(self, durable: Durable, key: str) -> None:
+    async def test_expired_documents_and_tombstones_are_still_returned(self, durable: Durable, key: str) -> None:
         expired = head(key, 1, expires=int(datetime.now(UTC).timestamp() * 1000) - 1000)
         gone = element(key, "a", 1, deleted=True, body="")
 
@@ -210,7 +210,7 @@ class PutTests(DurableFixtures):
 
 
 def _history(key: str) -> list[DurableRecord]:
-    """Return a hash that was made, changed, deleted, made anew, and changed; each record twice."""
+    """Return a hash that was created, changed, deleted, created again, and changed; each record twice."""
     made = [head(key, 1, type="hash", size=1, floor=T + 1), element(key, "a", 1, body="1")]
     changed = [head(key, 3, type="hash", size=2, floor=T + 1), element(key, "b", 3, body="3")]
     anew = [head(key, 6, type="hash", size=1, floor=T + 5), element(key, "a", 6, body="6")]

@@ -1,4 +1,4 @@
-"""What the temporal knowledge graph has to do on every backend, as tests that a backend's test file inherits."""
+"""Conformance tests of the temporal knowledge graph for every backend; a test class inherits them."""
 
 import sharedmem.testing.pytest_required  # noqa: F401  # the door: it needs pytest
 from sharedmem.testing.graph_suite.episodes import GraphEntityTests, GraphEpisodeTests, GraphInputTests
@@ -8,7 +8,7 @@ from sharedmem.testing.graph_suite.queries import BitemporalTests, GraphSearchTe
 class GraphSuite(
     GraphEpisodeTests, BitemporalTests, GraphSearchTests, GraphTraversalTests, GraphEntityTests, GraphInputTests
 ):
-    """All of it; a backend's test class gives the fixture `hub`, an open `Hub` with an embedder."""
+    """All tests; a backend's test class provides the fixture `hub`, an open `Hub` with an embedder."""
 
 
 __all__ = [

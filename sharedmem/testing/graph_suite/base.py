@@ -1,4 +1,4 @@
-"""What the parts of the graph suite share: graphs of a namespace, groups, and days to speak of."""
+"""Shared parts of the graph suite: graphs of a namespace, groups, and days."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def day(year: int, month: int = 1, date: int = 1) -> datetime:
 
 
 class GraphFixtures(StoreFixtures):
-    """The graphs of one namespace, and those of another tenant; `hub` comes from the backend."""
+    """The graphs of one namespace, and those of another tenant; the fixture `hub` comes from the backend."""
 
     @pytest.fixture
     def graph(self, ada: SharedMemoryStore) -> Graph:
-        """What ada's team knows."""
+        """The graphs of ada's team."""
         return ada.graph
 
     @pytest.fixture
     def elsewhere(self, hub: Hub, namespace: str) -> Graph:
-        """The graphs of another tenant, whose name begins like the first one's."""
+        """The graphs of another tenant, whose name has the same beginning."""
         return hub.store(f"{namespace}0", actor="ada").graph
 
     @pytest.fixture(autouse=True)
@@ -42,10 +42,10 @@ class GraphFixtures(StoreFixtures):
 
 
 def fact_texts(facts: Iterable[Fact]) -> list[str]:
-    """Facts as sentences, in order of their letters."""
+    """Return facts as sentences, in alphabetical order."""
     return sorted(fact.fact for fact in facts)
 
 
 def fact_targets(facts: Iterable[Fact]) -> list[str]:
-    """Return where facts lead to, in order of their letters."""
+    """Return the targets of facts, in alphabetical order."""
     return sorted(fact.target_name for fact in facts)

@@ -17,7 +17,7 @@ from sharedmem.testing.graph_suite.base import GROUP, GraphFixtures, day, fact_t
 
 
 class GraphEpisodeTests(GraphFixtures):
-    """What becomes of what is said."""
+    """The results of statements."""
 
     async def test_a_relationship_makes_its_entities(self, graph: Graph) -> None:
         fact = await graph.add_relationship("Ann Lee", "works_for", "Globex", group_id=GROUP, valid_from=day(2024))
@@ -49,7 +49,7 @@ class GraphEpisodeTests(GraphFixtures):
 
         assert fact_targets(await strict.facts("Ann", group_id=GROUP)) == ["Saab"]
 
-    async def test_said_again_it_is_one_fact_with_two_episodes(self, graph: Graph) -> None:
+    async def test_a_repeated_fact_is_one_fact_with_two_episodes(self, graph: Graph) -> None:
         for moment, episode in ((day(2020), "first"), (day(2022), "second")):
             await graph.add_relationship("Ann", "lives_in", "Oslo", group_id=GROUP, valid_from=moment, episode=episode)
 
@@ -67,7 +67,7 @@ class GraphEpisodeTests(GraphFixtures):
         (now,) = await graph.as_of(day(2021), group_id=GROUP)
         assert {now.source_name, now.target_name} == {"Ann", "Dan"}
 
-    async def test_an_end_can_be_said_at_once_or_later(self, graph: Graph) -> None:
+    async def test_an_end_can_be_given_at_once_or_later(self, graph: Graph) -> None:
         fact = await graph.add_relationship("Ann", "works_for", "Globex", group_id=GROUP, valid_from=day(2020))
         await graph.add_relationship(
             "Bob", "works_for", "Globex", group_id=GROUP, valid_from=day(2020), valid_to=day(2021)
@@ -79,22 +79,22 @@ class GraphEpisodeTests(GraphFixtures):
         assert await graph.facts("Globex", group_id=GROUP) == []
         assert len(await graph.facts("Globex", group_id=GROUP, as_of=day(2020, 6))) == 2
 
-    async def test_an_episode_tells_what_it_says_and_closes(self, graph: Graph) -> None:
+    async def test_an_episode_returns_its_facts_and_those_that_it_closes(self, graph: Graph) -> None:
         await graph.add_episode("Ann Lee lives in Oslo.", group_id=GROUP, occurred_at=day(2024))
 
-        told = await graph.add_episode(
+        result = await graph.add_episode(
             "Ann Lee moved to Bergen.", group_id=GROUP, id="move", occurred_at=day(2025), session="s", user="ann"
         )
 
-        assert fact_texts(told.facts) == ["Ann Lee lives in Bergen"]
-        assert fact_texts(told.closed) == ["Ann Lee lives in Oslo"]
-        assert {entity.name for entity in told.entities} == {"Ann Lee", "Bergen"}
+        assert fact_texts(result.facts) == ["Ann Lee lives in Bergen"]
+        assert fact_texts(result.closed) == ["Ann Lee lives in Oslo"]
+        assert {entity.name for entity in result.entities} == {"Ann Lee", "Bergen"}
         kept = await graph.get("move", group_id=GROUP)
         assert isinstance(kept, Episode)
         assert (kept.content, kept.session, kept.user) == ("Ann Lee moved to Bergen.", "s", "ann")
-        assert kept.fact_ids == (told.facts[0].id,)
+        assert kept.fact_ids == (result.facts[0].id,)
 
-    async def test_the_same_episode_told_again_changes_nothing(self, graph: Graph) -> None:
+    async def test_a_repeated_episode_changes_nothing(self, graph: Graph) -> None:
         first = await graph.add_episode("Ann Lee lives in Oslo.", group_id=GROUP, id="e", occurred_at=day(2024))
         before = await graph.history("Ann Lee", group_id=GROUP)
 
@@ -134,7 +134,7 @@ class GraphEpisodeTests(GraphFixtures):
         for n, town in enumerate(towns):
             assert fact_targets(await graph.facts("Ann Lee", group_id=GROUP, as_of=day(2020 + n, 6))) == [town]
 
-    async def test_told_out_of_order_the_facts_are_the_same(self, graph: Graph) -> None:
+    async def test_episodes_out_of_order_give_the_same_facts(self, graph: Graph) -> None:
         for year, town in ((2024, "Hamar"), (2020, "Oslo"), (2022, "Bergen")):
             await graph.add_relationship("Ann", "lives_in", town, group_id=GROUP, valid_from=day(year))
 
@@ -164,7 +164,7 @@ class GraphEpisodeTests(GraphFixtures):
         assert fact_targets(await graph.facts("Ann", group_id=GROUP, type="lives_in", known_at=known)) == ["Bergen"]
         assert (await graph.undo("move", group_id=GROUP)).repeated
 
-    async def test_undoing_something_that_nobody_said_is_told(self, graph: Graph) -> None:
+    async def test_undoing_an_unknown_episode_is_an_error(self, graph: Graph) -> None:
         with pytest.raises(NotFoundError, match="episode"):
             await graph.undo("nothing", group_id=GROUP)
 
@@ -192,7 +192,7 @@ class GraphEpisodeTests(GraphFixtures):
 
 
 class GraphEntityTests(GraphFixtures):
-    """Who is who."""
+    """Identity of entities."""
 
     async def test_names_differ_in_more_than_case_and_blanks(self, graph: Graph) -> None:
         first = await graph.add_entity("Globex Corp", group_id=GROUP, type="company")
@@ -222,7 +222,7 @@ class GraphEntityTests(GraphFixtures):
         assert sum(number * number for number in asked.embedding) == pytest.approx(1, abs=0.01)
         assert (await graph.entity("Globex Corp", group_id=GROUP)).embedding is None
 
-    async def test_an_entity_is_told_by_its_id_too(self, graph: Graph) -> None:
+    async def test_an_entity_is_found_by_its_id_too(self, graph: Graph) -> None:
         ann = await graph.add_entity("Ann Lee", group_id=GROUP)
         await graph.add_relationship(ann.id, "lives_in", "Oslo", group_id=GROUP, valid_from=day(2020))
 
@@ -263,7 +263,7 @@ class GraphEntityTests(GraphFixtures):
         with pytest.raises(InvalidError, match="same entity"):
             await graph.merge("Ann Lee", "ann lee", group_id=GROUP)
 
-    async def test_what_is_said_of_a_merged_name_is_said_of_what_it_became(self, graph: Graph) -> None:
+    async def test_a_fact_of_a_merged_name_is_a_fact_of_the_merged_entity(self, graph: Graph) -> None:
         for name in ("Ann Lee", "A. Lee"):
             await graph.add_entity(name, group_id=GROUP)
         await graph.merge("A. Lee", "Ann Lee", group_id=GROUP)
@@ -280,7 +280,7 @@ NAIVE = datetime(2025, 1, 1)  # noqa: DTZ001  # that is what is refused
 
 
 class GraphInputTests(GraphFixtures):
-    """What can be neither told nor asked."""
+    """Invalid inputs and queries."""
 
     @pytest.mark.parametrize(
         "given",
@@ -341,7 +341,7 @@ class GraphInputTests(GraphFixtures):
 
         assert await graph.groups() == []
 
-    async def test_what_is_not_there_is_told_with_its_group(self, graph: Graph) -> None:
+    async def test_a_missing_record_is_an_error_with_its_group(self, graph: Graph) -> None:
         with pytest.raises(NotFoundError, match="nothing-here"):
             await graph.get("nothing-here", group_id=GROUP)
         with pytest.raises(NotFoundError, match="Nobody"):

@@ -15,16 +15,16 @@ from sharedmem.testing.graph_suite.base import GROUP, OTHER, GraphFixtures, day,
 
 
 class GraphSearchTests(GraphFixtures):
-    """What is found."""
+    """Search results."""
 
     async def _talk(self, graph: Graph) -> None:
-        said = (
+        texts = (
             "Ann Lee lives in Oslo.",
             "The zebra printer on floor two is broken again.",
             "Ann Lee works for Globex.",
             "Lunch is at noon.",
         )
-        for n, text in enumerate(said):
+        for n, text in enumerate(texts):
             await graph.add_episode(text, group_id=GROUP, id=f"e{n}", occurred_at=day(2025, 1, 1 + n))
 
     async def test_words_find_episodes(self, graph: Graph) -> None:
@@ -74,7 +74,7 @@ class GraphSearchTests(GraphFixtures):
         assert "Ann Lee lives in Oslo" in {item.text for item in then.items}
         assert "Bergen" not in then.as_prompt(max_tokens=500)
 
-    async def test_what_lies_two_steps_away_is_part_of_the_answer(self, graph: Graph) -> None:
+    async def test_a_fact_two_steps_away_is_part_of_the_answer(self, graph: Graph) -> None:
         await self._talk(graph)
         await graph.add_relationship("Globex", "has_ceo", "Hank Scorpio", group_id=GROUP, valid_from=day(2020))
 
@@ -130,7 +130,7 @@ class GraphSearchTests(GraphFixtures):
 
 
 class GraphTraversalTests(GraphFixtures):
-    """What a walk comes to."""
+    """Results of a walk."""
 
     async def _linked(self, graph: Graph, *pairs: tuple[str, str], year: int = 2020) -> None:
         for source, target in pairs:
@@ -190,7 +190,7 @@ class GraphTraversalTests(GraphFixtures):
         ]
         assert await graph.path("A1", "D1", group_id=GROUP, max_depth=2) == ()
 
-    async def test_whom_nobody_knows_is_told(self, graph: Graph) -> None:
+    async def test_an_unknown_entity_is_an_error(self, graph: Graph) -> None:
         with pytest.raises(NotFoundError, match="Nobody"):
             await graph.traverse_from_entities(["Nobody"], group_id=GROUP)
 
@@ -206,10 +206,10 @@ class GraphTraversalTests(GraphFixtures):
 
 
 class BitemporalTests(GraphFixtures):
-    """What is answered for which time."""
+    """Facts at each time, as known at each time."""
 
     async def _moved(self, graph: Graph) -> None:
-        """Ann moved in March; first that was told wrongly in June, and put right in August."""
+        """Ann moved in March; this was recorded with an error in June, and corrected in August."""
         await graph.add_relationship(
             "Ann", "lives_in", "Oslo", group_id=GROUP, valid_from=day(2025), recorded_at=day(2026, 1)
         )
@@ -239,8 +239,8 @@ class BitemporalTests(GraphFixtures):
 
         versions = await graph.history("Ann", group_id=GROUP)
 
-        told = [(fact.target_name, fact.valid_from, fact.valid_to, fact.recorded_at) for fact in versions]
-        assert told == [
+        intervals = [(fact.target_name, fact.valid_from, fact.valid_to, fact.recorded_at) for fact in versions]
+        assert intervals == [
             ("Oslo", day(2025), None, day(2026, 1)),
             ("Oslo", day(2025), day(2026, 5), day(2026, 6)),
             ("Bergen", day(2026, 5), None, day(2026, 6)),
@@ -261,7 +261,7 @@ class BitemporalTests(GraphFixtures):
         ):
             assert bool(await graph.facts("Ann", group_id=GROUP, as_of=moment)) is holds
 
-    async def test_of_two_that_begin_together_the_one_told_last_counts(self, graph: Graph) -> None:
+    async def test_of_two_that_begin_together_the_one_recorded_last_counts(self, graph: Graph) -> None:
         for month, town in ((1, "Oslo"), (2, "Bergen")):
             await graph.add_relationship(
                 "Ann", "lives_in", town, group_id=GROUP, valid_from=day(2025), recorded_at=day(2026, month)

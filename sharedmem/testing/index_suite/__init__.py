@@ -1,4 +1,4 @@
-"""What every `search.protocol.Index` has to do, as tests that its test file inherits.
+"""Conformance tests of `search.protocol.Index`; a test class inherits them.
 
     class TestMyIndex(IndexSuite):
         @pytest.fixture
@@ -6,7 +6,7 @@
             return MyIndex(line, keyspace, suite_family)
 
 The fixtures `line` (a `wire.line.Line`) and `keyspace` come from the test file. Each test has a family of its own, and
-removes the records that it wrote; the index itself is removed by whoever made it. Needs pytest and pytest-asyncio with
+deletes the records that it wrote; the index itself is deleted by the test file. Requires pytest and pytest-asyncio with
 `asyncio_mode = "auto"`.
 """
 
@@ -31,4 +31,4 @@ __all__ = [
 class IndexSuite(
     IndexSearchTests, IndexRankingTests, IndexFilterTests, NamespaceIsolationTests, IndexPageTests, IndexMigrationTests
 ):
-    """The whole of it; a test class inherits it and gives the fixture `index`."""
+    """All tests; a test class inherits it and provides the fixture `index`."""

@@ -1,4 +1,4 @@
-"""What the parts of the suite share: a family of their own, and shelves with records put there as writers put them."""
+"""Shared parts of the suite: a family of its own, and records written as the stores write them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ return 1
 
 
 def suite_family(model: str = "suite:model", dimension: int = DIMENSION) -> RecordFamily:
-    """Return a family that nobody else has."""
+    """Return a family that no other test has."""
     return RecordFamily(f"suite-{new_id(6)}", TAGS, ("at", "size"), model, dimension)
 
 
@@ -62,13 +62,13 @@ def direction(*numbers: float) -> Vector:
 
 
 class IndexedNamespace:
-    """The records of one family in one namespace, written as their owners write them: in one step with their log.
+    """The records of one family in one namespace, written as the stores write them: in one step with their log.
 
     Args:
-        line: the way to the server.
-        keyspace: spells keys.
-        family: of the records.
-        namespace: whose.
+        line: the client of the server.
+        keyspace: builds keys.
+        family: the family of the records.
+        namespace: the namespace of the records.
     """
 
     def __init__(self, line: RedisClient, keyspace: KeySpace, family: RecordFamily, namespace: str) -> None:
@@ -89,7 +89,7 @@ class IndexedNamespace:
         at: float | None = None,
         facts: bytes = b"facts",
     ) -> int:
-        """Write a record whole; its version."""
+        """Write a whole record; return its version."""
         prefix = namespace_term_prefix(self.namespace)
         fields: dict[str, str | bytes | None] = {
             "terms": " ".join(prefix + term for term in document_terms(text)),
@@ -108,23 +108,23 @@ class IndexedNamespace:
         return int(reply)
 
     async def delete(self, id_: str) -> None:
-        """Delete a record; the log still names it."""
+        """Delete a record; its entry in the log stays."""
         await self._client.call("EVAL", _DELETE, 2, self._record(id_), self._log, id_)
 
     async def expire(self, id_: str, ttl_ms: int) -> None:
-        """Let a record end by itself."""
+        """Let a record expire by itself."""
         await self._client.call("EVAL", _EXPIRE, 2, self._record(id_), self._log, id_, ttl_ms)
 
     async def exists(self, id_: str) -> bool:
-        """Return whether the record is there."""
+        """Return whether the record exists."""
         return await self._client.call("EXISTS", self._record(id_)) == 1
 
     async def damage(self, id_: str) -> None:
-        """Put a vector of another dimension into a record, past all checks."""
+        """Write a vector of another dimension into a record, without any checks."""
         await self._client.call("HSET", self._record(id_), "vector", b"abc")
 
     async def clear(self) -> None:
-        """Remove all that lies here."""
+        """Delete all records of the namespace."""
         keys = [self._record(id_) for id_ in self._ids]
         await self._client.call("DEL", self._log, self._place, *keys)
 
@@ -144,7 +144,7 @@ OpenIndexedNamespace: TypeAlias = Callable[[str], IndexedNamespace]
 
 
 class IndexFixtures:
-    """Shelves; `line`, `keyspace` and `index` come from who inherits."""
+    """Fixtures; `line`, `keyspace` and `index` come from the inheriting class."""
 
     @pytest.fixture
     def suite_family(self) -> RecordFamily:
@@ -153,7 +153,7 @@ class IndexFixtures:
 
     @pytest.fixture
     async def shelves(self, line: RedisClient, keyspace: KeySpace, index: Index) -> AsyncIterator[OpenIndexedNamespace]:
-        """Gives the shelf of a namespace; they are all cleared afterwards."""
+        """Yield a function that opens a namespace; all are cleared afterwards."""
         opened: dict[str, IndexedNamespace] = {}
 
         def shelf_of(namespace: str) -> IndexedNamespace:
@@ -166,7 +166,7 @@ class IndexFixtures:
 
     @pytest.fixture
     def shelf(self, shelves: OpenIndexedNamespace) -> IndexedNamespace:
-        """The shelf of one namespace."""
+        """The records of one namespace."""
         return shelves("team")
 
 

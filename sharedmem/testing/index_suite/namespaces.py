@@ -46,7 +46,7 @@ _NAMES = (
 
 
 class NamespaceIsolationTests(IndexFixtures):
-    """Namespaces side by side."""
+    """Several namespaces at a time."""
 
     async def test_each_namespace_finds_its_own_alone(self, index: Index, shelves: OpenIndexedNamespace) -> None:
         for number, name in enumerate(_NAMES):
@@ -90,7 +90,7 @@ class NamespaceIsolationTests(IndexFixtures):
     async def test_the_words_of_another_namespace_do_not_count(
         self, index: Index, shelves: OpenIndexedNamespace
     ) -> None:
-        """A word that is rare here stays telling, however common it is next door."""
+        """A rare word of this namespace has a high weight, even if it is common in another one."""
         for number in range(20):
             await shelves("next-door").put(f"n{number}", "apple")
             await shelves("here").put(f"n{number}", "apple rare" if number == 3 else "apple pie")
@@ -113,7 +113,7 @@ _SOME = 25
 
 
 class IndexPageTests(IndexFixtures):
-    """Listing and counting."""
+    """Lists and counts."""
 
     async def test_pages_are_sorted_by_a_number_highest_first(self, index: Index, shelf: IndexedNamespace) -> None:
         for number in range(_SOME):
@@ -143,9 +143,7 @@ class IndexPageTests(IndexFixtures):
 
         assert sorted(id_ for page in found for id_ in page.ids) == [f"n{number:02}" for number in range(0, _SOME, 2)]
 
-    async def test_a_page_of_nothing_still_tells_how_many_there_are(
-        self, index: Index, shelf: IndexedNamespace
-    ) -> None:
+    async def test_an_empty_page_still_has_the_total(self, index: Index, shelf: IndexedNamespace) -> None:
         for number in range(3):
             await shelf.put(f"n{number}", at=number)
 
@@ -153,7 +151,7 @@ class IndexPageTests(IndexFixtures):
         assert await index.matching(shelf.namespace, ALL, limit=0, offset=2) == ([], 3)
         assert await index.matching(shelf.namespace, ALL, newest="at", offset=7) == ([], 3)
 
-    async def test_what_is_no_page_is_refused(self, index: Index, shelf: IndexedNamespace) -> None:
+    async def test_an_invalid_page_is_refused(self, index: Index, shelf: IndexedNamespace) -> None:
         for offset, limit in ((-1, 5), (0, -1)):
             with pytest.raises(InvalidError, match="give 0 or more"):
                 await index.matching(shelf.namespace, ALL, offset=offset, limit=limit)
@@ -198,7 +196,7 @@ async def _put_records(shelf: IndexedNamespace, count: int = _RECORDS) -> list[s
 
 
 async def _list_all_ids(index: Index, shelf: IndexedNamespace) -> list[str]:
-    """Everything that is found, by each way."""
+    """Return the ids that any kind of search finds."""
     found = await index.search(shelf.namespace, IndexQuery(("appl",), vector=direction(1), candidates=500))
     page = await index.matching(shelf.namespace, ALL, limit=500)
     assert sorted(ids_of(found.text)) == sorted(ids_of(found.vector)) == sorted(page.ids)
@@ -207,7 +205,7 @@ async def _list_all_ids(index: Index, shelf: IndexedNamespace) -> list[str]:
 
 
 async def _migrate_under_load(index: Index, shelf: IndexedNamespace, move: Callable[[], Awaitable[None]]) -> None:
-    """Move under writes and searches: nothing that was written is lost to a search, and nothing is found twice."""
+    """Move under writes and searches: no search misses a written record, and none returns one twice."""
     written = await _put_records(shelf)
     moving = True
 
@@ -217,7 +215,7 @@ async def _migrate_under_load(index: Index, shelf: IndexedNamespace, move: Calla
             if number < _MOST_WRITES:
                 await shelf.put(f"w{number:04}", "apple", vector=direction(1, number / 100), at=number)
                 written.append(f"w{number:04}")
-            # Also a change of what was there before.
+            # Also a change of an earlier record.
             await shelf.put(f"n{number % _RECORDS:03}", "apple", vector=direction(1, number / 100), at=number)
             number += 1
 
@@ -238,7 +236,7 @@ async def _migrate_under_load(index: Index, shelf: IndexedNamespace, move: Calla
 
 
 class IndexMigrationTests(IndexFixtures):
-    """Promotion, rebuilding, and what they leave."""
+    """Promotion, rebuilding, and the state afterwards."""
 
     async def test_a_promoted_namespace_finds_what_it_found_before(
         self, index: Index, shelves: OpenIndexedNamespace
@@ -274,15 +272,15 @@ class IndexMigrationTests(IndexFixtures):
 
         assert await _list_all_ids(index, shelf) == expected
 
-    async def test_promotion_tells_how_far_it_is(self, index: Index, shelf: IndexedNamespace) -> None:
+    async def test_promotion_reports_its_progress(self, index: Index, shelf: IndexedNamespace) -> None:
         await _put_records(shelf, 10)
-        told: list[tuple[int, int]] = []
+        steps: list[tuple[int, int]] = []
 
-        await index.promote(shelf.namespace, progress=lambda done, total: told.append((done, total)))
+        await index.promote(shelf.namespace, progress=lambda done, total: steps.append((done, total)))
 
-        assert [done for done, _ in told] == sorted(done for done, _ in told)
-        assert all(done <= total for done, total in told)
-        assert not told or told[-1][0] == told[-1][1]
+        assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+        assert all(done <= total for done, total in steps)
+        assert not steps or steps[-1][0] == steps[-1][1]
 
     async def test_an_empty_namespace_can_be_promoted(self, index: Index, shelf: IndexedNamespace) -> None:
         await index.promote(shelf.namespace)
@@ -309,7 +307,7 @@ class IndexMigrationTests(IndexFixtures):
 
         await _migrate_under_load(index, shelf, rebuild)
 
-    async def test_the_status_tells_what_there_is(self, index: Index, shelf: IndexedNamespace) -> None:
+    async def test_the_status_lists_the_indexes(self, index: Index, shelf: IndexedNamespace) -> None:
         await _put_records(shelf, 10)
         await index.promote(shelf.namespace)
         await _list_all_ids(index, shelf)

@@ -206,7 +206,7 @@ class IndexSearchTests(IndexFixtures):
         assert await search_by_vector(index, shelf, direction(0)) == []
 
     async def test_records_with_vectors_of_zeros_spoil_no_search(self, index: Index, shelf: IndexedNamespace) -> None:
-        """Their distance is no number, by which a server may sort."""
+        """The distance to such a vector is NaN, by which a server may sort."""
         for number in range(30):
             await shelf.put(f"n{number:02}", vector=direction(0) if number % 3 == 0 else direction(1, 3 - number / 10))
         sound = [f"n{number:02}" for number in range(29, 0, -1) if number % 3]
@@ -262,7 +262,7 @@ class IndexSearchTests(IndexFixtures):
             await index.nearest(shelf.namespace, vector)
 
     @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-    async def test_a_vector_with_what_is_no_number_is_refused(
+    async def test_a_vector_without_finite_numbers_is_refused(
         self, index: Index, shelf: IndexedNamespace, number: float
     ) -> None:
         with pytest.raises(InvalidError, match="no finite number"):
@@ -387,7 +387,7 @@ class IndexRankingTests(IndexFixtures):
         assert ids_of(found.vector) == ["same", "half", "none", "against"]
         assert [hit.score for hit in found.vector] == pytest.approx([1, 0.5, 0, -1], abs=2e-3)
 
-    async def test_a_word_that_all_records_hold_tells_little_also_after_changes(
+    async def test_a_word_in_all_records_has_a_low_weight_also_after_changes(
         self, index: Index, shelf: IndexedNamespace
     ) -> None:
         await index.ensure(shelf.namespace)
