@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharedmem.blobs.blobs import Blobs
@@ -21,6 +22,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
+from sharedmem.redis.object_indexes import drop_object_indexes
 from sharedmem.redis.pubsub import PubSubHub
 from sharedmem.redis.replies import Reply, ServerError, public_error
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, ScriptExecutor
@@ -269,6 +271,8 @@ def _build_open_hub(
         powers=powers,
         tier=tier,
     )
+    if context.powers.search:
+        context.clear_hooks.append(partial(drop_object_indexes, context.client, context.keyspace))
     if tier is not None:
         tier.start()
     return OpenHub(connection, context, tier)

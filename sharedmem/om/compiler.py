@@ -55,6 +55,8 @@ class IndexedWords:
     terms: Callable[[str], tuple[str, ...]]
     """Return the words of a query as the index has them."""
     field: str = "terms"
+    tag: IndexedTag | None = None
+    """Where its exact values are too."""
 
 
 IndexedField: TypeAlias = IndexedTag | IndexedNumber | IndexedWords
@@ -127,6 +129,8 @@ def _compared(comparison: Comparison, fields: IndexedFields) -> Condition | None
             return _between(comparison, field)
         case IndexedWords() as words if comparison.operator == "LIKE" and isinstance(comparison.value, str):
             return Worded(words.terms(comparison.value), words.field)
+        case IndexedWords(tag=IndexedTag() as tag):
+            return _tagged(comparison, tag)
         case _:
             return None
 

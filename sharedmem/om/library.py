@@ -6,11 +6,18 @@ it spells some values into the text of a query as they stand (`IN`, `%`), and sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import struct
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from importlib import import_module
 from types import new_class
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from sharedmem.errors import InvalidError
+import orjson
+from pydantic import ValidationError
+
+from sharedmem.errors import InvalidError, UsageError
 from sharedmem.om.expressions import (
     OPERATORS,
     Comparison,
@@ -23,6 +30,7 @@ from sharedmem.om.expressions import (
     scalar,
 )
 from sharedmem.om.query import NearestQuery
+from sharedmem.redis.scripts.objects import ObjectForm
 
 _ADVICE = "compare fields of the model, such as `Model.name == 'ada'`, and join conditions by `&`, `|` and `~`"
 
@@ -129,22 +137,228 @@ def _several(name: str, given: Any, moment: Moment) -> tuple[Scalar, ...]:
     return tuple(scalar(name, one, moment) for one in given)
 
 
-def read_nearest(knn: Any, vector: str, distance: str) -> NearestQuery:
+def read_nearest(knn: Any, fields: Iterable[str]) -> NearestQuery:
     """Return what a `KNNExpression` of redis-om asks for.
 
     Args:
         knn: as `find` takes it.
-        vector, distance: the fields of the model that it may name.
+        fields: names of the model's fields.
 
     Raises:
         InvalidError: it is about other fields, or has no bytes to compare with.
     """
-    names = tuple(getattr(getattr(getattr(knn, part, None), "field", None), "name", None) for part in _KNN_FIELDS)
-    if names != (vector, distance):
-        raise InvalidError("knn", names, f"give vector_field=Model.{vector} and score_field=Model.{distance}")
+    names = [getattr(getattr(getattr(knn, part, None), "field", None), "name", None) for part in _KNN_FIELDS]
+    if not set(names) <= set(fields):
+        raise InvalidError("knn", names, "give fields of the model as vector_field and score_field")
     if not isinstance(knn.reference_vector, bytes):
-        raise InvalidError("knn", type(knn.reference_vector).__name__, "give its reference_vector as float32 bytes")
-    return NearestQuery(knn.reference_vector, knn.k)
+        raise InvalidError("knn", type(knn.reference_vector).__name__, "give its reference_vector as bytes of floats")
+    return NearestQuery(knn.reference_vector, knn.k, str(names[0]), str(names[1]))
 
 
 _KNN_FIELDS = ("vector_field", "score_field")
+
+
+# -- models of users --------------------------------------------------------------------------------
+
+
+class UserModel(NamedTuple):
+    """What there is to know of a user's model."""
+
+    name: str
+    form: ObjectForm
+    key: str
+    """Name of the field that is its key."""
+    is_blocking: bool
+    """Whether it is one of `redis_om`, not of `aredis_om`."""
+    fields: frozenset[str]
+    paths: tuple[tuple[str, ...], ...]
+    """The names that lead to each of its fields, through embedded models too."""
+    schema: tuple[str, ...]
+    """The fields of its index, as redis-om writes them."""
+    booleans: frozenset[str]
+    """Names in the index of the fields that hold truth values."""
+
+
+def read_model(model: Any) -> UserModel:
+    """Return what there is to know of a user's model.
+
+    Raises:
+        InvalidError: it is not an indexed `JsonModel` or `HashModel`.
+    """
+    bases = [(base.__module__.partition(".")[0], base.__name__) for base in getattr(model, "__mro__", ())]
+    for package in ("aredis_om", "redis_om"):
+        for form, base in _FORMS.items():
+            is_indexed = (package, base) in bases and model.model_config.get("index") is True
+            if is_indexed and not getattr(model.Meta, "embedded", False):
+                paths = tuple(_paths(model, ()))
+                return UserModel(
+                    name=model.__name__,
+                    form=form,
+                    key=model._meta.primary_key.name,  # noqa: SLF001  # the library's own name for it
+                    is_blocking=package == "redis_om",
+                    fields=frozenset(model.model_fields),
+                    paths=tuple(path for path, _ in paths),
+                    schema=tuple(model.schema_for_fields()),
+                    booleans=frozenset("_".join(path) for path, kind in paths if kind is bool),
+                )
+    raise InvalidError("model", model, "give a JsonModel or HashModel of redis-om with index=True")
+
+
+_FORMS: Mapping[ObjectForm, str] = {"json": "JsonModel", "hash": "HashModel"}
+
+
+def _paths(model: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, field in model.model_fields.items():
+        path = (*above, name)
+        kinds = [kind for kind in (get_args(field.annotation) or (field.annotation,)) if kind is not type(None)]
+        inner = next((kind for kind in kinds if hasattr(kind, "model_fields") and hasattr(kind, "_meta")), None)
+        if inner is None:
+            yield path, kinds[0] if kinds else None
+        elif inner is not model:
+            yield from _paths(inner, path)
+
+
+def bind_model(model: Any, mixin: type) -> Any:
+    """Return a subclass of a user's model whose first base is a mixin.
+
+    Args:
+        model: of the user.
+        mixin: its methods take the place of those of redis-om, `__init__` of `JsonModel` among them.
+    """
+    library = import_module(f"{_package(model)}.model.model")
+    fields = dict(model.model_fields)
+    key = library.RedisModel.model_fields["pk"]
+
+    def body(namespace: dict[str, Any]) -> None:
+        namespace.update(__module__=model.__module__, __qualname__=model.__qualname__, __doc__=model.__doc__)
+        # A field that a subclass inherits would get the parent's field expression as its default.
+        namespace["__annotations__"] = {"pk": key.annotation} | {name: one.annotation for name, one in fields.items()}
+        namespace.update({"pk": copy(key)} | {name: copy(one) for name, one in fields.items()})
+        namespace["model_config"] = {"index": False}
+        namespace["Meta"] = type("Meta", (model.Meta,), {"database": _Unused(), "model_key_prefix": model.__name__})
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Field name")  # of each field: it is in the parent too
+        before = dict(library.model_registry)
+        bound = new_class(model.__name__, (mixin, model), {"index": True}, body)
+    library.model_registry.clear()
+    library.model_registry.update(before)
+    return bound
+
+
+def initialize(bound: Any, values: Mapping[str, Any]) -> None:
+    """Run the constructor of redis-om's models without a question to the server."""
+    import_module(f"{_package(type(bound))}.model.model").RedisModel.__init__(bound, **values)
+
+
+def _package(model: Any) -> str:
+    names = {base.__module__.partition(".")[0] for base in model.__mro__}
+    return "aredis_om" if "aredis_om" in names else "redis_om"
+
+
+class _Unused:
+    """Stands for the connection of a bound model, which the model does not use."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UsageError("the connection of a bound model", f"{name}: use the methods of the model or the store")
+
+
+def set_fields(found: Any, values: Mapping[str, Any]) -> None:
+    """Set fields of an object; `address__city` is a field of an embedded model.
+
+    Raises:
+        InvalidError: there is no such field.
+    """
+    for path, value in values.items():
+        holder, *names = found, *path.split("__")
+        for name in names[:-1]:
+            holder = getattr(holder, name, None)
+        if names[-1] not in getattr(type(holder), "model_fields", {}):
+            raise InvalidError(
+                "field", path, f"the fields of {type(found).__name__} are {', '.join(type(found).model_fields)}"
+            )
+        setattr(holder, names[-1], value)
+
+
+def encode_object(found: Any, form: ObjectForm) -> list[bytes]:
+    """Return how an object is stored: fields and values in turn, or one JSON text; as redis-om stores it.
+
+    Vectors of a hash are bytes, which an index takes; redis-om 1.2 stores them as text. An empty vector is left out,
+    since no index takes an object with one.
+
+    Raises:
+        InvalidError: a value does not fit its field, or a vector has another dimension.
+    """
+    library = import_module(f"{_package(type(found))}.model.model")
+    try:
+        found.check()
+    except ValidationError as error:
+        raise InvalidError(type(found).__name__, found.pk, str(error.errors()[0]["msg"])) from None
+    values = library.convert_datetime_to_timestamp(found.model_dump())
+    vectors = {name: values[name] for name in _vectors(type(found)) if isinstance(values[name], list)}
+    for name, numbers in vectors.items():
+        _check_dimension(type(found), name, len(numbers))
+        if not numbers or form == "hash":
+            del values[name]
+    packed = {
+        name: struct.pack(f"<{len(numbers)}{_vectors(type(found))[name]}", *numbers)
+        for name, numbers in vectors.items()
+        if form == "hash" and numbers
+    }
+    values = library.jsonable_encoder(library.convert_bytes_to_base64(values))
+    if form == "json":
+        return [orjson.dumps(values)]
+    pairs: list[bytes] = []
+    for name, value in (values | packed).items():
+        if value is not None:
+            pairs += (name.encode(), _hash_value(value))
+    return pairs
+
+
+def _hash_value(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return (str(int(value)) if isinstance(value, bool) else str(value)).encode()
+
+
+def _vectors(model: Any) -> dict[str, str]:
+    """Return the fields with vectors, each with the code of its numbers."""
+    options = {name: getattr(field, "vector_options", None) for name, field in model.model_fields.items()}
+    return {name: "d" if one.type.name == "FLOAT64" else "f" for name, one in options.items() if one is not None}
+
+
+def _check_dimension(model: Any, name: str, length: int) -> None:
+    dimension = model.model_fields[name].vector_options.dimension
+    if length not in {0, dimension}:
+        raise InvalidError(
+            name, f"{length} numbers", f"give {dimension} numbers, or none: else no query finds the object"
+        )
+
+
+def decode_object(model: Any, key: str, stored: Mapping[bytes, bytes] | bytes) -> Any:
+    """Return the object that is stored so.
+
+    Args:
+        model: its class.
+        key: the value of its key.
+        stored: the fields of a hash, or JSON text.
+
+    Raises:
+        ValueError: it does not fit the model: another client, or another version of the model, has written it.
+    """
+    library = import_module(f"{_package(model)}.model.model")
+    if isinstance(stored, bytes):
+        values = orjson.loads(stored)
+    else:
+        vectors = _vectors(model)
+        values = {name.decode(): value for name, value in stored.items()}
+        values = {
+            name: list(struct.unpack(f"<{len(value) // struct.calcsize(vectors[name])}{vectors[name]}", value))
+            if name in vectors
+            else value.decode()
+            for name, value in values.items()
+        }
+    values = {**{name: [] for name in _vectors(model)}, **values}
+    values = library.convert_timestamp_to_datetime(values, model.model_fields)
+    values = library.convert_base64_to_bytes(values, model.model_fields)
+    return model.model_validate({**values, model._meta.primary_key.name: key})  # noqa: SLF001  # see `read_model`

@@ -31,6 +31,10 @@ class NearestQuery(NamedTuple):
     to: str | Sequence[float] | bytes
     """A text, a vector, or the bytes of a vector in single precision."""
     k: int
+    vector: str = ""
+    """The field to compare with, where a model may have several."""
+    distance: str = ""
+    """The field that receives the distance, where the model says which."""
 
 
 class ObjectSource(Protocol[M]):
@@ -119,9 +123,17 @@ class Query(Generic[M]):
         Raises:
             InvalidError: `k` is out of its bounds.
         """
-        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST_NEAREST:
-            raise InvalidError("k", k, f"ask for 1 to {MOST_NEAREST}")
-        return replace(self, near=NearestQuery(to, k))
+        return self.nearest_by(NearestQuery(to, k))
+
+    def nearest_by(self, near: NearestQuery) -> Query[M]:
+        """As `nearest`, with all that a `KNNExpression` says.
+
+        Raises:
+            InvalidError: `k` is out of its bounds.
+        """
+        if isinstance(near.k, bool) or not isinstance(near.k, int) or not 1 <= near.k <= MOST_NEAREST:
+            raise InvalidError("k", near.k, f"ask for 1 to {MOST_NEAREST}")
+        return replace(self, near=near)
 
     def values(self, *fields: str) -> Query[M]:
         """Return the query with dictionaries as its results: of these fields, or of all.

@@ -12,7 +12,7 @@ from sharedmem.om import library
 from sharedmem.om.callers import CalledStore, Caller
 from sharedmem.om.catalog import CACHED_ANSWER, ENTITY, EPISODE, FACT, MEMORY, NOTE, PLAN
 from sharedmem.om.graph_readers import GraphRecords
-from sharedmem.om.model_spec import DISTANCE, EMBEDDING, ModelSpec
+from sharedmem.om.model_spec import DISTANCE, ModelSpec
 from sharedmem.om.query import ObjectSource, Query
 from sharedmem.om.record_readers import CachedAnswerRecords, MemoryRecords, NoteRecords
 from sharedmem.om.record_sources import Build, IndexedSource, RecordReader
@@ -121,9 +121,7 @@ def _make(spec: ModelSpec, make_source: Callable[[Build], ReadSource], caller: C
                 InvalidError: a condition is not one, or compares with what is not a value.
             """
             query: Query[Any] = Query(source, library.read_expressions(conditions, source.names, source.moment))
-            if knn is not None:
-                query = query.nearest(*library.read_nearest(knn, EMBEDDING, DISTANCE))
-            return caller.query(query)
+            return caller.query(query if knn is None else query.nearest_by(library.read_nearest(knn, source.names)))
 
         @classmethod
         def get(cls, pk: str) -> Any:

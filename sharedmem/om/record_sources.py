@@ -12,7 +12,7 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models.record import Record
 from sharedmem.om.compiler import IndexedFields
 from sharedmem.om.expressions import Moment
-from sharedmem.om.model_spec import ModelSpec
+from sharedmem.om.model_spec import DISTANCE, EMBEDDING, ModelSpec
 from sharedmem.om.query import IndexOrder, NearestQuery
 from sharedmem.providers.embedding import embed_query
 from sharedmem.redis.vectors import Vector, check_vector
@@ -121,6 +121,8 @@ class IndexedSource:
 
     async def nearest(self, filters: Every, nearest: NearestQuery) -> list[Any]:
         """Return the nearest objects. Two round trips, and what the embedder takes."""
+        if {nearest.vector, nearest.distance} - {"", EMBEDDING, DISTANCE}:
+            raise InvalidError("knn", (nearest.vector, nearest.distance), f"give its fields {EMBEDDING} and {DISTANCE}")
         vector = await self._vector(nearest.to)
         if vector is None:
             return []

@@ -177,6 +177,7 @@ def _search_selector(keyspace: KeySpace, namespaces: list[str]) -> list[str]:
     """
     commands = [f"+{name}" for name in _SEARCH_COMMANDS.split()]
     indexes = [f"~{keyspace.own_index(family, name)}*" for name in namespaces for family in FAMILIES]
+    indexes += [f"~{keyspace.object_index(name)}*" for name in namespaces]
     return [" ".join(["(-@all", *commands, *indexes]) + ")"] if indexes else []
 
 

@@ -53,6 +53,8 @@ RECORD_PARTS = (
 )
 # Of the parts of a queue those that are named by it alone, one of which is there as long as it holds or counts a task.
 _QUEUE_MARKERS = frozenset({"$queue.tasks", "$queue.dead", "$queue.paused", "$queue.counts"})
+OBJECTS = "om"
+"""The part for objects of users' models (`sharedmem.om`): `<ns>:$om:<scope>:<model>:<key>`."""
 # These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
 LASTING_PARTS = (
     *("queue.ready", "queue.delayed", "queue.claimed", "queue.tasks", "queue.claims"),
@@ -60,6 +62,7 @@ LASTING_PARTS = (
     *("plan", "plan.order", "plan.duplicates", "plan.ages", "plan.sessions"),
     *("execution", "execution.finished", "execution.stats"),
     "kept.state",
+    OBJECTS,
     *RECORD_PARTS,
 )
 # Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
@@ -272,6 +275,14 @@ class KeySpace:
     def own_index(self, family: str, namespace: str) -> str:
         """What the names of a namespace's own indexes begin with; in its slot, and within the rights of its users."""
         return f"{self._prefix}:{{{namespace}}}:${family}.index:"
+
+    def objects(self, namespace: str, rest: str) -> str:
+        """What the keys of objects of users' models begin with; `rest` is `<scope>:<model>:`, or empty for all."""
+        return self.service(namespace, f"{OBJECTS}:{rest}").decode()
+
+    def object_index(self, namespace: str) -> str:
+        """What the names of the indexes of users' models begin with."""
+        return self.service(namespace, f"{OBJECTS}.index:").decode()
 
     def record_part(self, family: str, namespace: str, part: str) -> bytes:
         """A key about all records of a family in a namespace (see `LASTING_PARTS`)."""

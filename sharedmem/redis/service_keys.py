@@ -123,6 +123,7 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
         "delete it: it is made again by what comes",
         zset="memory.endings memory.pending memory.used memory.touched cache.endings cache.gone",
     ),
+    "om": KeyFormat(("hash", "ReJSON-RL"), "delete it, and save the object again"),
     "memory.stats": KeyFormat(("hash",), _SUMS, re.compile(rb"-?\d{1,15}(?:\.\d+)?")),
     "cache.stats": KeyFormat(("hash",), _SUMS, re.compile(rb"-?\d{1,15}(?:\.\d+)?(?:e[-+]?\d+)?")),
     "graph.stats": KeyFormat(("hash",), _SUMS),

@@ -27,6 +27,7 @@ from sharedmem.redis.scripts.graphs import GraphScripts
 from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, lua_directory, scripts
 from sharedmem.redis.scripts.memories import MemoryScripts
 from sharedmem.redis.scripts.notes import NoteScripts
+from sharedmem.redis.scripts.objects import ObjectScripts
 from sharedmem.redis.scripts.queues import QueueScripts
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 
@@ -48,6 +49,7 @@ CALLERS: tuple[type, ...] = (
     ValueScripts,
     DataScripts,
     NoteScripts,
+    ObjectScripts,
     QueueScripts,
     EpisodeScripts,
     MemoryScripts,

@@ -235,6 +235,29 @@ def search_by_vector(
     return (*head, *_params_clause(("k", k, "v", vector, *filters.params)))
 
 
+def search_by_vector_field(field: str, vector: bytes, filters: RenderedFilter, *, k: int) -> tuple[Argument, ...]:
+    """Return the arguments after `FT.SEARCH <index>` to list the objects of a user's model whose field is nearest.
+
+    Args:
+        field: of the model.
+        vector: bytes as the field has them.
+        filters: the conditions.
+        k: how many.
+    """
+    if not field.isascii() or not field.isidentifier():
+        raise InvalidError("field", field, "give the name of a field with vectors")
+    text = f"({filters.text})" if filters.text else "*"
+    head = (f"{text}=>[KNN $k @{field} $v AS {DISTANCE}]", "SORTBY", DISTANCE, "RETURN", 1, DISTANCE, "LIMIT", 0, k)
+    return (*head, *_params_clause(("k", k, "v", vector, *filters.params)))
+
+
+def named_distances(reply: Reply, home: bytes) -> dict[str, float]:
+    """Return the distance of each hit of `[total, key, [distance], ...]`, the nearest first."""
+    words, start = _as_items(reply), len(home)
+    rows = zip(words[1::2], words[2::2], strict=True)
+    return {str(key[start:], "utf-8", "replace"): float(row[1]) for key, row in rows if row and key.startswith(home)}
+
+
 def search_by_filter(
     filters: RenderedFilter, *, newest: str | None, oldest: str | None = None, offset: int, limit: int
 ) -> tuple[Argument, ...]:
