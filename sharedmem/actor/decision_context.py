@@ -9,12 +9,12 @@ from pydantic import BaseModel
 
 from sharedmem.api.table import find_operation
 from sharedmem.decisions.executions import TakeoverPolicy
+from sharedmem.decisions.validation import DEFAULT_WINDOW_S
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats, PlanRecord, SaveResult
 from sharedmem.store import SharedMemoryStore
 
 _SESSION = "main"
-_WINDOW_S = 300.0
 PlainFields = dict[str, Any]
 
 
@@ -34,7 +34,7 @@ class DecisionLog(Protocol):
         confidence: float,
         reasoning: str,
         method: str = "",
-        time_window_sec: float = _WINDOW_S,
+        time_window_sec: float = DEFAULT_WINDOW_S,
     ) -> SaveResult:
         """Save a plan unless the same one was saved in the time window."""
 
@@ -42,7 +42,7 @@ class DecisionLog(Protocol):
         """The newest plans."""
 
     async def check_duplicate(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = _WINDOW_S
+        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = DEFAULT_WINDOW_S
     ) -> tuple[bool, PlanRecord | None]:
         """Whether the same plan was saved in the time window."""
 
@@ -127,7 +127,7 @@ class Context:
         return self._session
 
     async def check_duplicate_plan(
-        self, symbol: str, action: str, reasoning: str, time_window_sec: float = _WINDOW_S
+        self, symbol: str, action: str, reasoning: str, time_window_sec: float = DEFAULT_WINDOW_S
     ) -> tuple[bool, PlainFields | None]:
         """Whether the same plan was saved in the last seconds, and that plan with its `time_since_ms`.
 
@@ -149,7 +149,7 @@ class Context:
         confidence: float,
         reasoning: str,
         method: str = "",
-        time_window_sec: float = _WINDOW_S,
+        time_window_sec: float = DEFAULT_WINDOW_S,
     ) -> tuple[bool, PlainFields]:
         """Save a plan unless the same one was saved in the last seconds; of racing planners exactly one saves.
 

@@ -9,8 +9,9 @@ from sharedmem.context import HubContext
 from sharedmem.coordination.names import NameAccess
 from sharedmem.decisions.execution_claims import Execution, hold_execution
 from sharedmem.decisions.executions import ExecutionLog, TakeoverPolicy
-from sharedmem.decisions.plans import DEFAULT_WINDOW_S, Plans
+from sharedmem.decisions.plans import Plans
 from sharedmem.decisions.sessions import DecisionSessions
+from sharedmem.decisions.validation import DEFAULT_WINDOW_S
 from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats, PlanRecord, SaveResult
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime.process_bound import ProcessBound

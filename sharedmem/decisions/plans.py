@@ -8,6 +8,7 @@ import orjson
 
 from sharedmem.decisions.sessions import DecisionSessions
 from sharedmem.decisions.validation import (
+    DEFAULT_WINDOW_S,
     PlanDraft,
     check_decision,
     check_limit,
@@ -24,8 +25,6 @@ from sharedmem.models import PlanRecord, SaveResult
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.scripts.decisions import PlanWrite
 from sharedmem.redis.service_keys import decoding
-
-DEFAULT_WINDOW_S = 300.0
 
 
 class Plans:

@@ -33,6 +33,8 @@ def plan_digest(symbol: str, action: str, reasoning: str) -> bytes:
     return whole.hexdigest().encode()
 
 
+DEFAULT_WINDOW_S = 300.0
+"""For how long the same plan counts as a duplicate, unless the caller says otherwise."""
 LONGEST_WINDOW_S = 2_592_000
 """Thirty days: after them the index of duplicates forgets (spelled by `lua/plan_save.lua` too)."""
 LONGEST_REASONING_BYTES = 1_048_576

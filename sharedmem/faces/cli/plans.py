@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharedmem.decisions.validation import DEFAULT_WINDOW_S
 from sharedmem.faces.cli.app import command, plans
 from sharedmem.faces.cli.output import (
     cell,
@@ -50,7 +51,7 @@ def plans_check(
     symbol: Annotated[str, typer.Argument(help="What the plan is about.")],
     action: Annotated[str, typer.Argument(help="What to do.")],
     reasoning: Annotated[str, typer.Argument(help="Why, to the letter.")],
-    window: Annotated[float, typer.Option(help="How many seconds back to look.")] = 300.0,
+    window: Annotated[float, typer.Option(help="How many seconds back to look.")] = DEFAULT_WINDOW_S,
 ) -> None:
     """Tell whether the same plan was saved in the time window."""
     options = options_of(context)

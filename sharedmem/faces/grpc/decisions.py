@@ -13,6 +13,7 @@ from sharedmem.coordination.names import check_lease_ms
 from sharedmem.decisions.execution_claims import Execution, hold_execution
 from sharedmem.decisions.executions import TakeoverPolicy
 from sharedmem.decisions.validation import (
+    DEFAULT_WINDOW_S,
     check_confidence,
     check_decision,
     check_fence,
@@ -31,7 +32,6 @@ from sharedmem.redis.keys import check_name
 from sharedmem.runtime.background import Background
 
 Reply = TypeVar("Reply", bound=Message)
-_WINDOW_S = 300.0
 _LARGEST_FENCE = 2**63 - 1
 
 
@@ -68,7 +68,7 @@ class RemoteDecisions:
         confidence: float,
         reasoning: str,
         method: str = "",
-        time_window_sec: float = _WINDOW_S,
+        time_window_sec: float = DEFAULT_WINDOW_S,
     ) -> SaveResult:
         """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves."""
         plan = _plan(session, symbol, action, confidence, reasoning, method)
@@ -85,7 +85,7 @@ class RemoteDecisions:
         return [record_of(PlanRecord, plan) for plan in reply.plans]
 
     async def check_duplicate(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = _WINDOW_S
+        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = DEFAULT_WINDOW_S
     ) -> tuple[bool, PlanRecord | None]:
         """Whether the same plan was saved in the time window, and that plan."""
         check_decision(symbol, action, reasoning)
