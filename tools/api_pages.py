@@ -1,4 +1,4 @@
-"""The pages of the API reference: which public classes each of them describes."""
+"""The pages of the API reference: the public classes of each page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PAGES = (
     Page(
         "store",
         "Store",
-        "values, lists, hashes, sets, counters, messages, change feed; and the ways to locks, queues and the rest",
+        "values, lists, hashes, sets, counters, messages, change feed; and access to locks, queues and the rest",
         "concepts",
         (sharedmem.SharedMemoryStore, Access, sharedmem.Grant),
     ),
@@ -112,13 +112,13 @@ def records() -> dict[str, list[type]]:
 
 
 def choices() -> dict[str, object]:
-    """Return the names in `sharedmem.models` that stand for a choice of texts."""
+    """Return the names in `sharedmem.models` that mean a choice of texts."""
     named = {name: getattr(sharedmem.models, name) for name in sorted(sharedmem.models.__all__)}
     return {name: thing for name, thing in named.items() if hasattr(thing, "__args__")}
 
 
 def classes() -> dict[Page, list[type]]:
-    """The classes of each page: its roots, and those that their calls return; each on the first page that meets it."""
+    """Return the classes of each page: its roots, and those that their calls return, each on the first such page."""
     known = {sharedmem.config.Settings, *(cls for page in PAGES for cls in page.roots)}
     known |= {cls for of_module in records().values() for cls in of_module}
     described: dict[Page, list[type]] = {}
@@ -142,7 +142,7 @@ def _returned(start: Iterable[type], *, but: Iterable[type]) -> list[type]:
 def _answers(cls: type) -> Iterator[type]:
     for base in filter(is_ours, cls.__mro__):
         for member in own_members(base):
-            # Properties that lead to a facet are roots; the others are of the inside.
+            # Properties that lead to a facet are roots; the other properties are internal.
             answer = "" if member.kind == "property" else member.signature.rpartition("->")[2]
             found = (_resolved(base.__module__, name) for name in _NAME.findall(answer))
             yield from (thing for thing in found if isinstance(thing, type) and is_ours(thing))
@@ -150,7 +150,7 @@ def _answers(cls: type) -> Iterator[type]:
 
 @cache
 def _resolved(module: str, name: str) -> object:
-    """Return what a name of an annotation means, also one that the module imports for type checkers alone."""
+    """Return the object of a name in an annotation, also one that the module imports for type checkers only."""
     thing = vars(sys.modules[module]).get(name)
     return thing if thing is not None else _imports(module).get(name)
 

@@ -1,4 +1,4 @@
-"""Writes or checks tests/meta/public_api.txt: every public name with its signature, one a line."""
+"""Write or check tests/meta/public_api.txt: every public name with its signature, one a line."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def render() -> str:
     modules = public_modules()
     offered = {f"{module.__name__}.{name}": thing for module in modules for name, thing in public_names(module).items()}
     classes = frozenset(thing for thing in offered.values() if isinstance(thing, type) and is_ours(thing))
-    lines = (line for name, thing in offered.items() for line in _told(name, thing, offered, classes))
+    lines = (line for name, thing in offered.items() for line in _described(name, thing, offered, classes))
     return "".join(f"{line}\n" for line in lines)
 
 
-def _told(name: str, thing: object, offered: dict[str, object], classes: frozenset[type]) -> Iterator[str]:
+def _described(name: str, thing: object, offered: dict[str, object], classes: frozenset[type]) -> Iterator[str]:
     home = origin(thing)
     if home != name and home in offered:
         yield f"{name} = {home}"

@@ -1,4 +1,4 @@
-"""Writes or checks docs/api.md and docs/api/: the reference of the public classes, made of their docstrings."""
+"""Write or check docs/api.md and docs/api/: the reference of the public classes, from their docstrings."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _contents(sections: str) -> str:
     for level, title in [*_headings(sections), ("##", "")]:
         link = f"[{_short(title)}](#{_anchor(title)})"
         if title.startswith("`"):
-            # Members of a record are on its own few lines.
+            # Members of a record are in a few lines of its own.
             links += [link] if level == "###" or not above.startswith("`") else []
         else:
             lines += [": " + " · ".join(links)] if links else []
@@ -134,10 +134,10 @@ def _anchor(title: str) -> str:
 
 def _class_section(cls: type) -> str:
     parts = [f"## {cls.__name__}\n", _prose(doc_of(cls))]
-    told: set[str] = set()
+    listed: set[str] = set()
     for base in filter(is_ours, cls.__mro__):
-        fresh = [member for member in own_members(base) if member.name not in told]
-        told.update(member.name for member in fresh)
+        fresh = [member for member in own_members(base) if member.name not in listed]
+        listed.update(member.name for member in fresh)
         if base is cls:
             parts += _own_sections(cls, fresh)
         elif fresh:
@@ -171,12 +171,12 @@ def _heading(member: Member) -> str:
 
 
 def _fenced(call: str) -> str:
-    # `py`, not `python`: the tests run what is fenced as python.
+    # `py`, not `python`: the tests run code blocks fenced as python.
     return f"```py\n{_wrapped(call)}\n```\n"
 
 
 def _wrapped(call: str) -> str:
-    """Return a call on one line, or with a line for each parameter where it is long."""
+    """Return a call on one line, or with a line for each parameter if it is long."""
     head, bracket, rest = call.partition("(")
     if len(call) <= _WIDTH or not bracket:
         return call

@@ -1,4 +1,4 @@
-"""Writes or checks sharedmem/sync/_generated.py: the async library, method by method, without `await`."""
+"""Write or check sharedmem/sync/_generated.py: the async library, method by method, without `await`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from sharedmem.synthesis.synthesis import Synthesis
 TARGET = ROOT / "sharedmem" / "sync" / "_generated.py"
 REMEDY = "run make generate"
 
-# Those that come back from calls stand before those that give them.
+# Return types must be defined before the classes that return them.
 FACES: tuple[type, ...] = (
     Access,
     Lease,
@@ -74,18 +74,18 @@ FACES: tuple[type, ...] = (
     Indexes,
     Hub,
 )
-# Written by hand in faces.py as a whole.
+# These are written by hand in faces.py.
 BY_HAND = {CacheDecorator.__name__}
 UNSET_HOME = "sharedmem.data.collections"
-"""Defines what stands for an argument that was not given."""
+"""Defines the default of an argument that was not given."""
 NAMES = {face.__name__ for face in FACES} | BY_HAND
-# What users hand in to be called back, as the sync face takes it.
+# Types of callbacks, as the sync face takes them.
 CALLED_BACK = {
     "Callback": "Callable[[Any], None]",
     "EventCallback": "Callable[[MemoryEvent], None]",
     "Rerank": "Callable[[str, Sequence[MemoryItem]], Sequence[float]]",
 }
-# Written by hand in faces.py, or the connection's own business.
+# These are written by hand in faces.py, or belong to the connection.
 LEFT_OUT = {
     "Hub": {"close"},
     "Subscription": {"hear", "missed"},
@@ -145,7 +145,7 @@ def render() -> str:
 
 
 def _is_needed_at_run_time(module: str) -> bool:
-    """Return whether a module is more than the home of types; others are imported with the part that a program uses."""
+    """Return whether a module contains more than types; others are imported with the part that a program uses."""
     here = {"sharedmem.sync.faces", "sharedmem.sync.portal", UNSET_HOME}
     return not module.startswith("sharedmem.") or module in here
 
@@ -156,7 +156,7 @@ def _class(face: type, needed: defaultdict[str, set[str]]) -> str:
     parts = [f'class {name}({base}):\n    """{_words(inspect.getdoc(face) or "")}"""']
     for attribute, story in ATTRIBUTES.get(name, {}).items():
         parts.append(f'@property\ndef {attribute}(self) -> str:\n    """{story}"""\n    return self._async.{attribute}')
-    # A method named as a type hides it from those behind.
+    # A method named like a type hides the type from the methods after it.
     twins = sorted(_twins(face), key=lambda twin: hasattr(builtins, twin.node.name))
     parts += [_method(twin, needed) for twin in twins]
     if hasattr(face, "__anext__"):
@@ -206,14 +206,14 @@ def _definition(function: Callable[..., object]) -> ast.FunctionDef | ast.AsyncF
 
 
 def _overloads(function: Callable[..., object]) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The overloads that the sync face has, too: it takes no coroutine functions, so a last one needs no overload."""
+    """Return the overloads of the sync face: it takes no coroutine functions, so a last one needs no overload."""
     nodes = [_definition(overload) for overload in get_overloads(function)]
     kept = [node for node in nodes if "Awaitable" not in ast.unparse(node.args)]
     return kept if len(kept) > 1 else []
 
 
 def _write_out_defaults(arguments: ast.arguments, home: ModuleType) -> None:
-    """Put the numbers themselves in the place of named ones, whose modules the sync face does not import."""
+    """Replace named numbers, whose modules the sync face does not import, by their values."""
     for defaults in (arguments.defaults, arguments.kw_defaults):
         for at, default in enumerate(defaults):
             if isinstance(default, ast.Name) and isinstance(value := getattr(home, default.id), int | float | str):
@@ -221,7 +221,7 @@ def _write_out_defaults(arguments: ast.arguments, home: ModuleType) -> None:
 
 
 def _takes_another(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether it works with a thing of another hub, whose event loop is another one: the async library is for that."""
+    """Return whether it takes an object of another hub, which has another event loop: this needs the async library."""
     return any(one.annotation is not None and ast.unparse(one.annotation) in NAMES for one in _arguments(node))
 
 
@@ -303,7 +303,7 @@ def _body(twin: Twin, answer: str, threaded: set[str]) -> str:
 
 
 def _passed(node: ast.FunctionDef | ast.AsyncFunctionDef, threaded: set[str]) -> str:
-    """Return the arguments as they are handed on."""
+    """Return the arguments in the form in which they are passed on."""
 
     def spelled(name: str) -> str:
         return f"threaded({name})" if name in threaded else name
@@ -328,7 +328,7 @@ def _is_called_back(argument: ast.arg) -> bool:
 
 
 class _Plain(ast.NodeTransformer):
-    """Annotations as the sync face has them."""
+    """Annotations in the form of the sync face."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         replaced = {"AsyncIterator": "Iterator", "Unsubscribe": "Callable[[], None]"} | CALLED_BACK
@@ -357,7 +357,7 @@ def _answer(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def _note_names(arguments: ast.arguments, answer: str, home: ModuleType, needed: defaultdict[str, set[str]]) -> None:
-    """Find where the names of a signature come from."""
+    """Find the modules of the names in a signature."""
     trees: list[ast.AST] = [ast.parse(answer), arguments]
     for node in (inner for tree in trees for inner in ast.walk(tree)):
         if isinstance(node, ast.Name) and node.id not in NAMES and not hasattr(builtins, node.id):
@@ -370,7 +370,7 @@ def _origin(name: str, home: ModuleType) -> str:
     if name == "builtins":
         return name
     if name == "T":
-        return "sharedmem.sync.portal"  # each module has its own: one of them stands for all
+        return "sharedmem.sync.portal"  # each module has its own: one of them is used for all
     if name in {"Callable", "Iterator", "Sequence"}:
         return "collections.abc"
     if name in {"MemoryEvent", "MemoryItem"}:

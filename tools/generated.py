@@ -1,6 +1,6 @@
-"""A generated file is either written anew or compared with what would be written.
+"""Write a generated file, or compare it with the text that would be written.
 
-Each generator says `sys.exit(settle(...))`; `make generate` and `make check` call it with --write and --check.
+Each generator calls `sys.exit(settle(...))`; `make generate` and `make check` call it with --write and --check.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def settle(path: Path, render: Callable[[], str], *, remedy: str) -> int:
 
     Args:
         path: the generated file.
-        render: makes its text; it must be the same on every machine and in every run.
-        remedy: what to do when the file is stale, told below the difference.
+        render: returns its text, which must be the same on every machine and in every run.
+        remedy: what to do if the file is stale, printed below the difference.
 
     Returns:
-        The exit code: 0 when the file is as it should be, 1 when it is stale.
+        The exit code: 0 if the file is up to date, 1 if it is stale.
     """
     if _writes(path):
         path.write_text(render(), encoding="utf-8")
@@ -36,11 +36,11 @@ def settle_files(render: Callable[[], Mapping[Path, str]], *, remedy: str) -> in
     """Read the command line, then write or compare several files.
 
     Args:
-        render: makes the text of each file.
-        remedy: what to do when a file is stale.
+        render: returns the text of each file.
+        remedy: what to do if a file is stale.
 
     Returns:
-        The exit code: 0 when all files are as they should be, 1 when one is stale.
+        The exit code: 0 if all files are up to date, 1 if one is stale.
     """
     texts = render()
     if _writes(*texts):
@@ -56,11 +56,11 @@ def settle_pages(first: Path, folder: Path, render: Callable[[], Mapping[Path, s
     Args:
         first: the page that lists the others.
         folder: where the others are; a page in it that is not rendered is stale, and deleted by --write.
-        render: makes the text of every page.
-        remedy: what to do when a page is stale.
+        render: returns the text of every page.
+        remedy: what to do if a page is stale.
 
     Returns:
-        The exit code: 0 when all pages are as they should be, 1 when one is stale.
+        The exit code: 0 if all pages are up to date, 1 if one is stale.
     """
     writes, texts = _writes(first), render()
     stale = [path for path in folder.glob("*.md") if path not in texts]
@@ -75,11 +75,11 @@ def settle_pages(first: Path, folder: Path, render: Callable[[], Mapping[Path, s
 
 
 def formatted(text: str, path: Path) -> str:
-    """Return a Python module as `ruff check --select I` and `ruff format` leave it.
+    """Return a Python module in the form of `ruff check --select I` and `ruff format`.
 
     Args:
         text: the source.
-        path: where it will be, which decides the rules.
+        path: its future path, which decides the rules.
     """
     for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", _shown(path), "-"]
@@ -88,7 +88,7 @@ def formatted(text: str, path: Path) -> str:
 
 
 def _writes(*paths: Path) -> bool:
-    """Return whether the command line says to write, not to compare."""
+    """Return whether the command line requests to write, not to compare."""
     parser = argparse.ArgumentParser(description=f"Generate {', '.join(map(_shown, paths))}.")
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--write", action="store_true", help="write the file")

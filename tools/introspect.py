@@ -1,6 +1,6 @@
-"""What the public modules offer: names, kinds and signatures, spelled as in the source.
+"""Names, kinds and signatures of the public modules, as in the source.
 
-The snapshot of the API and its reference are both made of this.
+The snapshot of the API and its reference both use this module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
 
 
 class Member(NamedTuple):
-    """A public thing of a class: `kind` is `field`, `value`, `property` or a way to call it."""
+    """A public member of a class: `kind` is `field`, `value`, `property` or a way to call it."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ def public_modules() -> list[ModuleType]:
 
 
 def public_names(module: ModuleType) -> dict[str, object]:
-    """Return what a module offers, by name: its `__all__`, else what it defines without an underscore."""
+    """Return the public names of a module: its `__all__`, else its definitions without an underscore."""
     if listed := getattr(module, "__all__", None):
         return {name: getattr(module, name) for name in sorted(listed)}
     return {
@@ -72,7 +72,7 @@ def is_ours(thing: object) -> bool:
 
 
 def doc_of(thing: object) -> str:
-    """Return the docstring as written on the thing itself, unindented."""
+    """Return the docstring of the object itself, unindented."""
     own = getattr(thing, "__doc__", None)
     return inspect.cleandoc(own) if own else ""
 
@@ -81,7 +81,7 @@ def doc_of(thing: object) -> str:
 
 
 class _Spelled:
-    """An annotation whose repr is its spelling."""
+    """An annotation whose repr is its source text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -95,7 +95,7 @@ def _spelled(annotation: object) -> object:
 
 
 def signature(function: Callable[..., object], *, bound: bool = False) -> str:
-    """Parameters and answer as in the source; `bound` leaves out the first parameter."""
+    """Return parameters and result as in the source; `bound` leaves out the first parameter."""
     found = inspect.signature(function)
     parameters = [item.replace(annotation=_spelled(item.annotation)) for item in found.parameters.values()]
     spelled = found.replace(parameters=parameters[bound:], return_annotation=_spelled(found.return_annotation))
@@ -103,7 +103,7 @@ def signature(function: Callable[..., object], *, bound: bool = False) -> str:
 
 
 def way_to_call(function: object) -> str:
-    """`async`, `async iterator`, `async context manager`, `context manager` or nothing special."""
+    """Return `async`, `async iterator`, `async context manager`, `context manager` or an empty text."""
     inner = inspect.unwrap(function) if callable(function) else function
     if inspect.isasyncgenfunction(inner):
         return "async iterator" if inner is function else "async context manager"
@@ -116,7 +116,7 @@ def way_to_call(function: object) -> str:
 
 
 def constructor(cls: type) -> str | None:
-    """Return the signature of a constructor of our own, or None where the class brings none."""
+    """Return the signature of a constructor of our own, or None if the class has none."""
     if issubclass(cls, BaseModel | enum.Enum):
         return None
     init = next((vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)), None)
@@ -124,23 +124,23 @@ def constructor(cls: type) -> str | None:
 
 
 def bases(cls: type) -> list[str]:
-    """Return the names of the direct base classes that say something."""
+    """Return the names of the meaningful direct base classes."""
     return [base.__name__ for base in cls.__bases__ if base is not object]
 
 
-def members(cls: type, told_elsewhere: frozenset[type] = frozenset()) -> Iterator[Member]:
-    """Public members in the order of the source, with those of our base classes.
+def members(cls: type, listed_elsewhere: frozenset[type] = frozenset()) -> Iterator[Member]:
+    """Yield public members in the order of the source, with those of our base classes.
 
     Args:
         cls: a class of ours.
-        told_elsewhere: base classes whose members are left out, since they are listed themselves.
+        listed_elsewhere: base classes whose members are left out, since they are listed themselves.
     """
     if issubclass(cls, enum.Enum):
         yield from (Member(item.name, "value", repr(item.value), "") for item in cls)
         return
     seen: set[str] = set()
     for base in cls.__mro__:
-        if is_ours(base) and (base is cls or base not in told_elsewhere):
+        if is_ours(base) and (base is cls or base not in listed_elsewhere):
             for member in own_members(base):
                 if member.name not in seen:
                     seen.add(member.name)
@@ -148,7 +148,7 @@ def members(cls: type, told_elsewhere: frozenset[type] = frozenset()) -> Iterato
 
 
 def own_members(cls: type) -> Iterator[Member]:
-    """Public members that the class itself defines, in the order of the source."""
+    """Yield public members that the class itself defines, in the order of the source."""
     yield from _fields(cls) if issubclass(cls, BaseModel) else _annotated(cls)
     for name, thing in vars(cls).items():
         if _shows(name) and (member := _callable_member(name, thing)):
@@ -199,20 +199,20 @@ def _fields(cls: type[BaseModel]) -> Iterator[Member]:
 
 
 def _alias(cls: type, name: str) -> str:
-    """Return what a private alias of the class's module stands for, without the rules it adds to the type."""
+    """Return the meaning of a private alias of the class's module, without its validation rules."""
     holder = type("Holder", (), {"__annotations__": {"it": vars(sys.modules[cls.__module__])[name]}})
     return _MODULES.sub("", inspect.formatannotation(get_type_hints(holder)["it"]))
 
 
 def _default(value: object) -> str:
-    """Return a default as a word; one that a function makes is of the machine, not of the API."""
+    """Return a default as a word; a computed default depends on the machine and is left out."""
     if value is PydanticUndefined:
         return "(computed)"
     return str(value) if isinstance(value, enum.Enum) else _SENTINEL.sub("...", repr(value))
 
 
 def _field_docstrings(cls: type) -> dict[str, str]:
-    """Return the texts that stand below the fields of a class."""
+    """Return the texts below the fields of a class."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}
