@@ -1,4 +1,4 @@
-"""What an export and an import take: seconds and memory for a namespace of many small values.
+"""Costs of an export and an import: seconds and memory for a namespace of many small values.
 
 `python benchmarks/archive_costs.py 1000000` prints a line of JSON for each; `measure_archive` is for other benchmarks.
 """
@@ -23,7 +23,7 @@ _HERE = Path(__file__).resolve()
 
 
 class ArchiveCost(NamedTuple):
-    """What one way took, in a process of its own."""
+    """The cost of one direction, in a process of its own."""
 
     what: str
     documents: int
@@ -35,11 +35,11 @@ class ArchiveCost(NamedTuple):
 
 
 def measure_archive(data_dir: Path, count: int) -> list[ArchiveCost]:
-    """Fill a namespace of an embedded server, export it, clear it, import it; the server is left as it was.
+    """Fill a namespace of an embedded server, export it, clear it, import it; the server's other data does not change.
 
     Args:
-        data_dir: of the embedded server.
-        count: how many values.
+        data_dir: folder of the embedded server.
+        count: number of values.
     """
     with tempfile.TemporaryDirectory(prefix="sm-archive-") as folder:
         file = Path(folder) / "bench.jsonl.zst"
@@ -53,8 +53,8 @@ def measure_archive(data_dir: Path, count: int) -> list[ArchiveCost]:
 
 def _child(what: str, data_dir: Path, file: Path) -> ArchiveCost:
     words = [sys.executable, str(_HERE), what, str(data_dir), str(file)]
-    told = subprocess.run(words, check=True, capture_output=True, text=True)
-    return ArchiveCost(**json.loads(told.stdout))
+    finished = subprocess.run(words, check=True, capture_output=True, text=True)
+    return ArchiveCost(**json.loads(finished.stdout))
 
 
 async def _fill(data_dir: Path, count: int) -> None:

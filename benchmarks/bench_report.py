@@ -1,4 +1,4 @@
-"""What measurements say: a table for people, JSON for programs, ratios for a page."""
+"""Report measurements: a table on the terminal, JSON for programs, ratios for a page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Row:
     load: str
     transport: str
     rival: str
-    """Whom it is compared with."""
+    """The side it is compared with."""
     ours: Figures
     theirs: Figures
     ratios: Figures
@@ -33,7 +33,7 @@ class Row:
 
 @dataclass
 class Results:
-    """Everything that a run has measured."""
+    """All measurements of a run."""
 
     machine: dict[str, str]
     quick: bool
@@ -44,22 +44,22 @@ class Results:
         return [row for row in self.rows if (row.contest, row.load) == (contest, load.name)]
 
     def extra(self) -> dict[str, Any]:
-        """Return what else is kept as JSON."""
+        """Return further data for the JSON file."""
         return {}
 
     def page_extra(self) -> Iterable[str]:
-        """Return what else a page says, line by line."""
+        """Return further lines of the page."""
         return ()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal, and what was measured."""
+    """A goal, and the measured value."""
 
     goal: str
     found: str
     met: bool | None
-    """None when this run has not measured it."""
+    """None if this run has not measured it."""
 
     @property
     def word(self) -> str:
@@ -68,12 +68,12 @@ class Verdict:
 
 
 def at_least(rows: Sequence[Row], goal: str, least: float) -> Verdict:
-    """Return the verdict on a speed, which has to be reached in every row."""
+    """Return the verdict on a speed, which every row must reach."""
     found = ", ".join(f"{factor(row.ratios.calls_per_s)} ({row.transport})" for row in rows)
     return Verdict(goal, found, all(row.ratios.calls_per_s >= least for row in rows) if rows else None)
 
 
-# -- for people and programs -----------------------------------------------------------------------
+# -- terminal and JSON -----------------------------------------------------------------------------
 
 
 def show(results: Results, goals: Sequence[Verdict], *, title: str) -> None:
@@ -124,7 +124,7 @@ def save(results: Results, goals: Sequence[Verdict], path: Path) -> None:
 
 
 def put_on_page(results: Results, goals: Sequence[Verdict], page: Path, *, part: str) -> None:
-    """Replace what stands between the markers `<!-- <part>: begin -->` and `end` of a page by the ratios of this run.
+    """Replace the text between the markers `<!-- <part>: begin -->` and `end` of a page by the ratios of this run.
 
     Raises:
         ValueError: the page has no such markers.
@@ -165,5 +165,5 @@ def _page_row(row: Row) -> str:
 
 
 def factor(ratio: float) -> str:
-    """Return a ratio with as many digits as it is worth."""
+    """Return a ratio with its significant digits."""
     return f"{ratio:.2f} x" if ratio < 1.995 else f"{ratio:.1f} x"

@@ -25,7 +25,7 @@ CONTENDERS, FIFTY = Load("32 tasks", tasks=32), Load("50 tasks", tasks=50)
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Measure the contests of the command line."""
     asked = _arguments()
     with started_server() as server, Fleet(1) as fleet:
         results = Results(machine() | {"server": server.version}, asked.quick)
@@ -50,7 +50,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measure(fleet: Fleet, server: Server, effort: Effort, results: Results, name: str) -> None:
-    """All sides of one primitive, over the unix socket, where the least time goes to the way there."""
+    """Measure all sides of one primitive, over the unix socket, the transport with the least overhead."""
     server.empty()
     sides = openers(name, server.urls["unix"], 0)
     fleet.ask(1, open_sides, sides)

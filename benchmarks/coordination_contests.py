@@ -1,7 +1,7 @@
-"""What is measured of coordination: each primitive beside redis-py, doing the same by the plainest means.
+"""The contests of coordination: each primitive beside redis-py, which does the same by the simplest means.
 
-Three rivals. `EVALSHA` is redis-py calling our own scripts with ready-made keys and arguments: the bare client
-with a script of exactly the same size, without what the library does around it (names, rights, records,
+Three rivals. `EVALSHA` is redis-py with our own scripts and prepared keys and arguments: the bare client
+with a script of exactly the same size, without the library around it (names, rights, records,
 leases that renew themselves). `Lock` is redis-py's own lock. `saq` is a queue library on redis-py.
 """
 
@@ -55,7 +55,7 @@ _REASONING = "The fast average crossed the slow one from below; volume agrees."
 
 @dataclass(frozen=True)
 class CoordinationContest:
-    """One primitive, and how each side does it."""
+    """One primitive, with the function of each side."""
 
     steps: str
     ours: Callable[[Store], Call]
@@ -64,7 +64,7 @@ class CoordinationContest:
 
 
 class BareRedis:
-    """Our scripts called by redis-py, with all that they take made ready beforehand."""
+    """Our scripts called by redis-py, with all arguments prepared."""
 
     def __init__(self, client: Redis, namespace: str) -> None:
         line: Any = _BareClient(client)
@@ -72,7 +72,7 @@ class BareRedis:
         self._keyspace = KeySpace("sm", new_id())
         self._namespace = namespace
         self.space: Space = self._keyspace.space(namespace)
-        # As long as a primitive only names keys, it uses nothing else of its context.
+        # As long as a primitive only builds keys, it uses nothing else of its context.
         context: Any = SimpleNamespace(executor=self.sender, settings=None, tier=None)
         scope = Scope(self._keyspace, Identity(namespace, "agent"))
         names = NameAccess(context, scope)
@@ -81,16 +81,16 @@ class BareRedis:
         self.queue = QueueAccess(names, "work", scope.common("work", "write"), terms)
 
     def key(self, name: str) -> bytes:
-        """Return where a name lies."""
+        """Return the key of a name."""
         return self._keyspace.target(f"{self._namespace}:shared:{name}").physical
 
     def part(self, name: str, part: str) -> bytes:
-        """Return a part beside it."""
+        """Return the key of a part beside it."""
         return self._keyspace.part(self._keyspace.target(f"{self._namespace}:shared:{name}"), part)
 
 
 class _BareClient:
-    """What `ScriptExecutor` sends by."""
+    """The client that `ScriptExecutor` uses."""
 
     def __init__(self, client: Redis) -> None:
         self._client: Any = client
@@ -105,7 +105,7 @@ class _BareClient:
 
 
 def openers(contest: str, url: str, worker: int) -> dict[str, Opener]:
-    """Return how a worker process opens the sides of a contest."""
+    """Return the functions by which a worker process opens the sides of a contest."""
     chosen = CONTESTS[contest]
     sides: dict[str, Opener] = {OURS: partial(open_ours, contest, url, f"bench-{worker}")}
     if chosen.bare is not None:
@@ -117,14 +117,14 @@ def openers(contest: str, url: str, worker: int) -> dict[str, Opener]:
 
 @asynccontextmanager
 async def open_ours(contest: str, url: str, namespace: str) -> AsyncIterator[Call]:
-    """Our side of a contest."""
+    """Open our side of a contest."""
     async with Hub.open(settings=Settings(redis_url=url, plans_per_session=MOST_PLANS)) as hub:
         yield CONTESTS[contest].ours(hub.store(namespace, actor="agent"))
 
 
 @asynccontextmanager
 async def open_bare(contest: str, url: str, namespace: str, pool: str) -> AsyncIterator[Call]:
-    """The same scripts by redis-py."""
+    """Open the same scripts by redis-py."""
     bare = CONTESTS[contest].bare
     assert bare is not None
     async with bare_client(url, pool) as client:
@@ -135,7 +135,7 @@ async def open_bare(contest: str, url: str, namespace: str, pool: str) -> AsyncI
 
 @asynccontextmanager
 async def open_peer(contest: str, url: str) -> AsyncIterator[Call]:
-    """Another library's way."""
+    """Open another library's side."""
     peer = CONTESTS[contest].peer
     assert peer is not None
     async with peer[1](url) as call:
@@ -206,7 +206,7 @@ async def _one_redis_lock(url: str) -> AsyncIterator[Call]:
     async with bare_client(url, QUEUEING) as client:
 
         async def call(_: int) -> None:
-            # It looks again every 0.1 s by default.
+            # It checks again every 0.1 s by default.
             async with client.lock("lock:one", timeout=LEASE_S):
                 pass
 
@@ -287,7 +287,7 @@ async def _saq(url: str) -> AsyncIterator[Call]:
 
 
 def _reasons() -> Iterator[str]:
-    """Reasonings that nobody has given before."""
+    """Yield reasonings that were never used before."""
     run = new_id()
     return (f"{_REASONING} {run} {number}" for number in count())
 
@@ -432,4 +432,4 @@ CONTESTS: dict[str, CoordinationContest] = {
     "rate limit, token bucket": CoordinationContest("one step", _bucket, _bare_bucket),
     "rate limit, sliding window": CoordinationContest("one step", _window, _bare_window),
 }
-"""Those without a bare side are about waiting, which the bare client has no way of."""
+"""Contests without a bare side are about waiting, which the bare client does not support."""

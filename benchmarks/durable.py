@@ -1,4 +1,4 @@
-"""What lasting costs: writes with and without a durable tier, and how fast things go there and come back.
+"""Costs of the durable tier: writes with and without it, and the speed of drain and restore.
 
 python benchmarks/durable.py                               everything on SQLite, ten minutes or so
 python benchmarks/durable.py --quick                       a first impression
@@ -39,20 +39,20 @@ MOST_EXPORT_MIB = 150.0
 
 @dataclass
 class DurableResults(Results):
-    """Everything that a run has measured of lasting."""
+    """All measurements of a run of the durable tier."""
 
     voyages: list[ThroughputRow] = field(default_factory=list)
     export: Export | None = None
 
     def extra(self) -> dict[str, Any]:
-        """Return what else is kept as JSON."""
+        """Return further data for the JSON file."""
         return {
             "voyages": [voyage._asdict() for voyage in self.voyages],
             "export": self.export and self.export._asdict(),
         }
 
     def page_extra(self) -> Iterator[str]:
-        """Yield how fast keys go there and come back, as a table."""
+        """Yield the speed of drain and restore, as a table."""
         yield from ("", "### There and back", "")
         yield "| tier | keys | kept a second | restored a second | a cold read takes, against a hot one |"
         yield "|---|---:|---:|---:|---:|"
@@ -62,7 +62,7 @@ class DurableResults(Results):
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Measure the contests of the command line."""
     asked = _arguments()
     effort = QUICK if asked.quick else FULL
     with started_server() as server, Fleet(1) as fleet, tempfile.TemporaryDirectory(prefix="sm-bench-") as folder:
@@ -99,7 +99,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def show_throughput(results: DurableResults) -> None:
-    """Print how fast keys go there and come back, and what an export takes."""
+    """Print the speed of drain and restore, and the cost of an export."""
     table = Table(title="to the tier and back")
     for name in ("tier", "keys", "kept a second", "restored a second", "hot read p50", "cold read p50", "cold / hot"):
         table.add_column(name, justify="right")
@@ -130,7 +130,7 @@ def _measure(fleet: Fleet, server: Server, effort: Effort, results: Results, con
 
 
 def openers(contest: str, url: str, folder: Path) -> Mapping[str, Opener]:
-    """The same call on three hubs; each side has a prefix of its own on the one server, as its tier belongs to it."""
+    """Return the same call on three hubs; each has a prefix of its own on the one server, and a tier of its own."""
     base = {"redis_url": url, "kind_rules": RULES}
     tiers = {
         OFF: {"durable_url": "none", "prefix": "off"},
@@ -156,14 +156,14 @@ class Side:
         return await self.call(number)
 
     async def rest(self) -> None:
-        """Let the tier have what waits for it, before another side is measured."""
+        """Wait until the tier has all changes, before another side is measured."""
         if self.has_tier:
             await self.hub.durable.drain()
 
 
 @asynccontextmanager
 async def open_side(contest: str, settings: Settings) -> AsyncIterator[Call]:
-    """One side of a contest."""
+    """Open one side of a contest."""
     async with Hub.open(settings=settings) as hub:
         store = hub.store("bench", actor="agent")
         await store.write_many(dict.fromkeys(KEYS, VALUE))

@@ -1,4 +1,4 @@
-"""Jobs that take many keys to the durable tier and back, and how much memory an export takes."""
+"""Jobs that move many keys to the durable tier and back, and the memory of an export."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ async def main(url, folder):
         exported = await hub.archive.export("bulk", f"{folder}/bulk.jsonl.zst")
         seconds = time.monotonic() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    told = {"seconds": seconds, "peak_mib": peak / 1024, "before_mib": before / 1024}
-    print(json.dumps({"records": exported.keys} | told))
+    figures = {"seconds": seconds, "peak_mib": peak / 1024, "before_mib": before / 1024}
+    print(json.dumps({"records": exported.keys} | figures))
 
 asyncio.run(main(*sys.argv[1:]))
 """
 
 
 class ThroughputRow(NamedTuple):
-    """How fast so many keys went to a tier and came back."""
+    """The speed of moving keys to a tier and back."""
 
     tier: str
     keys: int
     kept_per_s: float
-    """Keys a second that were written and carried, from the first write to the last that the tier has."""
+    """Keys a second, from the first write to the last key in the tier."""
     restored_per_s: float
     hot_p50_us: float
-    """A read of what is in Redis."""
+    """Latency of a read of a value in Redis."""
     cold_p50_us: float
-    """A read of what is in the tier alone."""
+    """Latency of a read of a value that is only in the tier."""
 
     @property
     def cold_ratio(self) -> float:
-        """How many times as long a cold read takes."""
+        """The latency of a cold read divided by that of a hot one."""
         return self.cold_p50_us / self.hot_p50_us
 
 
 class Export(NamedTuple):
-    """What an export took."""
+    """The cost of an export."""
 
     records: int
     seconds: float
     peak_mib: float
-    """Most memory of the exporting process."""
+    """Peak memory of the exporting process."""
     before_mib: float
-    """What it had taken when it began."""
+    """Its memory at the beginning."""
 
 
 async def measure_throughput(_: WorkerState, url: str, settings: Settings, tier: str, keys: int) -> ThroughputRow:
-    """Return a job: write, drain, read hot and cold, lose Redis, restore."""
+    """Run a job: write, drain, read hot and cold, lose Redis, restore."""
     chosen = settings.replace(redis_url=url, prefix="voyage", kind_rules={f"{NAMESPACE}:*": "knowledge"})
     async with Hub.open(settings=chosen) as hub:
         store = hub.store(NAMESPACE)
@@ -90,7 +90,7 @@ async def measure_throughput(_: WorkerState, url: str, settings: Settings, tier:
 
 
 async def _latencies(read: Callable[[str], Awaitable[object]], names: list[str]) -> list[float]:
-    """Microseconds of one read after the other, in order of size."""
+    """Return microseconds of consecutive reads, in order of size."""
     found = []
     for name in names:
         begun = time.perf_counter()
@@ -105,17 +105,17 @@ def _flush_redis(url: str) -> None:
 
 
 def export_jobs(server: Server, records: int) -> Export:
-    """Export so many keys in a process of its own, whose memory is looked at."""
+    """Export so many keys in a process of its own, whose memory is measured."""
     _fill(server.urls["unix"], records)
     with tempfile.TemporaryDirectory(prefix="sm-bench-") as folder:
         words = [sys.executable, "-c", _EXPORTER, server.urls["unix"], folder]
-        told = subprocess.run(words, check=True, capture_output=True, text=True)
+        finished = subprocess.run(words, check=True, capture_output=True, text=True)
     server.empty()
-    return Export(**json.loads(told.stdout))
+    return Export(**json.loads(finished.stdout))
 
 
 def _fill(url: str, records: int) -> None:
-    """Keys as the store writes them, by pipelines: a million of them are not what is measured."""
+    """Write keys as the store does, by pipelines: this part is not measured."""
     body = json.dumps(VALUE)
     with redis.Redis.from_url(url) as client:
         first = int(time.time() * 1_000_000)

@@ -1,4 +1,4 @@
-"""The temporal knowledge graph: what its calls take at several sizes, beside graphiti-core and the bare commands.
+"""The temporal knowledge graph: costs of its calls at several sizes, beside graphiti-core and the bare commands.
 
 python benchmarks/graph.py             1,000, 10,000 and 100,000 facts: about a quarter of an hour
 python benchmarks/graph.py --quick     1,000 and 10,000 facts, few and short rounds: about three minutes
@@ -28,9 +28,9 @@ from rich.table import Table
 
 FULL, QUICK = Effort(rounds=5, seconds=1.0), Effort(rounds=3, seconds=0.3)
 ADDING = Effort(rounds=3, seconds=0.4)
-"""Of additions: a graph of 1,000 facts is to stay one of about that size."""
+"""Rounds of additions: a graph of 1,000 facts must keep about that size."""
 ONCE = Effort(rounds=1, seconds=0.1)
-"""Of what takes the other side seconds."""
+"""Rounds of calls that take the other side seconds."""
 RESULTS = Path(__file__).parent / "results" / "graph.json"
 ONE = Load("1 task")
 OURS, RIVAL, RIVAL_ALL, BARE, NOW = "sharedmem", "graphiti", "graphiti, everything", "bare", "as of now"
@@ -41,7 +41,7 @@ Side = Callable[[str, World], AbstractAsyncContextManager[Call]]
 
 
 class CallTimes(NamedTuple):
-    """What a call of one side takes at one size."""
+    """The costs of a call of one side at one size."""
 
     call: str
     size: int
@@ -55,7 +55,7 @@ class CallTimes(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """What it took to fill a graph, 32 episodes in a step."""
+    """The costs of filling a graph, 32 episodes in a step."""
 
     size: int
     seconds: float
@@ -64,47 +64,47 @@ class Filling(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphContest:
-    """One call, and what it is compared with."""
+    """One call, and the sides it is compared with."""
 
     call: str
     sides: Mapping[str, Side]
     commands: Mapping[str, str]
-    """What each of the others does, by side."""
+    """Descriptions of the other sides."""
     effort: Effort | None = None
 
 
 @dataclass
 class GraphResults(Results):
-    """Everything that a run has measured of the graph."""
+    """All measurements of a run of the graph."""
 
     taken: list[CallTimes] = field(default_factory=list)
     fillings: list[Filling] = field(default_factory=list)
 
     def of(self, call: str, size: int, side: str = OURS) -> CallTimes | None:
-        """Return what a call takes, if that was measured."""
+        """Return the costs of a call, if it was measured."""
         return next((one for one in self.taken if one[:3] == (call, size, side)), None)
 
     def cpu(self, call: str, size: int, rival: str) -> float | None:
-        """Return how many times our CPU a rival takes, client and server together."""
+        """Return the CPU of a rival as a multiple of ours, client and server together."""
         ours, theirs = self.of(call, size), self.of(call, size, rival)
         return theirs.cpu_us / ours.cpu_us if ours and theirs else None
 
     def growth(self, call: str) -> float | None:
-        """Return how many times the CPU of the small graph a call takes in the large one."""
+        """Return the CPU of a call in the large graph as a multiple of that in the small one."""
         small, large = self.of(call, SMALL), self.of(call, LARGE)
         return large.cpu_us / small.cpu_us if small and large else None
 
     def calls(self) -> list[str]:
-        """Return what was measured, in its order."""
+        """Return the measured calls, in order."""
         return list(dict.fromkeys(one.call for one in self.taken if one.side == OURS))
 
     def extra(self) -> dict[str, Any]:
-        """Return what else is kept as JSON."""
+        """Return further data for the JSON file."""
         taken = [one._asdict() | {"figures": one.figures._asdict()} for one in self.taken]
         return {"taken": taken, "fillings": [one._asdict() for one in self.fillings]}
 
     def page_extra(self) -> Iterator[str]:
-        """Yield what each call takes, as a table."""
+        """Yield the costs of each call, as a table."""
         yield from ("", "### What a call takes, in milliseconds", "")
         yield "| call | by | facts | p50 | p99 | client CPU | server CPU |"
         yield "|---|---|---:|---:|---:|---:|---:|"
@@ -130,7 +130,7 @@ def _milliseconds(figures: Figures) -> list[str]:
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Measure the contests of the command line."""
     asked = _arguments()
     if not graph_rival.is_installed():
         _say(f"without graphiti, which is not installed: {graph_rival.INSTALL}")
@@ -212,7 +212,7 @@ def _note(results: GraphResults, contest: GraphContest, size: int, compared: Com
 
 
 def contests(*, has_rival: bool) -> list[GraphContest]:
-    """Return what is measured; additions last, since they make the graph larger."""
+    """Return the contests; additions last, since they make the graph larger."""
     return [
         GraphContest(
             RETRIEVE,
@@ -256,7 +256,7 @@ def _if(wanted: bool, some: Mapping[str, Side]) -> dict[str, Side]:
 
 
 def show_taken(results: GraphResults) -> None:
-    """Print what each call takes."""
+    """Print the costs of each call."""
     table = Table(title="milliseconds a call")
     for name in ("call", "by", "facts", "p50", "p99", "client CPU", "server CPU"):
         table.add_column(name, justify="left" if name in {"call", "by"} else "right")

@@ -1,4 +1,4 @@
-"""What the benchmark of the graph tells: people who move, who change projects, and who meet others."""
+"""The data of the benchmark of the graph: people who move, change projects, and meet others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Stat
 from sharedmem.models import Episode
 
 FACTS_EACH = 3
-"""Of an episode: somebody moves (which closes where they lived), begins to work on something, and meets somebody."""
+"""Facts of an episode: a person moves (which closes the former home), starts on a project, and meets another."""
 ROUNDS = 4
-"""How often everybody is told of while the graph is filled."""
+"""Episodes of each person while the graph is filled."""
 BEGIN, END = datetime(2022, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
-"""When what the graph is filled with happened, evenly spread; what is measured happens afterwards, a second apart."""
+"""Period of the episodes that fill the graph, evenly spread; the measured ones happen afterwards, a second apart."""
 LEARNT_AFTER = timedelta(hours=1)
-"""How long after it happened the graph learns of it."""
+"""Delay from an episode's time to its time of recording."""
 _BITS, _EACH = 24, 1 << 22
 _ONSETS = ("b", "br", "d", "f", "g", "h", "k", "kl", "l", "m", "n", "p", "r", "st", "t", "v")
 _VOWELS, _CODAS = ("a", "e", "i", "o"), ("", "n", "r", "s")
@@ -25,14 +25,14 @@ _SYLLABLES = [onset + vowel + coda for onset in _ONSETS for vowel in _VOWELS for
 
 @dataclass(frozen=True)
 class PersonChange:
-    """What one episode tells."""
+    """The content of one episode."""
 
     id: str
     person: str
     city: str
     project: str
     other: str
-    """Whom the person has met; nobody has heard of them before, once the graph is filled."""
+    """The other person; once the graph is filled, a new one."""
     at: datetime
 
     def sentences(self) -> tuple[str, str, str]:
@@ -50,22 +50,22 @@ class PersonChange:
 
 @dataclass(frozen=True)
 class World:
-    """A graph of some size: a larger one has more people, cities and projects, not more of each other's."""
+    """A graph of some size: a larger one has more people, cities and projects, not more facts of each."""
 
     facts: int
 
     @property
     def episodes(self) -> int:
-        """How many it takes to fill it."""
+        """Number of episodes that fill it."""
         return self.facts // FACTS_EACH
 
     @property
     def people(self) -> int:
-        """Who is told of; everybody a few times."""
+        """Number of people; each has a few episodes."""
         return max(1, self.episodes // ROUNDS)
 
     def tidings(self, number: int) -> PersonChange:
-        """Return what the episode of a number tells; those from `episodes` on are new."""
+        """Return the content of an episode by its number; from `episodes` on they are new."""
         turn, who = divmod(number, self.people)
         is_new = number >= self.episodes
         met = self.people + number if is_new else (who * 31 + turn * 17 + 1) % self.people
@@ -80,17 +80,17 @@ class World:
         )
 
     def person(self, number: int) -> str:
-        """Return the name of somebody."""
+        """Return the name of a person."""
         return _name(0, number)
 
     def question(self, number: int) -> str:
-        """Something to ask about people in turn."""
-        told = self.tidings(number * 7 % self.episodes)
+        """Return a question about people in turn."""
+        change = self.tidings(number * 7 % self.episodes)
         return (
-            f"Where does {told.person} live?",
-            f"Who works on {told.project} with {told.person}?",
-            f"What do we know of {told.person} and {told.other}?",
-            f"Who has moved to {told.city}?",
+            f"Where does {change.person} live?",
+            f"Who works on {change.project} with {change.person}?",
+            f"What do we know of {change.person} and {change.other}?",
+            f"Who has moved to {change.city}?",
         )[number % 4]
 
     def moment(self, number: int) -> datetime:
@@ -99,22 +99,22 @@ class World:
 
 
 def episodes(world: World, group: str) -> Iterator[Episode]:
-    """Yield what a graph is filled with."""
+    """Yield the episodes that fill a graph."""
     return (episode_of(world.tidings(number), group) for number in range(world.episodes))
 
 
-def episode_of(told: PersonChange, group: str) -> Episode:
-    """Tidings as an episode, learnt an hour after they happened."""
+def episode_of(change: PersonChange, group: str) -> Episode:
+    """Return an episode, recorded an hour after it happened."""
     return Episode(
-        id=told.id, group_id=group, content=told.text(), occurred_at=told.at, recorded_at=told.at + LEARNT_AFTER
+        id=change.id, group_id=group, content=change.text(), occurred_at=change.at, recorded_at=change.at + LEARNT_AFTER
     )
 
 
 class Prepared:
-    """An extractor that knows beforehand what each episode says.
+    """An extractor that knows the content of each episode.
 
     Args:
-        world: whose episodes these are.
+        world: the world of the episodes.
     """
 
     name = "prepared"
@@ -124,26 +124,26 @@ class Prepared:
         self._world = world
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:  # noqa: ARG002  # as the protocol has it
-        """Four names and three statements."""
-        told = self._world.tidings(int(episode.id.rpartition("-")[2]))
-        lives, works, knows = told.sentences()
+        """Return four names and three statements."""
+        change = self._world.tidings(int(episode.id.rpartition("-")[2]))
+        lives, works, knows = change.sentences()
         return Extraction(
             (
-                Mention(told.person, "person"),
-                Mention(told.city, "city"),
-                Mention(told.project, "project"),
-                Mention(told.other, "person"),
+                Mention(change.person, "person"),
+                Mention(change.city, "city"),
+                Mention(change.project, "project"),
+                Mention(change.other, "person"),
             ),
             (
-                Statement(told.person, "lives_in", told.city, text=lives),
-                Statement(told.person, "works_on", told.project, text=works),
-                Statement(told.person, "knows", told.other, text=knows),
+                Statement(change.person, "lives_in", change.city, text=lives),
+                Statement(change.person, "works_on", change.project, text=works),
+                Statement(change.person, "knows", change.other, text=knows),
             ),
         )
 
 
 def _name(kind: int, number: int) -> str:
-    """Return the name of a number, in two words; of two names two syllables at least differ, so that none is a slip."""
+    """Return a name for a number, in two words; two names differ in at least two syllables, so none is a typo."""
     mixed = (kind * _EACH + number) * 0x9E3779B1 % (1 << _BITS)
     parts = [mixed >> 8 * place & 0xFF for place in range(_BITS // 8)]
     first, second, third, fourth = (_SYLLABLES[part] for part in (*parts, sum(parts) % 256))

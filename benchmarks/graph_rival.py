@@ -1,7 +1,7 @@
 """The other side of the benchmark of the graph: graphiti-core on the FalkorDB module of the same server.
 
-It gets the same episodes, the same embedder, and a language model that answers at once what the episode says. It is no
-dependency of ours: what is not installed is not measured.
+It gets the same episodes, the same embedder, and a language model that returns the facts of the episode at once. It is
+not a dependency of ours: if it is not installed, it is not measured.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ from sharedmem.redis.vectors import Matrix
 
 INSTALL = "pip install 'graphiti-core[falkordb]'"
 GRAPH = "bench"
-"""Its group and the name of its graph: where the two differ, it opens the graph anew for each call."""
+"""Its group and the name of its graph: if the two differ, it opens the graph again for each call."""
 RELATIONS = ("LIVES_IN", "WORKS_ON", "KNOWS")
 _STEP = 250
-"""Episodes that are filled in at once."""
+"""Episodes in one batch of filling."""
 _LISTED = re.compile(r"'idx': (\d+), 'fact': '([^']*)'")
 _NEW_FACT = re.compile(r"<NEW FACT>\s*(.*?) lives in ")
 
 
 def is_installed() -> bool:
-    """Return whether there is somebody to compare with."""
+    """Return whether the rival is installed."""
     return find_spec("graphiti_core") is not None and find_spec("falkordb") is not None
 
 
 def _part(name: str) -> Any:
-    """Return a module of graphiti, which tells its makers about its use unless it is told not to."""
+    """Return a module of graphiti, with its telemetry disabled."""
     os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
     logging.getLogger("graphiti_core").setLevel(logging.ERROR)
     return import_module(f"graphiti_core.{name}")
 
 
-# -- what it is lent -------------------------------------------------------------------------------
+# -- its model and embedder ------------------------------------------------------------------------
 
 
 class _Answers:
-    """What a language model would say of an episode, at once; it asks one after the other for each kind of answer."""
+    """Answers of a language model on an episode, at once; it asks one after the other for each kind of answer."""
 
     def __init__(self) -> None:
-        self.told: PersonChange | None = None
+        self.change: PersonChange | None = None
 
     def to(self, prompt: str, wanted: str) -> dict[str, object]:
-        """Return an answer of a kind, told by the name of the model that it is to fit."""
-        told = self.told
-        assert told is not None
-        names = (told.person, told.city, told.project, told.other)
+        """Return an answer of a kind, recognised by the name of the model class that it must fit."""
+        change = self.change
+        assert change is not None
+        names = (change.person, change.city, change.project, change.other)
         match wanted:
             case "ExtractedEntities":
                 return {"extracted_entities": [{"name": name, "entity_type_id": 0} for name in names]}
             case "NodeResolutions":
-                # Only the one whom nobody has heard of is in doubt.
-                return {"entity_resolutions": [{"id": 0, "name": told.other, "duplicate_candidate_id": -1}]}
+                # Only the new person is ambiguous.
+                return {"entity_resolutions": [{"id": 0, "name": change.other, "duplicate_candidate_id": -1}]}
             case "ExtractedEdges":
-                ends = zip(RELATIONS, names[1:], told.sentences(), strict=True)
-                return {"edges": [_edge(told, relation, target, fact) for relation, target, fact in ends]}
+                ends = zip(RELATIONS, names[1:], change.sentences(), strict=True)
+                return {"edges": [_edge(change, relation, target, fact) for relation, target, fact in ends]}
             case "EdgeDuplicate":
                 return {"duplicate_facts": [], "contradicted_facts": _contradicted(prompt)}
             case "SummarizedEntities":
@@ -76,13 +76,13 @@ class _Answers:
         return {}
 
 
-def _edge(told: PersonChange, relation: str, target: str, fact: str) -> dict[str, object]:
-    ends = {"source_entity_name": told.person, "target_entity_name": target}
-    return {**ends, "relation_type": relation, "fact": fact, "valid_at": told.at.isoformat()}
+def _edge(change: PersonChange, relation: str, target: str, fact: str) -> dict[str, object]:
+    ends = {"source_entity_name": change.person, "target_entity_name": target}
+    return {**ends, "relation_type": relation, "fact": fact, "valid_at": change.at.isoformat()}
 
 
 def _contradicted(prompt: str) -> list[int]:
-    """Return where the same person has lived until then, among the facts that a prompt lists."""
+    """Return the positions of the same person's former homes among the facts in a prompt."""
     asked = _NEW_FACT.search(prompt)
     if asked is None:
         return []
@@ -130,10 +130,10 @@ def _reranker() -> Any:
 
 @asynccontextmanager
 async def _opened(url: str, embedder: Embedder) -> AsyncIterator[tuple[Any, _Answers]]:
-    """Graphiti over a unix socket, with its own indexes."""
+    """Open Graphiti over a unix socket, with its own indexes."""
     falkor = import_module("falkordb.asyncio").FalkorDB(unix_socket_path=urlsplit(url).path)
     driver = _part("driver.falkordb_driver").FalkorDriver(falkor_db=falkor, database=GRAPH)
-    # It begins by itself to make its indexes, and does not wait for them.
+    # It begins to create its indexes by itself, and does not wait for them.
     await driver._init_task  # noqa: SLF001
     answers = _Answers()
     graphiti = _part("graphiti").Graphiti(
@@ -149,19 +149,19 @@ async def _opened(url: str, embedder: Embedder) -> AsyncIterator[tuple[Any, _Ans
 
 
 async def fill(url: str, world: World, embedder: Embedder) -> None:
-    """Put a world into it as its own ingestion would leave it, by its own way of writing many at once."""
+    """Write a world as its own ingestion would, by its own bulk writes."""
     async with _opened(url, embedder) as (graphiti, _):
         write = _part("utils.bulk_utils").add_nodes_and_edges_bulk
         known: set[str] = set()
         numbers = iter(range(world.episodes))
         while batch := [(number, world.tidings(number)) for number in islice(numbers, _STEP)]:
-            names = {name for _, told in batch for name in (told.person, told.city, told.project, told.other)}
-            vectors = await _by_text(embedder, [*names, *(fact for _, told in batch for fact in told.sentences())])
+            names = {name for _, change in batch for name in (change.person, change.city, change.project, change.other)}
+            vectors = await _by_text(embedder, [*names, *(fact for _, change in batch for fact in change.sentences())])
             nodes = [_node(name, vectors, batch[0][1].at) for name in sorted(names - known)]
             known |= names
-            edges = [edge for number, told in batch for edge in _edges(world, number, told, vectors)]
-            mentions = [mention for _, told in batch for mention in _mentions(told)]
-            await write(graphiti.pooled, [_episode(told) for _, told in batch], mentions, nodes, edges, None)
+            edges = [edge for number, change in batch for edge in _edges(world, number, change, vectors)]
+            mentions = [mention for _, change in batch for mention in _mentions(change)]
+            await write(graphiti.pooled, [_episode(change) for _, change in batch], mentions, nodes, edges, None)
 
 
 async def _by_text(embedder: Embedder, texts: Iterable[str]) -> Mapping[str, list[float]]:
@@ -176,50 +176,50 @@ def _node(name: str, vectors: Mapping[str, list[float]], at: datetime) -> Any:
     )
 
 
-def _edges(world: World, number: int, told: PersonChange, vectors: Mapping[str, list[float]]) -> Iterator[Any]:
-    """Yield the facts of an episode; where somebody lives ends when they move again."""
-    make, learnt = _part("edges").EntityEdge, told.at + LEARNT_AFTER
+def _edges(world: World, number: int, change: PersonChange, vectors: Mapping[str, list[float]]) -> Iterator[Any]:
+    """Yield the facts of an episode; a home ends with the next move."""
+    make, learnt = _part("edges").EntityEdge, change.at + LEARNT_AFTER
     again = number + world.people
     moved = world.tidings(again).at if again < world.episodes else None
-    targets = zip(RELATIONS, (told.city, told.project, told.other), told.sentences(), strict=True)
+    targets = zip(RELATIONS, (change.city, change.project, change.other), change.sentences(), strict=True)
     for relation, target, fact in targets:
         end = moved if relation == "LIVES_IN" else None
         yield make(
-            uuid=f"{told.id}-{relation}",
+            uuid=f"{change.id}-{relation}",
             name=relation,
             fact=fact,
             group_id=GRAPH,
-            source_node_uuid=_id(told.person),
+            source_node_uuid=_id(change.person),
             target_node_uuid=_id(target),
-            episodes=[told.id],
+            episodes=[change.id],
             created_at=learnt,
-            valid_at=told.at,
+            valid_at=change.at,
             invalid_at=end,
             expired_at=end,
-            reference_time=told.at,
+            reference_time=change.at,
             fact_embedding=vectors[fact],
         )
 
 
-def _mentions(told: PersonChange) -> Iterator[Any]:
+def _mentions(change: PersonChange) -> Iterator[Any]:
     make = _part("edges").EpisodicEdge
-    for name in (told.person, told.city, told.project, told.other):
-        yield make(source_node_uuid=told.id, target_node_uuid=_id(name), group_id=GRAPH, created_at=told.at)
+    for name in (change.person, change.city, change.project, change.other):
+        yield make(source_node_uuid=change.id, target_node_uuid=_id(name), group_id=GRAPH, created_at=change.at)
 
 
-def _episode(told: PersonChange) -> Any:
+def _episode(change: PersonChange) -> Any:
     nodes = _part("nodes")
     return nodes.EpisodicNode(
-        uuid=told.id,
-        name=told.id,
+        uuid=change.id,
+        name=change.id,
         group_id=GRAPH,
         labels=[],
         source_description="message",
         source=nodes.EpisodeType.message,
-        content=told.text(),
-        created_at=told.at + LEARNT_AFTER,
-        valid_at=told.at,
-        entity_edges=[f"{told.id}-{relation}" for relation in RELATIONS],
+        content=change.text(),
+        created_at=change.at + LEARNT_AFTER,
+        valid_at=change.at,
+        entity_edges=[f"{change.id}-{relation}" for relation in RELATIONS],
     )
 
 
@@ -228,7 +228,7 @@ def _id(name: str) -> str:
 
 
 def id_of(name: str) -> str:
-    """Return the id of the node of a name, as it was filled in."""
+    """Return the id of the node of a name."""
     return _id(name)
 
 
@@ -237,27 +237,29 @@ def id_of(name: str) -> str:
 
 @asynccontextmanager
 async def add_episode(url: str, world: World, embedder: Embedder, numbers: Iterator[int]) -> AsyncIterator[Call]:
-    """Tell it what is new."""
+    """Add new episodes."""
     source = _part("nodes").EpisodeType.message
     async with _opened(url, embedder) as (graphiti, answers):
 
         async def call(_: int) -> object:
-            told = answers.told = world.tidings(next(numbers))
-            return await graphiti.add_episode(told.id, told.text(), "message", told.at, source=source, group_id=GRAPH)
+            change = answers.change = world.tidings(next(numbers))
+            return await graphiti.add_episode(
+                change.id, change.text(), "message", change.at, source=source, group_id=GRAPH
+            )
 
         yield call
 
 
 @asynccontextmanager
 async def search(url: str, world: World, embedder: Embedder, *, limit: int = 20) -> AsyncIterator[Call]:
-    """Its usual search: facts by words and by meaning, past ones too."""
+    """Run its usual search: facts by words and by meaning, past ones too."""
     async with _opened(url, embedder) as (graphiti, _):
         yield lambda number: graphiti.search(world.question(number), group_ids=[GRAPH], num_results=limit)
 
 
 @asynccontextmanager
 async def search_all(url: str, world: World, embedder: Embedder, *, limit: int = 20) -> AsyncIterator[Call]:
-    """Its recipe for facts, entities, episodes and communities."""
+    """Run its recipe for facts, entities, episodes and communities."""
     recipe = _part("search.search_config_recipes").COMBINED_HYBRID_SEARCH_RRF.model_copy(update={"limit": limit})
     async with _opened(url, embedder) as (graphiti, _):
         yield lambda number: graphiti.search_(world.question(number), recipe, group_ids=[GRAPH])
@@ -267,7 +269,7 @@ async def search_all(url: str, world: World, embedder: Embedder, *, limit: int =
 async def search_one_way(
     url: str, world: World, embedder: Embedder, *, method: str, limit: int = 10
 ) -> AsyncIterator[Call]:
-    """Facts in one way: `cosine_similarity` or `bm25`."""
+    """Search facts in one way: `cosine_similarity` or `bm25`."""
     parts = _part("search.search_config")
     edges = parts.EdgeSearchConfig(search_methods=[parts.EdgeSearchMethod[method]])
     recipe = parts.SearchConfig(edge_config=edges, limit=limit)
@@ -277,7 +279,7 @@ async def search_one_way(
 
 @asynccontextmanager
 async def search_as_of(url: str, world: World, embedder: Embedder, *, limit: int = 20) -> AsyncIterator[Call]:
-    """Its usual search among the facts that were true at a moment; what was known then it cannot be asked."""
+    """Run its usual search among the facts that were true at a moment; it has no filter for past knowledge."""
     filters = _part("search.search_filters")
     date, comparing = filters.DateFilter, filters.ComparisonOperator
 

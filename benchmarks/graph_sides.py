@@ -1,4 +1,4 @@
-"""Our side of the benchmark of the graph, and the bare commands that it is made of."""
+"""Our side of the benchmark of the graph, and the bare commands behind its calls."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from sharedmem.redis.replies import Command, Reply
 
 NAMESPACE, GROUP = "bench", "bench:group"
 LIMIT, CONTEXT = 10, 20
-"""How much a search answers, and how much a retrieval."""
+"""Results of a search, and of a retrieval."""
 _AT_ONCE = 320
 _APPROXIMATE_ABOVE = 40_000
 _MANY_QUESTIONS = 200
 _numbers = {"ours": count(), "theirs": count()}
-"""Of the episodes that are told while it is measured, each once in this process."""
+"""Numbers of new episodes, each once in this process."""
 
 
 def embedder() -> Embedder:
-    """Who turns texts into vectors, for both sides."""
+    """Return the embedder of both sides."""
     return WordLlamaEmbedder() if has_static() else HashingEmbedder(256)
 
 
 @asynccontextmanager
 async def opened(url: str, world: World, *, grows: bool = False) -> AsyncIterator[tuple[Hub, Graph]]:
-    """The graph of a world. Its kind of index is what its size calls for, and does not change while it is measured."""
+    """Open the graph of a world. Its kind of index fits its size, and does not change while it is measured."""
     hnsw_above = 1 if grows and world.facts > _APPROXIMATE_ABOVE else 1_000_000_000
     settings = Settings(redis_url=url, durable_url="none", hnsw_above=hnsw_above, graph_summary_every=0)
     async with Hub.open(settings=settings, embedder=embedder()) as hub:
@@ -45,18 +45,18 @@ async def opened(url: str, world: World, *, grows: bool = False) -> AsyncIterato
 
 
 async def filled(_: WorkerState, url: str, world: World) -> None:
-    """A job: tell the graph all that happened, 32 episodes in a step."""
+    """Run a job: add all episodes to the graph, 32 in a step."""
     async with opened(url, world, grows=True) as (hub, graph):
-        told = episodes(world, GROUP)
-        await graph.add_episodes(list(islice(told, 32)))
-        # From the beginning in the index that it will have in the end: else all would be indexed three times.
+        stream = episodes(world, GROUP)
+        await graph.add_episodes(list(islice(stream, 32)))
+        # From the beginning in its final index: otherwise all records would be indexed three times.
         await hub.index.promote(NAMESPACE, family="graph")
-        while batch := list(islice(told, _AT_ONCE)):
+        while batch := list(islice(stream, _AT_ONCE)):
             await graph.add_episodes(batch)
 
 
 async def filled_rival(_: WorkerState, url: str, world: World) -> None:
-    """A job: the same for graphiti."""
+    """Run a job: the same for graphiti."""
     await graph_rival.fill(url, world, embedder())
 
 
@@ -65,7 +65,7 @@ async def filled_rival(_: WorkerState, url: str, world: World) -> None:
 
 @asynccontextmanager
 async def add_episode(url: str, world: World) -> AsyncIterator[Call]:
-    """Tell what is new: three facts, one of which closes another, and somebody whom nobody has heard of."""
+    """Add new episodes: three facts, one of which closes another, and a new person."""
     async with opened(url, world) as (_, graph):
         yield lambda _: graph.add_episode(episode_of(world.tidings(_next("ours", world)), GROUP))
 
@@ -76,21 +76,21 @@ def _next(side: str, world: World) -> int:
 
 @asynccontextmanager
 async def vector_search(url: str, world: World) -> AsyncIterator[Call]:
-    """Facts by meaning."""
+    """Search facts by meaning."""
     async with opened(url, world) as (_, graph):
         yield lambda number: graph.vector_search(world.question(number), group_id=GROUP, limit=LIMIT, kinds=("fact",))
 
 
 @asynccontextmanager
 async def text_search(url: str, world: World) -> AsyncIterator[Call]:
-    """Facts by words."""
+    """Search facts by words."""
     async with opened(url, world) as (_, graph):
         yield lambda number: graph.text_search(world.question(number), group_id=GROUP, limit=LIMIT, kinds=("fact",))
 
 
 @asynccontextmanager
 async def traverse(url: str, world: World) -> AsyncIterator[Call]:
-    """What lies two steps around somebody."""
+    """Traverse two steps around a person."""
     async with opened(url, world) as (_, graph):
         yield lambda number: graph.traverse_from_entities([_somebody(world, number)], group_id=GROUP, depth=2)
 
@@ -101,14 +101,14 @@ def _somebody(world: World, number: int) -> str:
 
 @asynccontextmanager
 async def retrieve(url: str, world: World) -> AsyncIterator[Call]:
-    """The context for a question, of now."""
+    """Retrieve the context for a question, as of now."""
     async with opened(url, world) as (_, graph):
         yield lambda number: graph.retrieve(world.question(number), group_id=GROUP, k=CONTEXT)
 
 
 @asynccontextmanager
 async def retrieve_as_of(url: str, world: World) -> AsyncIterator[Call]:
-    """The context for a question, of a moment of the past."""
+    """Retrieve the context for a question, as of a past moment."""
     async with opened(url, world) as (_, graph):
         yield lambda number: graph.retrieve(
             world.question(number), group_id=GROUP, k=CONTEXT, as_of=world.moment(number)
@@ -117,14 +117,14 @@ async def retrieve_as_of(url: str, world: World) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def facts_now(url: str, world: World) -> AsyncIterator[Call]:
-    """What holds of somebody."""
+    """Read the facts of a person."""
     async with opened(url, world) as (_, graph):
         yield lambda number: graph.facts(_somebody(world, number), group_id=GROUP)
 
 
 @asynccontextmanager
 async def facts_as_of(url: str, world: World) -> AsyncIterator[Call]:
-    """What held of somebody at a moment, as it was known an hour later."""
+    """Read the facts of a person at a moment, as known an hour later."""
     async with opened(url, world) as (_, graph):
 
         def call(number: int) -> Awaitable[object]:
@@ -140,7 +140,7 @@ async def facts_as_of(url: str, world: World) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def rival_add_episode(url: str, world: World) -> AsyncIterator[Call]:
-    """The same for graphiti."""
+    """Add an episode to graphiti."""
     numbers = (world.episodes + number for number in _numbers["theirs"])
     async with graph_rival.add_episode(url, world, embedder(), numbers) as call:
         yield call
@@ -148,35 +148,35 @@ async def rival_add_episode(url: str, world: World) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def rival_search(url: str, world: World) -> AsyncIterator[Call]:
-    """Graphiti's usual search."""
+    """Run graphiti's usual search."""
     async with graph_rival.search(url, world, embedder(), limit=CONTEXT) as call:
         yield call
 
 
 @asynccontextmanager
 async def rival_search_all(url: str, world: World) -> AsyncIterator[Call]:
-    """Graphiti's hybrid recipe for everything."""
+    """Run graphiti's hybrid recipe for everything."""
     async with graph_rival.search_all(url, world, embedder(), limit=CONTEXT) as call:
         yield call
 
 
 @asynccontextmanager
 async def rival_search_as_of(url: str, world: World) -> AsyncIterator[Call]:
-    """Graphiti's usual search with a filter by dates."""
+    """Run graphiti's usual search with a filter by dates."""
     async with graph_rival.search_as_of(url, world, embedder(), limit=CONTEXT) as call:
         yield call
 
 
 @asynccontextmanager
 async def rival_by_meaning(url: str, world: World) -> AsyncIterator[Call]:
-    """Facts by meaning, of graphiti."""
+    """Search facts by meaning, by graphiti."""
     async with graph_rival.search_one_way(url, world, embedder(), method="cosine_similarity", limit=LIMIT) as call:
         yield call
 
 
 @asynccontextmanager
 async def rival_by_words(url: str, world: World) -> AsyncIterator[Call]:
-    """Facts by words, of graphiti."""
+    """Search facts by words, by graphiti."""
     async with graph_rival.search_one_way(url, world, embedder(), method="bm25", limit=LIMIT) as call:
         yield call
 
@@ -190,7 +190,7 @@ _TWO_STEPS = (
 
 @asynccontextmanager
 async def bare_cypher(url: str, world: World) -> AsyncIterator[Call]:
-    """Two steps around somebody by one query of the FalkorDB module, in graphiti's graph."""
+    """Traverse two steps around a person by one query of the FalkorDB module, in graphiti's graph."""
     async with Redis.from_url(url, protocol=2) as client:
 
         def call(number: int) -> Awaitable[object]:
@@ -202,7 +202,7 @@ async def bare_cypher(url: str, world: World) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def bare_searches(url: str, world: World) -> AsyncIterator[Call]:
-    """The searches of a retrieval alone, in one pipeline, with nothing done about their answers."""
+    """Send only the searches of a retrieval, in one pipeline, and ignore their replies."""
     async with _record_commands(
         url, world, lambda graph, asked: graph.retrieve(asked, group_id=GROUP, k=CONTEXT)
     ) as call:
@@ -211,7 +211,7 @@ async def bare_searches(url: str, world: World) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def bare_knn(url: str, world: World) -> AsyncIterator[Call]:
-    """The search for the nearest facts alone."""
+    """Send only the search for the nearest facts."""
     async with _record_commands(
         url, world, lambda graph, asked: graph.vector_search(asked, group_id=GROUP, limit=LIMIT, kinds=("fact",))
     ) as call:
@@ -220,7 +220,7 @@ async def bare_knn(url: str, world: World) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def bare_words(url: str, world: World) -> AsyncIterator[Call]:
-    """The search by words alone."""
+    """Send only the search by words."""
     async with _record_commands(
         url, world, lambda graph, asked: graph.text_search(asked, group_id=GROUP, limit=LIMIT, kinds=("fact",))
     ) as call:
@@ -231,7 +231,7 @@ async def bare_words(url: str, world: World) -> AsyncIterator[Call]:
 async def _record_commands(
     url: str, world: World, ask: Callable[[Graph, str], Awaitable[object]]
 ) -> AsyncIterator[Call]:
-    """What a call sends to the query engine, sent by redis-py."""
+    """Record the commands of a call to the query engine, and send them by redis-py."""
     async with opened(url, world) as (hub, graph):
         with _recording_commands(hub) as found:
             for number in range(_MANY_QUESTIONS):
@@ -249,8 +249,8 @@ async def _record_commands(
 
 @contextmanager
 def _recording_commands(hub: Hub) -> Iterator[list[list[Command]]]:
-    """The searches of each call that a hub sends meanwhile."""
-    line, found = hub._knowledge_context().client, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    """Record the searches of each call of a hub in the block."""
+    line, found = hub._knowledge_context().client, []  # noqa: SLF001  # no public method shows what is sent
     send = line.read_many
 
     async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:

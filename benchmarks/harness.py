@@ -1,8 +1,8 @@
-"""Measures two ways of doing the same thing in turn, in processes of their own, so that a ratio is worth something.
+"""Measure two ways of doing the same thing in turn, in processes of their own, so that the ratio is reliable.
 
-Whoever compares names its sides; each is opened once in each worker process and gives a call. Rounds
-alternate between the sides, so that a machine that slows down slows all of them, and what is reported
-is the median over the rounds. Speed and CPU come from passes without a stopwatch around each call,
+A benchmark names its sides; each is opened once in each worker process and returns a call. Rounds
+alternate between the sides, so that a machine that slows down slows all of them, and the report
+contains the median over the rounds. Speed and CPU come from passes without a stopwatch around each call,
 latencies from passes with one.
 """
 
@@ -32,7 +32,7 @@ from sharedmem.embedded.server import EmbeddedServer
 P = ParamSpec("P")
 T = TypeVar("T")
 Call = Callable[[int], Awaitable[object]]
-"""Does the thing once; its argument is a number that no other call under way has."""
+"""Makes one call; its argument is a number that no other running call has."""
 BlockingCall = Callable[[int], object]
 
 
@@ -45,7 +45,7 @@ class Closable(Protocol):
 
 
 Opener = Callable[[], AbstractAsyncContextManager[Call | BlockingCall]]
-"""Opens a side in a worker process: something that pickles, such as a partial of a function of a module."""
+"""Opens a side in a worker process: a value that can be pickled, such as a partial of a module's function."""
 
 _WARM_UP_S = 0.05
 _HEAD_START_S = 0.03
@@ -53,7 +53,7 @@ _TIMED_PART = 0.5
 
 
 class Load(NamedTuple):
-    """How many ask at once."""
+    """The number of concurrent callers."""
 
     name: str
     tasks: int = 1
@@ -61,20 +61,20 @@ class Load(NamedTuple):
     blocking: bool = False
     """Whether calls block their thread instead of being awaited."""
     one_core: bool = False
-    """Whether client and server take turns on one core: what is left is their own work, without the time that
-    this machine (a virtual one above all) takes to wake an idle core."""
+    """Whether client and server share one core: this measures their own work, without the time that
+    this machine (above all a virtual one) takes to wake an idle core."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long is measured: `rounds` of about `seconds` for each side."""
+    """The length of a measurement: `rounds` of about `seconds` for each side."""
 
     rounds: int
     seconds: float
 
 
 class Figures(NamedTuple):
-    """What one side showed in one round, or in the median of all."""
+    """The measured values of one side in one round, or the median of all rounds."""
 
     calls_per_s: float
     p50_us: float
@@ -100,7 +100,7 @@ class PassOrder:
 
 @dataclass(frozen=True)
 class PassResult:
-    """What one process did in a pass."""
+    """The result of one process in a pass."""
 
     calls: int
     seconds: float
@@ -112,7 +112,7 @@ class PassResult:
 
 
 class Server:
-    """The private server under test, asked for its own figures on a connection of its own.
+    """The private server under test, with a connection for its own statistics.
 
     Attributes:
         urls: its addresses by the name of the transport.
@@ -121,7 +121,7 @@ class Server:
     def __init__(self, unix_url: str, tcp_url: str) -> None:
         self.urls = {"unix": unix_url, "tcp": tcp_url}
         self._redis = redis.Redis.from_url(unix_url)
-        # Neither side shall be measured while the server rewrites its log.
+        # Neither side may be measured while the server rewrites its log.
         self._redis.config_set("auto-aof-rewrite-percentage", 0)
 
     def cpu_s(self) -> float:
@@ -130,16 +130,16 @@ class Server:
         return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 
     def memory_bytes(self) -> int:
-        """Return what its data takes, without the buffers of clients and log."""
+        """Return the bytes of its data, without the buffers of clients and log."""
         used = self._info("memory")
         return int(used["used_memory"] - used["mem_clients_normal"] - used["mem_aof_buffer"])
 
     def empty(self) -> None:
-        """Remove everything."""
+        """Delete everything."""
         self._redis.flushall()
 
     def delete(self, key: str) -> None:
-        """Remove one key."""
+        """Delete one key."""
         self._redis.delete(key)
 
     @property
@@ -148,7 +148,7 @@ class Server:
         return str(self._info("server")["redis_version"])
 
     def keep_to(self, cores: set[int]) -> None:
-        """Let its threads run on these cores only (Linux)."""
+        """Restrict its threads to these cores (Linux)."""
         _pin(str(self._info("server")["process_id"]), cores)
 
     def _info(self, section: str) -> dict[str, float]:
@@ -161,7 +161,7 @@ class Server:
 
 @contextmanager
 def private_server(*, modules: Collection[str] = ("search", "json")) -> Iterator[Server]:
-    """An embedded server with a socket, a TCP port and data of its own, gone when the block ends."""
+    """Start an embedded server with a socket, a TCP port and data of its own; delete it when the block ends."""
     with TemporaryDirectory(prefix="sm-bench-") as folder, asyncio.Runner() as runner:
         embedded = runner.run(EmbeddedServer.join(Path(folder), modules=modules, port=_free_port()))
         server = Server(embedded.url, str(embedded.tcp_url))
@@ -185,7 +185,7 @@ def _free_port() -> int:
 
 @dataclass
 class WorkerState:
-    """What a worker process has open."""
+    """The open sides of a worker process."""
 
     calls: dict[str, Call | BlockingCall] = field(default_factory=dict)
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -208,12 +208,12 @@ class Fleet:
     def begin(
         self, worker: int, job: Callable[Concatenate[WorkerState, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> Callable[[], T]:
-        """Give a worker a job; calling what comes back waits for its result.
+        """Give a worker a job; the returned function waits for its result.
 
         Args:
-            worker: which one, from 0; it must have no other job.
+            worker: its number, from 0; it must have no other job.
             job: a coroutine function of a module.
-            args, kwargs: its arguments behind the desk; they are pickled.
+            args, kwargs: further arguments of the job; they are pickled.
 
         Raises (on waiting):
             RuntimeError: the job failed; with its traceback.
@@ -232,7 +232,7 @@ class Fleet:
     def ask(
         self, workers: int, job: Callable[Concatenate[WorkerState, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> list[T]:
-        """Let the first `workers` do the same job at the same time; their results in order."""
+        """Let the first `workers` do the same job at the same time; return their results in order."""
         waits = [self.begin(worker, job, *args, **kwargs) for worker in range(workers)]
         return [wait() for wait in waits]
 
@@ -248,7 +248,7 @@ class Fleet:
 
 
 def _serve(link: Connection) -> None:
-    """The life of a worker: jobs come through the pipe until it is closed."""
+    """Run a worker: jobs come through the pipe until it is closed."""
     asyncio.run(_work(link))
 
 
@@ -261,25 +261,25 @@ async def _work(link: Connection) -> None:
             return
         try:
             failure, result = None, await job(desk, *args, **kwargs)
-        except Exception:  # noqa: BLE001  # told to whoever gave the job
+        except Exception:  # noqa: BLE001  # sent to the process that gave the job
             failure, result = traceback.format_exc(), None
         link.send((failure, result))
 
 
 async def open_sides(desk: WorkerState, openers: Mapping[str, Opener]) -> None:
-    """A job: open sides, and keep them open."""
+    """Run a job: open sides, and keep them open."""
     for name, opener in openers.items():
         desk.calls[name] = await desk.stack.enter_async_context(opener())
 
 
 async def close_sides(desk: WorkerState) -> None:
-    """A job: close what was opened."""
+    """Run a job: close what was opened."""
     await desk.stack.aclose()
     desk.calls.clear()
 
 
 async def keep_to(_: WorkerState, cores: set[int]) -> None:
-    """A job: run on these cores only (Linux)."""
+    """Run a job: restrict the process to these cores (Linux)."""
     _pin("self", cores)
 
 
@@ -295,7 +295,7 @@ def can_choose_cores() -> bool:
 
 @contextmanager
 def _placed(fleet: Fleet, server: Server, load: Load) -> Iterator[None]:
-    """Keep the client and the server on one core where the load asks for it."""
+    """Keep the client and the server on one core if the load requires it."""
     if not load.one_core:
         yield
         return
@@ -314,7 +314,7 @@ def _placed(fleet: Fleet, server: Server, load: Load) -> Iterator[None]:
 
 
 async def run_pass(desk: WorkerState, order: PassOrder) -> PassResult:
-    """Return a job: call again and again until the time is over."""
+    """Run a job: repeat the call until the time is over."""
     shift = _Shift(order)
     gc.collect()
     await asyncio.sleep(max(0.0, order.begin_at - time.monotonic()))
@@ -340,7 +340,7 @@ class _Shift:
         self.latencies_ns = array("q")
 
     async def work(self, call: Call) -> None:
-        """Let the tasks call side by side; a timer ends it, which costs a call nothing."""
+        """Run the calls in concurrent tasks; a timer ends them, which costs a call nothing."""
         tasks = self._order.tasks
         act = self._timed if self._order.timed else self._plain
         asyncio.get_running_loop().call_later(self._order.seconds, self._end)
@@ -400,7 +400,7 @@ def _round(fleet: Fleet, server: Server, load: Load, side: str, seconds: float) 
 
 
 def percentile(ordered: list[int] | list[float], share: float) -> float:
-    """Return the value below which `share` of an ordered list lies."""
+    """Return the value below which `share` of a sorted list is."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
@@ -429,7 +429,7 @@ class Comparison:
 
 
 def compare(fleet: Fleet, server: Server, sides: list[str], load: Load, effort: Effort) -> Comparison:
-    """Measure sides that the workers have open, in turn, round by round."""
+    """Measure the open sides of the workers in turn, round by round."""
     rounds: dict[str, list[Figures]] = {side: [] for side in sides}
     with _placed(fleet, server, load):
         for side in sides:
@@ -442,7 +442,7 @@ def compare(fleet: Fleet, server: Server, sides: list[str], load: Load, effort: 
 
 
 def machine() -> dict[str, str]:
-    """Return what the figures depend on besides the code."""
+    """Return the properties of the machine that affect the results."""
     import platform  # noqa: PLC0415  # once a run
     from importlib.metadata import version  # noqa: PLC0415  # likewise
 

@@ -1,4 +1,4 @@
-"""Semantic memory against the bare commands that it is made of: recalling, adding, the semantic cache, both indexes.
+"""Semantic memory against the bare commands behind it: search, additions, the semantic cache, both indexes.
 
 python benchmarks/memory.py            10,000 and 100,000 memories, half an hour or so
 python benchmarks/memory.py --quick    10,000 memories, few and short rounds
@@ -43,7 +43,7 @@ ONE, FIFTY = Load("1 task"), Load("50 tasks", tasks=50)
 OURS, BARE, EXACT, WITHOUT_DEDUP = "sharedmem", "bare", "exact index", "sharedmem, dedup=False"
 MANY = 10_000
 NAMESPACE, TWIN = "bench", "twin"
-"""Where we work, and where the bare commands do: both hold the same, each with an index of its own."""
+"""Our namespace, and that of the bare commands: both have the same content, each with an index of its own."""
 # A number for each addition, unique in this process and in the namespace.
 _numbers = count(10_000_000)
 
@@ -58,7 +58,7 @@ class Bulk(NamedTuple):
 
 
 class Space(NamedTuple):
-    """What a memory takes in the server."""
+    """The memory that one stored memory takes in the server."""
 
     size: int
     bytes_per_item: float
@@ -66,17 +66,17 @@ class Space(NamedTuple):
 
 @dataclass
 class MemoryResults(Results):
-    """Everything that a run has measured of memory."""
+    """All measurements of a run of memory."""
 
     bulks: list[Bulk] = field(default_factory=list)
     spaces: list[Space] = field(default_factory=list)
 
     def extra(self) -> dict[str, Any]:
-        """Return what else is kept as JSON."""
+        """Return further data for the JSON file."""
         return {"bulks": [one._asdict() for one in self.bulks], "spaces": [one._asdict() for one in self.spaces]}
 
     def page_extra(self) -> Iterator[str]:
-        """Bulk loads and space, as tables."""
+        """Yield bulk loads and space, as tables."""
         yield from ("", f"### {MANY:,} at once", "")
         yield "| memories there | added a second | bare HSET, pipelined | ratio |"
         yield "|---:|---:|---:|---:|"
@@ -89,7 +89,7 @@ class MemoryResults(Results):
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Measure the contests of the command line."""
     asked = _arguments()
     effort = QUICK if asked.quick else FULL
     with started_server() as server, Fleet(1) as fleet:
@@ -158,9 +158,9 @@ def _measure(
             compared = compare(fleet, server, list(sides), load, effort)
             for side in sides:
                 if side != rival:
-                    told = f"{name}, {size:,}" + (" (no dedup)" if side == WITHOUT_DEDUP else "")
+                    title = f"{name}, {size:,}" + (" (no dedup)" if side == WITHOUT_DEDUP else "")
                     figures = compared.medians(side), compared.medians(rival), compared.ratios(side, rival)
-                    results.rows.append(Row(told, command, load.name, "unix", rival, *figures))
+                    results.rows.append(Row(title, command, load.name, "unix", rival, *figures))
         fleet.ask(1, close_sides)
     if only:
         return
@@ -169,7 +169,7 @@ def _measure(
 
 
 async def answered(_: WorkerState, url: str, size: int) -> None:
-    """A job: put answers into the cache."""
+    """Run a job: put answers into the cache."""
     async with _hub(url, size) as hub:
         cache = hub.store(NAMESPACE).cache
         for first in range(0, size, 500):
@@ -179,7 +179,7 @@ async def answered(_: WorkerState, url: str, size: int) -> None:
 
 
 async def filled(_: WorkerState, url: str, namespace: str, size: int) -> None:
-    """A job: fill a namespace."""
+    """Run a job: fill a namespace."""
     await fill(url, namespace, size)
 
 
@@ -194,7 +194,7 @@ async def _hub(url: str, size: int) -> AsyncIterator[Hub]:
 
 @asynccontextmanager
 async def recall(url: str, size: int) -> AsyncIterator[Call]:
-    """Recall through the library."""
+    """Search through the library."""
     asked = queries(words())
     async with _hub(url, size) as hub:
         memory = hub.store(NAMESPACE).memory
@@ -203,7 +203,7 @@ async def recall(url: str, size: int) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def recall_exactly(url: str, size: int) -> AsyncIterator[Call]:
-    """The same through the index that needs no search module."""
+    """Search through the index that needs no search module."""
     asked = queries(words())
     async with _hub(url, size) as hub:
         store = hub.store(NAMESPACE)
@@ -215,7 +215,7 @@ async def recall_exactly(url: str, size: int) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def bare_recall(url: str, size: int) -> AsyncIterator[Call]:
-    """The two searches alone, in one pipeline, with nothing done about their answers."""
+    """Send only the two searches, in one pipeline, and ignore their replies."""
     commands = await _pairs(url, size)
     async with Redis.from_url(url, protocol=2) as client:
 
@@ -229,7 +229,7 @@ async def bare_recall(url: str, size: int) -> AsyncIterator[Call]:
 
 
 async def _pairs(url: str, size: int) -> list[list[Command]]:
-    """The searches that the library sends for each question and user, in the namespace that is searched barely."""
+    """Return the searches that the library sends for each question and user, for the namespace of the bare side."""
     asked = queries(words())
     async with _hub(url, size) as hub:
         memory = hub.store(TWIN).memory
@@ -241,8 +241,8 @@ async def _pairs(url: str, size: int) -> list[list[Command]]:
 
 @contextmanager
 def _record_commands(hub: Hub) -> Iterator[list[list[Command]]]:
-    """The searches of each call that a hub sends meanwhile."""
-    line, found = hub._knowledge_context().client, []  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    """Record the searches of each call of a hub in the block."""
+    line, found = hub._knowledge_context().client, []  # noqa: SLF001  # no public method shows what is sent
     send = line.read_many
 
     async def read_many(commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
@@ -260,7 +260,7 @@ def _record_commands(hub: Hub) -> Iterator[list[list[Command]]]:
 
 @asynccontextmanager
 async def cache_check(url: str, size: int) -> AsyncIterator[Call]:
-    """Look for the answer to a prompt that nobody has asked: by its hash, then by its meaning."""
+    """Look up a prompt that is not in the cache: by its hash, then by its meaning."""
     async with _hub(url, size) as hub:
         cache = hub.store(NAMESPACE).cache
         yield lambda number: cache.check(f"question {number}")
@@ -268,7 +268,7 @@ async def cache_check(url: str, size: int) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def bare_knn(url: str, size: int) -> AsyncIterator[Call]:
-    """The search for the nearest alone."""
+    """Send only the search for the nearest."""
     async with _hub(url, size) as hub:
         with _record_commands(hub) as found:
             for number in range(500):
@@ -284,7 +284,7 @@ def _sent(client: Redis, command: Command) -> Awaitable[object]:
 
 @asynccontextmanager
 async def cache_hit(url: str, size: int) -> AsyncIterator[Call]:
-    """Look for the answer to a prompt that was asked before."""
+    """Look up a prompt that is in the cache."""
     async with _hub(url, size) as hub:
         cache = hub.store(NAMESPACE).cache
         yield lambda number: cache.check(f"prompt number {number % size}")
@@ -292,7 +292,7 @@ async def cache_hit(url: str, size: int) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def bare_hmget(url: str, size: int) -> AsyncIterator[Call]:
-    """The read alone."""
+    """Send only the read."""
     keyspace = KeySpace("sm", client="bench")
     keys = [keyspace.record("cache", NAMESPACE, query_of(f"prompt number {number}").id) for number in range(size)]
     async with Redis.from_url(url, protocol=2) as client:
@@ -301,7 +301,7 @@ async def bare_hmget(url: str, size: int) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def add(url: str, size: int, *, dedup: bool = True) -> AsyncIterator[Call]:
-    """Add memories that are new."""
+    """Add new memories."""
     vocabulary = words()
     texts = [text_of(number, vocabulary) for number in range(1_000)]
     async with _hub(url, size) as hub:
@@ -317,21 +317,21 @@ async def add(url: str, size: int, *, dedup: bool = True) -> AsyncIterator[Call]
 
 @asynccontextmanager
 async def add_without_dedup(url: str, size: int) -> AsyncIterator[Call]:
-    """The same without looking for what says the same."""
+    """Add memories without deduplication."""
     async with add(url, size, dedup=False) as call:
         yield call
 
 
 @asynccontextmanager
 async def bare_add(url: str, _: int) -> AsyncIterator[Call]:
-    """One HSET with the same fields, in the same kind of index."""
+    """Send one HSET with the same fields, in the same kind of index."""
     async with Redis.from_url(url, protocol=2) as client:
         command = await _hset_of(client)
         yield lambda _: _sent(client, command(next(_numbers)))
 
 
 async def _hset_of(client: Redis) -> Callable[[int], Command]:
-    """Return what makes an HSET of a memory with a new key, text and vector, like one that is there."""
+    """Return a function for the HSET of a memory with a new key, text and vector, like an existing one."""
     embedder, keyspace = TableEmbedder(), KeySpace("sm", client="bench")
     home = keyspace.records("memory", TWIN)
     (sample,) = [key async for key in client.scan_iter(f"{home}*", count=10)][:1]
@@ -348,7 +348,7 @@ async def _hset_of(client: Redis) -> Callable[[int], Command]:
 
 
 async def bulk(_: WorkerState, url: str, size: int, rounds: int) -> Bulk:
-    """Return a job: ten thousand memories at once, and as many pipelined HSET, in turn."""
+    """Run a job: ten thousand memories at once, and as many pipelined HSET, in turn."""
     vocabulary, ours, bare = words(), [], []
     async with _hub(url, size) as hub, Redis.from_url(url, protocol=2) as client:
         memory, command = hub.store(NAMESPACE).memory, await _hset_of(client)
@@ -370,7 +370,7 @@ async def bulk(_: WorkerState, url: str, size: int, rounds: int) -> Bulk:
 
 
 def query_of(prompt: str) -> CacheQuery:
-    """Return a prompt without anything beside it."""
+    """Return the query for a prompt without further fields."""
     return asked_in(prompt, key="", model="", prompt_version="", tags=())
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark of semantic memory works on: texts and vectors that cost nothing to make."""
+"""The data of the benchmark of semantic memory: texts and vectors that cost nothing to create."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "la", "me", "ni", "po", "ru", "sa", 
 
 
 class TableEmbedder:
-    """Vectors as if they were cached: looked up in a table by the text, so that nothing but the store is measured."""
+    """Vectors as if they were cached: looked up in a table by the text, so that only the store is measured."""
 
     name = "bench:table"
     dimension = DIMENSION
@@ -36,13 +36,13 @@ class TableEmbedder:
         return Embeddings(np.stack([self.vector(text) for text in texts]), 0)
 
     def vector(self, text: str) -> Vector:
-        """Return the sum of two rows, about at right angles to each other: few texts share both."""
+        """Return the sum of two rows, about orthogonal to each other: few texts share both."""
         number = crc32(text.encode())
         found: Vector = self._rows[number % 4096] + self._rows[number // 4096 % 4096]
         return found
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no connections."""
 
 
 def words() -> list[str]:
@@ -52,10 +52,10 @@ def words() -> list[str]:
 
 
 def text_of(number: int, vocabulary: Sequence[str]) -> str:
-    """Return a text that no other number has; few words are common, most are rare."""
+    """Return a unique text for a number; few words are common, most are rare."""
     chosen = random.Random(number)
-    told = [vocabulary[min(int(chosen.paretovariate(0.6)), _VOCABULARY) - 1] for _ in range(_WORDS)]
-    return f"{' '.join(told)} n{number}"
+    chosen_words = [vocabulary[min(int(chosen.paretovariate(0.6)), _VOCABULARY) - 1] for _ in range(_WORDS)]
+    return f"{' '.join(chosen_words)} n{number}"
 
 
 def item_of(number: int, vocabulary: Sequence[str]) -> MemoryItem:
@@ -70,19 +70,19 @@ def item_of(number: int, vocabulary: Sequence[str]) -> MemoryItem:
 
 
 def queries(vocabulary: Sequence[str]) -> list[str]:
-    """Questions of a few words each."""
+    """Return questions of a few words each."""
     chosen = random.Random(11)
     return [" ".join(chosen.choices(vocabulary[:800], k=8)) for _ in range(QUERIES)]
 
 
 def settings_of(url: str, size: int) -> Settings:
-    """Return what every side of a contest is opened with; the kind of index does not change while it is measured."""
+    """Return the settings of every side of a contest; the kind of index does not change while it is measured."""
     hnsw_above = 20_000 if size > 40_000 else 1_000_000
     return Settings(redis_url=url, durable_url="none", hnsw_above=hnsw_above)
 
 
 async def fill(url: str, namespace: str, count: int) -> None:
-    """Put memories into a namespace, which gets the index that its size calls for."""
+    """Put memories into a namespace, which gets the index that fits its size."""
     vocabulary = words()
     async with Hub.open(settings=settings_of(url, count), embedder=TableEmbedder()) as hub:
         memory = hub.store(namespace).memory

@@ -1,4 +1,4 @@
-"""What large namespaces cost: the memory of a key, and what others feel while a million keys are removed."""
+"""Costs of large namespaces: the memory of a key, and the latency of others while a million keys are deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUIET_S = 2.0
 
 
 class KeyMemory(NamedTuple):
-    """Bytes a key, service keys included, and beside a bare SET."""
+    """Bytes of a key, service keys included, and of a bare SET."""
 
     keys: int
     ours_bytes: float
@@ -30,12 +30,12 @@ class KeyMemory(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Ours as a multiple of bare."""
+        """Our bytes as a multiple of the bare ones."""
         return self.ours_bytes / self.bare_bytes
 
 
 class Clearing(NamedTuple):
-    """What a bystander's GET took, in ms, before and while a namespace was cleared."""
+    """Latencies of another client's GET, in ms, before and while a namespace was cleared."""
 
     keys: int
     seconds: float
@@ -78,7 +78,7 @@ def _measure_bystander(fleet: Fleet, server: Server, meanwhile: Callable[[], obj
 
 
 async def fill_ours(_: WorkerState, url: str, keys: int, size: int) -> None:
-    """A job: write that many keys with values of `size` bytes."""
+    """Run a job: write that many keys with values of `size` bytes."""
     value = _value(size)
     async with Hub.open(settings=Settings(redis_url=url)) as hub:
         store = hub.store(_NAMESPACE, actor=_ACTOR)
@@ -87,7 +87,7 @@ async def fill_ours(_: WorkerState, url: str, keys: int, size: int) -> None:
 
 
 async def fill_bare(_: WorkerState, url: str, keys: int, size: int) -> None:
-    """A job: the same by SET."""
+    """Run a job: the same by SET."""
     payload = orjson.dumps(_value(size))
     async with bare_client(url) as client:
         for start in range(0, keys, MANY):
@@ -98,15 +98,15 @@ async def fill_bare(_: WorkerState, url: str, keys: int, size: int) -> None:
 
 
 async def clear(_: WorkerState, url: str) -> int:
-    """Return a job: empty the namespace; returns how many keys it had."""
+    """Run a job: clear the namespace; return how many keys it had."""
     async with Hub.open(settings=Settings(redis_url=url)) as hub:
         return await hub.store(_NAMESPACE).clear()
 
 
 async def read_until_gone(_: WorkerState, url: str) -> list[float]:
-    """Return a job: read a key every millisecond until it is gone; latencies in ms, in order of size.
+    """Run a job: read a key every millisecond until it is deleted; return latencies in ms, in order of size.
 
-    A read that is held up stands for those that others would have sent in the meantime: one a millisecond,
+    A blocked read counts also for the reads that other clients would have sent meanwhile: one a millisecond,
     each waiting as long as was left.
     """
     latencies: list[float] = []

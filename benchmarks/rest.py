@@ -1,4 +1,4 @@
-"""What the REST service costs: beside the library itself, and beside FastAPI handlers with one Redis command each.
+"""Costs of the REST service: beside the library itself, and beside FastAPI handlers with one Redis command each.
 
 python benchmarks/rest.py            about five minutes
 python benchmarks/rest.py --quick    few and short rounds: about a minute
@@ -31,17 +31,17 @@ MOST_TIMES, LEAST_PER_S = 3, 1_000
 
 
 class RestContest(NamedTuple):
-    """One call, and what it is compared with."""
+    """One call, and the sides it is compared with."""
 
     call: str
     sides: Mapping[str, Opener]
     commands: Mapping[str, str]
-    """What each of the others does, by side."""
+    """Descriptions of the other sides."""
     loads: tuple[Load, ...] = (ONE, SIXTEEN)
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Measure the contests of the command line."""
     asked = _arguments()
     with started_server() as redis, TemporaryDirectory() as folder, Fleet(1) as fleet:
         tokens = Path(folder) / "tokens.json"
@@ -93,7 +93,7 @@ def _measure(fleet: Fleet, services: Services, effort: Effort, results: Results,
 
 
 def contests(services: Services, token: str) -> list[RestContest]:
-    """Return what is measured."""
+    """Return the contests."""
     ours, bare, redis = services.addresses["service"], services.addresses["bare"], services.urls["unix"]
     guarded = services.addresses["tokens"]
     return [

@@ -2,7 +2,7 @@
 
 It is served as `sharedmem serve rest` is: by uvicorn on one core, with the same event loop and the same HTTP parser.
 
-python benchmarks/rest_bare.py unix:///path/of/redis.sock    says where it listens, in a line of JSON
+python benchmarks/rest_bare.py unix:///path/of/redis.sock    prints its address, in a line of JSON
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEEP_ALIVE_S = 30
 
 
 def app_of(url: str) -> FastAPI:
-    """Return one GET and one SET. Values are JSON already, and are handed through: nobody can do less."""
+    """Return an app with one GET and one SET. Values are JSON already, and are passed through: the least work."""
     app, client = FastAPI(), Redis.from_url(url, protocol=2)
 
     @app.get("/values/{key}")
@@ -37,8 +37,8 @@ def app_of(url: str) -> FastAPI:
 
 
 async def serve(url: str) -> None:
-    """Serve until the process is ended."""
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an acknowledgement.
+    """Serve until the process ends."""
+    # The protocol must be given as TCP: otherwise asyncio leaves Nagle's algorithm on, and a response waits 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

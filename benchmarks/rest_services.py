@@ -1,4 +1,4 @@
-"""The processes of the benchmark of REST, and what they use of the processor."""
+"""The processes of the benchmark of REST, and their CPU time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _STOPS_WITHIN_S = 15
 
 
 class Services(Server):
-    """The Redis server together with the services before it: their CPU is one sum, since one call is one service's.
+    """The Redis server together with the services before it: their CPU is one sum, since a call uses one service.
 
     Args:
         redis: the server.
         processes: the services by name.
-        addresses: where each listens.
+        addresses: the address of each.
     """
 
     def __init__(self, redis: Server, processes: Mapping[str, int], addresses: Mapping[str, str]) -> None:
@@ -34,11 +34,11 @@ class Services(Server):
         self._processes = processes
 
     def cpu_s(self) -> float:
-        """CPU seconds that all of them have used."""
+        """Return the CPU seconds that all of them have used."""
         return super().cpu_s() + sum(_cpu_s(process) for process in self._processes.values())
 
     def keep_to(self, cores: set[int]) -> None:
-        """Let all of them run on these cores only (Linux)."""
+        """Restrict all of them to these cores (Linux)."""
         super().keep_to(cores)
         for process in self._processes.values():
             for thread in Path(f"/proc/{process}/task").iterdir():
@@ -53,7 +53,7 @@ def _cpu_s(process: int) -> float:
 
 @contextmanager
 def running_service(redis: Server, *, tokens: Path) -> Iterator[Services]:
-    """Our service, once more with tokens, and the bare one, each in a process of its own."""
+    """Start our service, a second one with tokens, and the bare one, each in a process of its own."""
     url = redis.urls["unix"]
     ours = [sys.executable, "-c", _SHAREDMEM, "--json", "serve", "rest", "--port", "0"]
     with ExitStack() as stack:
@@ -72,19 +72,19 @@ def running_service(redis: Server, *, tokens: Path) -> Iterator[Services]:
 
 @contextmanager
 def _process(command: Sequence[str], redis_url: str) -> Iterator[tuple[int, str]]:
-    """A process that says in its first line where it listens."""
-    told = {
+    """Start a process that prints its address in its first line."""
+    variables = {
         "SHAREDMEM_REDIS_URL": redis_url,
         "SHAREDMEM_NAMESPACE": NAMESPACE,
         "SHAREDMEM_EMBEDDER": EMBEDDER,
         "SHAREDMEM_DURABLE_URL": "none",
     }
-    with subprocess.Popen(command, env=os.environ | told, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, env=os.environ | variables, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
             if not line:
-                raise RuntimeError(f"{' '.join(command)} did not start; what it said stands above")
+                raise RuntimeError(f"{' '.join(command)} did not start; its output is above")
             yield process.pid, json.loads(line)["url"]
         finally:
             process.terminate()

@@ -1,4 +1,4 @@
-"""What the benchmark of REST calls: our service, the bare one, and the library without any service."""
+"""The sides of the benchmark of REST: our service, the bare one, and the library without any service."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def value_of(number: int) -> dict[str, object]:
 
 
 def token_in(path: Path) -> str:
-    """Return a token of an actor who is held to a rate that it does not reach; what is kept of it goes into a file."""
+    """Return a token of an actor with a rate limit that it does not reach; its registry entry goes into a file."""
     token, entry = new_token(Bearer.of(NAMESPACE, actor="bench"), rate=Rate.of(_RATE))
     add_entry(path, entry)
     return token
@@ -55,7 +55,7 @@ async def _opened(url: str) -> AsyncIterator[SharedMemoryStore]:
 
 
 async def filled(_: WorkerState, url: str) -> None:
-    """A job: the values for both sides, and notes to ask for."""
+    """Run a job: write the values for both sides, and notes for queries."""
     async with _opened(url) as store, Redis.from_url(url, protocol=2) as client:
         await store.write_many({_key(number): value_of(number) for number in range(KEYS)})
         await client.mset({f"bare-{number}": orjson.dumps(value_of(number)) for number in range(KEYS)})
@@ -67,7 +67,7 @@ async def filled(_: WorkerState, url: str) -> None:
 
 @asynccontextmanager
 async def read_over_rest(service: str, token: str = "") -> AsyncIterator[Call]:
-    """A value from our service."""
+    """Read a value from our service."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with HttpClient(service, headers) as client:
         asked = [client.spelled("GET", f"/api/v1/store/values/{_key(number)}/value") for number in range(KEYS)]
@@ -76,7 +76,7 @@ async def read_over_rest(service: str, token: str = "") -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def read_bare(service: str) -> AsyncIterator[Call]:
-    """A value from the bare service."""
+    """Read a value from the bare service."""
     async with HttpClient(service) as client:
         asked = [client.spelled("GET", f"/values/bare-{number}") for number in range(KEYS)]
         yield lambda number: client.send(asked[number % KEYS])
@@ -84,14 +84,14 @@ async def read_bare(service: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def read_in_process(url: str) -> AsyncIterator[Call]:
-    """A value from the library."""
+    """Read a value from the library."""
     async with _opened(url) as store:
         yield lambda number: store.read(_key(number))
 
 
 @asynccontextmanager
 async def write_over_rest(service: str) -> AsyncIterator[Call]:
-    """A value to our service."""
+    """Write a value to our service."""
     async with HttpClient(service) as client:
 
         def call(number: int) -> Awaitable[bytes]:
@@ -103,7 +103,7 @@ async def write_over_rest(service: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def write_bare(service: str) -> AsyncIterator[Call]:
-    """A value to the bare service."""
+    """Write a value to the bare service."""
     async with HttpClient(service) as client:
 
         def call(number: int) -> Awaitable[bytes]:
@@ -115,17 +115,17 @@ async def write_bare(service: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def write_in_process(url: str) -> AsyncIterator[Call]:
-    """A value to the library."""
+    """Write a value to the library."""
     async with _opened(url) as store:
         yield lambda number: store.write(_key(number), value_of(number))
 
 
-# -- asking and following --------------------------------------------------------------------------
+# -- queries and events ----------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def query_over_rest(service: str) -> AsyncIterator[Call]:
-    """Notes that answer a question, from our service."""
+    """Query notes through our service."""
     async with HttpClient(service) as client:
 
         def call(number: int) -> Awaitable[bytes]:
@@ -137,35 +137,35 @@ async def query_over_rest(service: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def query_in_process(url: str) -> AsyncIterator[Call]:
-    """The same from the library."""
+    """Query notes through the library."""
     async with _opened(url) as store:
         yield lambda number: store.synthesis.query_memory(app_id=APP, query=question(number))
 
 
 @asynccontextmanager
 async def event_over_rest(service: str, url: str) -> AsyncIterator[Call]:
-    """From the begin of a write to the event that tells of it."""
+    """Measure from the begin of a write to its event."""
     async with _opened(url) as store, HttpClient(service) as client, client.changes("/api/v1/changes") as versions:
-        yield lambda number: _written_and_told(store, number, versions)
+        yield lambda number: _written_and_received(store, number, versions)
 
 
 @asynccontextmanager
 async def event_in_process(url: str) -> AsyncIterator[Call]:
-    """From the begin of a write to its change, where another hub watches in the same process."""
+    """Measure from the begin of a write to its change on another hub in the same process."""
     async with _opened(url) as store, _opened(url) as other:
         versions = Versions()
         cursor = await other.cursor()
         task = asyncio.create_task(_watched(other, cursor, versions))
         try:
-            yield lambda number: _written_and_told(store, number, versions)
+            yield lambda number: _written_and_received(store, number, versions)
         finally:
             task.cancel()
 
 
 async def _watched(store: SharedMemoryStore, cursor: str, versions: Versions) -> None:
     async for change in store.watch(since=cursor):
-        versions.tell(change.version)
+        versions.advance(change.version)
 
 
-async def _written_and_told(store: SharedMemoryStore, number: int, versions: Versions) -> None:
+async def _written_and_received(store: SharedMemoryStore, number: int, versions: Versions) -> None:
     await versions.reach(await store.write(_key(number), value_of(number)))

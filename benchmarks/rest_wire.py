@@ -1,7 +1,7 @@
-"""A small client of HTTP/1.1 for measuring: connections that are kept, and no more parsing than lengths take.
+"""A small HTTP/1.1 client for measurements: persistent connections, and no more parsing than lengths require.
 
-What it costs is part of every figure, so that it must not be what is measured: it takes a small part of what any of the
-services takes.
+Its cost is part of every figure, so it must be small: it is a small part of the cost of any of the
+services.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EVENT = re.compile(rb"event: change\nid: (\d+)-")
 
 
 class AnswerError(Exception):
-    """An answer was none of those that were measured for."""
+    """A response is not one of those that are measured."""
 
 
 class _HttpConnection(asyncio.Protocol):
@@ -50,7 +50,7 @@ class _HttpConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the service has not hung up, as it does on those who are silent for long."""
+        """Whether the service has not closed the connection, as it does after a long silence."""
         return self._transport is not None
 
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
@@ -65,11 +65,11 @@ class _HttpConnection(asyncio.Protocol):
 
 
 class HttpClient:
-    """A client of one service, with as many connections as calls are under way.
+    """A client of one service, with as many connections as concurrent calls.
 
     Args:
-        url: where the service listens.
-        headers: that go with every request.
+        url: address of the service.
+        headers: headers of every request.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
@@ -87,15 +87,15 @@ class HttpClient:
             line.close()
 
     def spelled(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Return a request as it goes over the wire."""
+        """Return the bytes of a request."""
         about = "" if body is None else f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
         return f"{method} {path} HTTP/1.1\r\n{self._headers}{about}\r\n".encode() + (body or b"")
 
     async def send(self, request: bytes) -> bytes:
-        """Return the whole answer to a request.
+        """Return the whole response to a request.
 
         Raises:
-            AnswerError: it is none of success.
+            AnswerError: the response is not a success.
         """
         line = await self._line()
         answer = await line.ask(request)
@@ -114,7 +114,7 @@ class HttpClient:
 
     @asynccontextmanager
     async def changes(self, path: str) -> AsyncIterator[Versions]:
-        """A stream of changes: the newest version that it has told of."""
+        """Open a stream of changes, and record the newest version in it."""
         reader, writer = await asyncio.open_connection(self._host, self._port)
         writer.write(self.spelled("GET", path))
         await reader.readuntil(b"event: started")
@@ -128,19 +128,19 @@ class HttpClient:
 
 
 class Versions:
-    """The newest version that was told of, to be waited for."""
+    """The newest version in a stream, to wait for."""
 
     def __init__(self) -> None:
         self._newest = 0
         self._news = asyncio.Event()
 
-    def tell(self, version: int) -> None:
-        """There is a newer one."""
+    def advance(self, version: int) -> None:
+        """Record a newer version."""
         self._newest = version
         self._news.set()
 
     async def reach(self, version: int) -> None:
-        """Return when this version was told of."""
+        """Return when this version has arrived."""
         while self._newest < version:
             self._news.clear()
             await self._news.wait()
@@ -149,4 +149,4 @@ class Versions:
 async def _followed(reader: asyncio.StreamReader, versions: Versions) -> None:
     while data := await reader.read(65_536):
         if found := _EVENT.findall(data):
-            versions.tell(int(found[-1]))
+            versions.advance(int(found[-1]))

@@ -1,11 +1,11 @@
-"""Whether recall finds the right memory: questions about long conversations, through `store.memory`, without any LLM.
+"""Whether searches find the right memory: questions about long conversations, through `store.memory`, without any LLM.
 
 python benchmarks/retrieval.py --data FOLDER                  every index and signal, cache and dedup: minutes
 python benchmarks/retrieval.py --data FOLDER --quick          every fifth question
 python benchmarks/retrieval.py --data FOLDER --only locomo    one set of conversations, or `pairs`
 python benchmarks/retrieval.py --data FOLDER --page docs/retrieval.md
 
-The folder is described in retrieval_data.py; a set or file that is not there is left out.
+The folder is described in retrieval_data.py; a missing set or file is left out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SearchVariant(NamedTuple):
     recipe: RankingWeights = RECIPE
     mode: SearchMode = "hybrid"
     bare: bool = False
-    """Among memories that do not know who said them, when and to whom."""
+    """Whether memories have no author, time and addressee."""
 
 
 _STILL = replace(RECIPE, author=1.0, previous=(), following=(), answer=1.0, thread=0.0, question=1.0, date=1.0)
@@ -78,7 +78,7 @@ STEPS = (
     SearchVariant("+ questions", replace(RECIPE, date=1.0)),
     SearchVariant("+ dates = the recipe"),
 )
-"""What each signal adds to those before it."""
+"""The gain of each signal over those before it."""
 WITHOUT = (
     SearchVariant("meaning", replace(RECIPE, vector=0.0)),
     SearchVariant("words", replace(RECIPE, text=0.0)),
@@ -91,12 +91,12 @@ WITHOUT = (
     SearchVariant("dates", replace(RECIPE, date=1.0)),
     SearchVariant("weights: reciprocal ranks", replace(RECIPE, fusion="rrf", text=1.0, vector=1.0)),
 )
-"""What is lost when one signal is taken out of the recipe."""
+"""The loss without each signal of the recipe."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """How one way to search did."""
+    """The results of one way to search."""
 
     data: str
     index: str
@@ -108,7 +108,7 @@ class Row:
 
 @dataclass
 class RetrievalResults:
-    """Everything that a run has measured."""
+    """All measurements of a run."""
 
     machine: dict[str, str]
     quick: bool
@@ -125,7 +125,7 @@ class RetrievalResults:
 
 @asynccontextmanager
 async def opened(index: str) -> AsyncIterator[Hub]:
-    """A hub with a private server that searches, or cannot, so that this process does."""
+    """Open a hub with a private server that searches, or one that cannot, so that this process does."""
     with tempfile.TemporaryDirectory(prefix="sm-eval-") as folder:
         settings = Settings(
             redis_url=None,
@@ -139,13 +139,13 @@ async def opened(index: str) -> AsyncIterator[Hub]:
 
 
 async def fill(hub: Hub, data: Conversations, index: str, *, bare: bool) -> dict[str, SharedMemoryStore]:
-    """Remember all turns, each conversation in a namespace of its own; the stores by group."""
+    """Add all turns, each conversation in a namespace of its own; return the stores by group."""
     stores = {}
     for group, turns in data.turns.items():
         stores[group] = store = hub.store(f"{data.name}-{group}")
         if index == OWN:
             await hub.index.promote(store.namespace)
-        # What was said twice was said twice.
+        # Repeated turns are kept.
         await store.memory.add_many([turn.as_text() if bare else turn.as_turn() for turn in turns], dedup=False)
     return stores
 
@@ -171,7 +171,7 @@ async def answers(
 
 
 async def measure(data: Conversations, index: str, progress: Progress, *, signals: bool) -> list[Row]:
-    """Return how well one index answers the questions of a set; on demand also what each signal is worth."""
+    """Return how well one index answers the questions of a set; optionally also the value of each signal."""
     told = [question for question in data.questions if question.category != UNANSWERABLE]
     async with opened(index) as hub, opened(index) as bare_hub:
         if hub.powers.search == (index == EXACT):
@@ -201,7 +201,7 @@ def _whole_rows(data: str, index: str, found: Sequence[tuple[Question, list[str]
 
 
 def verdicts(findings: RetrievalResults) -> list[Verdict]:
-    """Return what was to be reached, and whether it was."""
+    """Return the goals, and whether they were reached."""
     goals = []
     for data, least in LEAST_RECALL.items():
         found = {row.index: row.quality.recall[10] for row in findings.of("whole", data)}
@@ -216,7 +216,7 @@ def verdicts(findings: RetrievalResults) -> list[Verdict]:
     return goals
 
 
-# -- telling ---------------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------------------
 
 FIGURES = (*(f"recall@{depth}" for depth in DEPTHS), "hit@10", "MRR", "nDCG@10")
 TITLES = {
@@ -228,7 +228,7 @@ TITLES = {
 
 
 def tables(findings: RetrievalResults) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Title, names of the columns and rows of each table."""
+    """Yield title, names of the columns and rows of each table."""
     for data in dict.fromkeys(row.data for row in findings.rows):
         for part, title in TITLES.items():
             rows = findings.of(part, data, "" if part == "whole" else OWN) or findings.of(part, data)
@@ -279,7 +279,7 @@ def save(findings: RetrievalResults, goals: Sequence[Verdict], path: Path) -> No
 
 
 def put_on_page(findings: RetrievalResults, goals: Sequence[Verdict], page: Path) -> None:
-    """Replace what stands between the markers of a page.
+    """Replace the text between the markers of a page.
 
     Raises:
         ValueError: the page has no such markers.
@@ -305,7 +305,7 @@ def _page_lines(findings: RetrievalResults, goals: Sequence[Verdict]) -> Iterato
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the command line asks for."""
+    """Measure the contests of the command line."""
     asked = _arguments(arguments)
     every = 5 if asked.quick else 1
     findings = RetrievalResults(machine(), asked.quick)

@@ -1,4 +1,4 @@
-"""Conversations, questions about them and pairs of questions, as they lie in a folder of measurement data.
+"""Conversations, questions about them and pairs of questions, from a folder of measurement data.
 
 `<set>/items.jsonl.gz`     one turn a line: id, group, session, speaker, timestamp, text
 `<set>/queries.jsonl.gz`   one question a line: id, group, category, text, relevant (ids of the turns that answer it)
@@ -26,31 +26,31 @@ DEPTH = 10
 
 
 class Turn(NamedTuple):
-    """What somebody said."""
+    """A turn of a conversation."""
 
     id: str
     session: str
     position: int
-    """In its session, from 0."""
+    """Position in its session, from 0."""
     speaker: str
     at: datetime
     text: str
 
     def as_turn(self) -> MemoryItem:
-        """Return the memory of it that knows who said it, when and to whom."""
+        """Return the memory of it with author, time and addressee."""
         role = "agent" if self.speaker == "assistant" else "user"
         message = MemoryMessage(role=role, name=self.speaker, content=self.text, timestamp=self.at)
         return self.as_text().model_copy(update={"messages": (message,)})
 
     def as_text(self) -> MemoryItem:
-        """Return the memory of its words alone."""
+        """Return the memory of its words only."""
         return MemoryItem(
             id=self.id, thread_id=self.session, turn_index=self.position, memory=self.text, timestamp=self.at
         )
 
 
 class Question(NamedTuple):
-    """What is asked about a conversation."""
+    """A question about a conversation."""
 
     id: str
     group: str
@@ -80,7 +80,7 @@ def read_conversations(folder: Path, *, every: int = 1) -> Conversations:
     """Return the set in a folder, with the first of every so many questions.
 
     Raises:
-        FileNotFoundError: it is no such folder.
+        FileNotFoundError: the folder is not such a set.
     """
     turns: dict[str, list[Turn]] = {}
     lengths: dict[str, int] = {}
@@ -101,7 +101,7 @@ def read_pairs(path: Path, *, every: int = 1) -> list[Pair]:
     """Return the pairs of a file.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
     """
     return [Pair(line["a"], line["b"], bool(line["same"])) for line in _lines(path)][::every]
 
@@ -111,25 +111,25 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, lines)
 
 
-# -- how good an answer is -------------------------------------------------------------------------
+# -- quality of answers ----------------------------------------------------------------------------
 
 
 class Quality(NamedTuple):
-    """How good answers are, from 0 to 1, over some questions."""
+    """The quality of answers, from 0 to 1, over some questions."""
 
     questions: int
     recall: dict[int, float]
-    """Share of what answers the question that is among the first so many."""
+    """Share of the relevant turns that are among the first so many."""
     hit: float
-    """Share of questions with something of it among the first ten."""
+    """Share of questions with a relevant turn among the first ten."""
     mrr: float
-    """One divided by the place of the first that answers it."""
+    """One divided by the rank of the first relevant turn."""
     ndcg: float
-    """As recall at ten, where earlier places count more."""
+    """Recall at ten, with a higher weight of earlier ranks."""
 
 
 def quality_of(answers: Sequence[tuple[Question, Sequence[str]]]) -> Quality:
-    """Return the mean over questions and the ids that were answered to them, best first."""
+    """Return the mean over questions and the returned ids, best first."""
     return Quality(
         questions=len(answers),
         recall={

@@ -1,4 +1,4 @@
-"""What a threshold of the semantic cache, or of dedup, lets through: the share of pairs that are taken for the same."""
+"""The result of a threshold of the semantic cache, or of dedup: the share of pairs that count as the same."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ THRESHOLDS = (0.98, 0.95, 0.9, 0.85, 0.8)
 
 
 class ThresholdRates(NamedTuple):
-    """What one threshold does."""
+    """The result of one threshold."""
 
     threshold: str
     same: float
-    """Share of the pairs that are the same which it hits."""
+    """Share of the pairs labelled the same that it hits."""
     different: float
-    """Share of the others which it hits: false hits."""
+    """Share of the other pairs that it hits: false hits."""
     guarded: tuple[float, float]
-    """Both, where a guard may object."""
+    """Both, with guards."""
 
 
 async def rates_by_threshold(pairs: Sequence[Pair]) -> list[ThresholdRates]:

@@ -28,7 +28,7 @@ SYNC_READ, MEMORY, CLEAR = "sync_read", "memory", "clear"
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Measure the contests of the command line."""
     asked = _arguments()
     effort = QUICK if asked.quick else FULL
     wanted = asked.only or [*CONTESTS, SYNC_READ, MEMORY, CLEAR]
@@ -56,7 +56,7 @@ def _arguments() -> argparse.Namespace:
 
 
 class Bench:
-    """Runs measurements and keeps what they find."""
+    """Runs measurements and stores their results."""
 
     def __init__(self, fleet: Fleet, server: Server, effort: Effort, results: StoreResults) -> None:
         self._fleet = fleet
@@ -65,7 +65,7 @@ class Bench:
         self._results = results
 
     def measure(self, name: str) -> None:
-        """Measure a contest, or what else has a name."""
+        """Measure a contest, or another measurement with a name."""
         if name == MEMORY:
             _say("memory")
             self._results.memory = measure_memory(self._fleet, self._server, MEMORY_KEYS[self._effort])

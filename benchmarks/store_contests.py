@@ -1,7 +1,7 @@
-"""What is measured: each call of a store beside the plain command of redis-py that does the same.
+"""The contests of the store: each call beside the plain command of redis-py that does the same.
 
-A contest opens on both sides once in every worker process. Bare redis-py gets payloads that are coded
-already and returns bytes; the store codes and decodes values, and keeps versions, rights and changes.
+A contest opens on both sides once in every worker process. Bare redis-py gets payloads that are encoded
+already and returns bytes; the store encodes and decodes values, and maintains versions, rights and changes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Names:
 
 @dataclass(frozen=True)
 class StoreContest:
-    """One call, and what it is measured against."""
+    """One call, and the command it is measured against."""
 
     command: str
     ours: OurSide
@@ -65,7 +65,7 @@ class StoreContest:
 
 
 def openers(contest: str, url: str, worker: int) -> dict[str, Opener]:
-    """Return how a worker process opens the three sides of a contest; each process has a namespace of its own."""
+    """Return the functions that open the three sides of a contest; each process has a namespace of its own."""
     namespace = f"bench-{worker}"
     sides: dict[str, Opener] = {side: partial(open_bare, contest, url, namespace, side) for side in BARE}
     return {OURS: partial(open_ours, contest, url, namespace)} | sides
@@ -73,7 +73,7 @@ def openers(contest: str, url: str, worker: int) -> dict[str, Opener]:
 
 @asynccontextmanager
 async def open_ours(contest: str, url: str, namespace: str) -> AsyncIterator[Call | BlockingCall]:
-    """Our side of a contest."""
+    """Open our side of a contest."""
     async with (
         Hub.open(settings=Settings(redis_url=url)) as hub,
         CONTESTS[contest].ours(hub.store(namespace, actor="agent")) as call,
@@ -83,14 +83,14 @@ async def open_ours(contest: str, url: str, namespace: str) -> AsyncIterator[Cal
 
 @asynccontextmanager
 async def open_bare(contest: str, url: str, namespace: str, side: str) -> AsyncIterator[Call | BlockingCall]:
-    """Bare redis-py's side, as it is set up for many tasks or as it is by default."""
+    """Open bare redis-py's side, configured for many tasks or with its defaults."""
     async with bare_client(url, side) as client, CONTESTS[contest].bare(client, Names(namespace)) as call:
         yield call
 
 
 @asynccontextmanager
 async def bare_client(url: str, side: str = DEFAULT) -> AsyncIterator[Redis]:
-    """Bare redis-py with one of its pools."""
+    """Open bare redis-py with one of its pools."""
     if side == QUEUEING:
         pool: BlockingConnectionPool = BlockingConnectionPool.from_url(url, max_connections=POOL_SIZE)
         client = Redis.from_pool(pool)
@@ -187,23 +187,23 @@ def _mget(client: Redis, names: Names) -> Call:
     return lambda number: client.mget(pages[number % len(pages)])
 
 
-# -- calls that end when somebody else has heard of it ----------------------------------------------
+# -- calls that end when another client has received them --------------------------------------------
 
 
 class Arrivals:
-    """What has been sent and is waited for until it arrives."""
+    """Sent messages whose arrival is awaited."""
 
     def __init__(self) -> None:
         self._expected: dict[object, asyncio.Future[None]] = {}
 
     async def of(self, name: object, sending: Awaitable[object]) -> None:
-        """Send, and return when it has arrived."""
+        """Send a message, and return when it has arrived."""
         arrival = self._expected[name] = asyncio.get_running_loop().create_future()
         await sending
         await arrival
 
     def note(self, name: object) -> None:
-        """It has arrived."""
+        """Record that a message has arrived."""
         arrival = self._expected.pop(name, None)
         if arrival is not None:
             arrival.set_result(None)
@@ -300,13 +300,13 @@ def _sync_face() -> Any:
 
 
 def sync_openers(url: str) -> dict[str, Opener]:
-    """Return how a worker process opens both sides of the blocking read."""
+    """Return the functions that open both sides of the blocking read."""
     return {OURS: partial(open_sync_ours, url), DEFAULT: partial(open_sync_bare, url)}
 
 
 @asynccontextmanager
 async def open_sync_ours(url: str) -> AsyncIterator[Call | BlockingCall]:
-    """Our blocking read."""
+    """Open our blocking read."""
     with _sync_face().Hub.open(settings=Settings(redis_url=url)) as hub:
         store = hub.store("bench-sync", actor="agent")
         store.write_many(dict.fromkeys(KEYS, VALUE))
@@ -315,7 +315,7 @@ async def open_sync_ours(url: str) -> AsyncIterator[Call | BlockingCall]:
 
 @asynccontextmanager
 async def open_sync_bare(url: str) -> AsyncIterator[Call | BlockingCall]:
-    """The blocking GET of redis-py."""
+    """Open the blocking GET of redis-py."""
     names = Names("bench-sync")
     with redis.Redis.from_url(url) as client:
         client.mset(dict.fromkeys(names.keys, PAYLOAD))

@@ -1,4 +1,4 @@
-"""The goals of the store, and what was measured."""
+"""The goals of the store, and the measured values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MILLION = 1_000_000
 
 @dataclass
 class StoreResults(Results):
-    """Everything that a run has measured of the store."""
+    """All measurements of a run of the store."""
 
     memory: KeyMemory | None = None
     clearing: Clearing | None = None
 
     def extra(self) -> dict[str, Any]:
-        """Return what else is kept as JSON."""
+        """Return further data for the JSON file."""
         return {
             "memory": self.memory and self.memory._asdict() | {"ratio": self.memory.ratio},
             "clear": self.clearing and self.clearing._asdict(),
@@ -31,7 +31,7 @@ class StoreResults(Results):
 
 
 def verdicts(results: StoreResults) -> list[Verdict]:
-    """Return the goals of the store; a speed has to be reached over every transport that was measured."""
+    """Return the goals of the store; every measured transport must reach a speed."""
     return [
         _speed(results, "read", ONE, 1.5),
         _speed(results, "read", ALONE, 1.5),

@@ -1,11 +1,11 @@
-"""Synthesis: what the pipeline and queries take, beside bare commands and omnimemory, with a model that waits for none.
+"""Synthesis: costs of the pipeline and queries, beside bare commands and omnimemory, with a model without latency.
 
 python benchmarks/synthesis.py            about five minutes
 python benchmarks/synthesis.py --quick    few and short rounds, pairs of omnimemory alone only: about two minutes
 python benchmarks/synthesis.py --page docs/benchmarks.md
 
-The model answers at once, so that what is measured is everything but the model. Install omnimemory beside sharedmem to
-have it measured in the same run.
+The model answers at once, so that everything but the model is measured. Install omnimemory beside sharedmem to
+measure it in the same run.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from synthesis_data import StubModel, SubjectEmbedder
 
 FULL, QUICK = Effort(rounds=5, seconds=1.0), Effort(rounds=3, seconds=0.4)
 LONG = Effort(rounds=3, seconds=0.1)
-"""Of pairs of memories: each round ends with the calls that are under way."""
+"""Rounds for pairs of memories: each round ends with the running calls."""
 ONCE = Effort(rounds=1, seconds=0.1)
-"""Of the other side under load, where all sixteen calls of a pass together take it many seconds."""
+"""Rounds for the other side under load, whose sixteen calls of a pass take many seconds."""
 RESULTS = Path(__file__).parent / "results" / "synthesis.json"
 ONE, SIXTEEN = Load("1 writer", tasks=1), Load("16 writers", tasks=16)
 OURS, RULES, BARE, RIVAL = "sharedmem", "by rules", "bare", rival.NAME
@@ -44,7 +44,7 @@ _WIDTH = 110
 
 
 class PipelineTimes(NamedTuple):
-    """What a call of one side takes under one load."""
+    """The costs of a call of one side under one load."""
 
     call: str
     load: str
@@ -53,42 +53,42 @@ class PipelineTimes(NamedTuple):
 
 
 class Trips(NamedTuple):
-    """How often one call of ours goes to the server, nobody else being there."""
+    """Round trips of one call of ours on an idle server."""
 
     call: str
     packets: float
-    """That the server has read; what is sent together counts once."""
+    """Packets that the server has read; commands sent together count once."""
 
 
 class SynthesisContest(NamedTuple):
-    """One call, and what it is compared with."""
+    """One call, and the sides it is compared with."""
 
     call: str
     sides: Mapping[str, Opener]
     commands: Mapping[str, str]
-    """What each of the others does, by side."""
+    """Descriptions of the other sides."""
     counted: tuple[str, ...] = (OURS,)
     """Sides whose round trips are counted."""
 
 
 @dataclass
 class SynthesisResults(Results):
-    """Everything that a run has measured of synthesis."""
+    """All measurements of a run of synthesis."""
 
     taken: list[PipelineTimes] = field(default_factory=list)
     trips: list[Trips] = field(default_factory=list)
 
     def of(self, call: str, load: Load) -> PipelineTimes | None:
-        """Return what a call of ours takes, if that was measured."""
+        """Return the costs of a call of ours, if it was measured."""
         return next((one for one in self.taken if one[:3] == (call, load.name, OURS)), None)
 
     def extra(self) -> dict[str, Any]:
-        """Return what else is kept as JSON."""
+        """Return further data for the JSON file."""
         taken = [one._asdict() | {"figures": one.figures._asdict()} for one in self.taken]
         return {"taken": taken, "round_trips": [one._asdict() for one in self.trips]}
 
     def page_extra(self) -> Iterator[str]:
-        """Yield what each call takes, as a table."""
+        """Yield the costs of each call, as a table."""
         yield from ("", f"The other side: {self.machine['rival']}.", "", "### What a call takes, in milliseconds", "")
         yield "| call | by | load | calls a second | p50 | p99 | client CPU | server CPU |"
         yield "|---|---|---|---:|---:|---:|---:|---:|"
@@ -106,7 +106,7 @@ def _cells(figures: Figures) -> list[str]:
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Measure the contests of the command line."""
     asked = _arguments()
     lack = rival.absence()
     if lack:
@@ -116,7 +116,7 @@ def main() -> int:
         process, port = (0, 0) if lack else stack.enter_context(rival.chroma_server())
         services = Services(server, {} if lack else {"chroma": process}, {})
         stack.callback(services.close)
-        about = {"model": StubModel.name, "rival": lack or rival.told_version(), "server": server.version}
+        about = {"model": StubModel.name, "rival": lack or rival.installed_version(), "server": server.version}
         embedders = {"embedder": SubjectEmbedder.name, "embedder of queries": sides.query_embedder().name}
         results = SynthesisResults(machine() | about | embedders, asked.quick)
         bench = _Bench(fleet, services, QUICK if asked.quick else FULL, results, port)
@@ -152,10 +152,10 @@ class _Bench:
     effort: Effort
     results: SynthesisResults
     port: int
-    """Of the store of the other side; 0 without one."""
+    """Process id of the other side's store; 0 without one."""
 
     def measure(self, contest: SynthesisContest) -> None:
-        """All sides of a contest in turn."""
+        """Measure all sides of a contest in turn."""
         _say(contest.call)
         if contest.call == QUERY:
             self._fill()
@@ -199,7 +199,7 @@ class _Bench:
             self.fleet.ask(1, sides.repeated, side, REPEATS)
             before = _packets(asking)
             self.fleet.ask(1, sides.repeated, side, REPEATS)
-            # One of those that were read is the question itself.
+            # One of the packets is the question itself.
             read = _packets(asking) - before - 1
         self.results.trips.append(Trips(call, read / REPEATS))
 
@@ -209,8 +209,8 @@ def _packets(asking: redis.Redis) -> int:
 
 
 def contests(url: str, port: int) -> list[SynthesisContest]:
-    """Return what is measured."""
-    theirs = rival.told_version() if port else ""
+    """Return the contests."""
+    theirs = rival.installed_version() if port else ""
     return [
         SynthesisContest(
             ACCEPT, {OURS: partial(sides.accept, url), BARE: partial(sides.accept_bare, url)}, {BARE: "RPUSH"}
@@ -250,7 +250,7 @@ def _if(port: int, opener: Opener) -> dict[str, Opener]:
 
 
 def show_taken(results: SynthesisResults) -> None:
-    """Print what each call takes."""
+    """Print the costs of each call."""
     table = Table(title="milliseconds a call")
     for name in ("call", "by", "load", "calls/s", "p50", "p99", "client CPU", "server CPU"):
         table.add_column(name, justify="left" if name in {"call", "by", "load"} else "right")
@@ -263,11 +263,11 @@ def show_taken(results: SynthesisResults) -> None:
         console.print(f"{trip.call}: {trip.packets:.1f} packets that the server reads")
 
 
-# -- what it came to -------------------------------------------------------------------------------
+# -- verdicts --------------------------------------------------------------------------------------
 
 
 def verdicts(results: SynthesisResults) -> list[Verdict]:
-    """There is no agreed figure for the pipeline: these say that the other side is not the quicker one."""
+    """Return verdicts on whether we are at least as fast as the other side: the pipeline has no agreed figures."""
     return [_no_slower(results, call) for call in (NOTE, PAIR, QUERY)]
 
 

@@ -1,6 +1,6 @@
-"""What the benchmark of synthesis works on: conversations, a model that answers them at once, and vectors for both.
+"""The data of the benchmark of synthesis: conversations, a model that answers at once, and vectors for both sides.
 
-A topic is talked about twice: the second conversation adds to what was noted of the first, and both are consolidated.
+Each topic has two conversations: the second adds to the note of the first, and both are consolidated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USERS = 10
 DIMENSION = 256
 _AT_ONCE = 500
 _NEAR = 0.1
-"""How far the notes of one topic lie apart."""
+"""The distance of notes of one topic."""
 _SUBJECT = re.compile(r"\b(subject [a-z]{8})\b")
 _WORDS = (
     "the invoice of the supplier was paid late and finance wants to know why",
@@ -39,21 +39,21 @@ _WORDS = (
 
 
 def user_of(number: int) -> str:
-    """Whose conversation it is."""
+    """Return the user of a conversation."""
     return f"bench-user-{number % USERS:04}"
 
 
 def subject_of(topic: int) -> str:
-    """Return what a conversation is about: a word that no other topic has."""
+    """Return the subject of a conversation: a word that no other topic has."""
     letters = [chr(97 + topic // 26**place % 26) for place in range(8)]
     return f"subject {''.join(letters)}"
 
 
 def conversation(number: int) -> list[dict[str, str]]:
-    """Ten messages; those of 2n and 2n + 1 are about the same."""
+    """Return ten messages; conversations 2n and 2n + 1 have the same subject."""
     subject = subject_of(number // 2)
-    told = (_WORDS[(number + turn) % len(_WORDS)] for turn in range(0, 10, 2))
-    lines = [(f"About {subject}: {line}.", f"Noted for {subject}, I shall come back to it.") for line in told]
+    remarks = (_WORDS[(number + turn) % len(_WORDS)] for turn in range(0, 10, 2))
+    lines = [(f"About {subject}: {line}.", f"Noted for {subject}, I shall come back to it.") for line in remarks]
     return [
         {"role": role, "content": line}
         for pair in lines
@@ -62,7 +62,7 @@ def conversation(number: int) -> list[dict[str, str]]:
 
 
 def question(number: int) -> str:
-    """Return what somebody asks who needs a note."""
+    """Return a question whose answer is in a note."""
     return f"What is known about {subject_of(number * 7 % 1000)}, and what came of it that {_WORDS[number % 6]}?"
 
 
@@ -70,14 +70,14 @@ def question(number: int) -> str:
 
 
 class StubReading(NamedTuple):
-    """What a model has made of a conversation: both sides are given the same."""
+    """A model's analysis of a conversation: the same for both sides."""
 
     episodic: dict[str, Any]
     summary: dict[str, Any]
 
 
 def reading_of(text: str) -> StubReading:
-    """Return what it makes of a conversation that is about a subject."""
+    """Return the analysis of a conversation about a subject."""
     found = _SUBJECT.search(text)
     subject = found[1] if found else "nothing in particular"
     lines = [line for line in _WORDS if line in text]
@@ -100,13 +100,13 @@ def reading_of(text: str) -> StubReading:
 
 
 class StubModel:
-    """A language model that knows all answers, and gives them at once."""
+    """A language model with prepared answers, which it returns at once."""
 
     name = "bench:stub"
     is_remote = False
 
     async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
-        """Return an answer in the form that is asked for, read as providers read those of models."""
+        """Return an answer in the requested form, parsed as providers parse those of models."""
         return schema.model_validate_json(json.dumps(self._answer(messages[-1].content, schema.__name__)))
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:  # noqa: ARG002  # short
@@ -114,7 +114,7 @@ class StubModel:
         return str(reading_of(messages[-1].content).summary["narrative"])
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no connections."""
 
     def _answer(self, prompt: str, form: str) -> dict[str, Any]:
         match form:
@@ -137,12 +137,12 @@ def _update(memory_id: str) -> dict[str, Any]:
 
 
 def decisions(ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what becomes of older notes: all of them are to be consolidated."""
+    """Return the verdicts on older notes: all of them are consolidated."""
     return [_update(id_) for id_ in ids]
 
 
 def consolidated(texts: Sequence[str]) -> dict[str, Any]:
-    """Return one note out of several, in which each line stands once."""
+    """Return one note out of several, with each line once."""
     lines = dict.fromkeys(line for text in texts for line in text.splitlines())
     merged = {"memories_merged": len(texts), "quality_check": "pass", "notes": "Each line once."}
     return {"consolidated_memory": {"natural_memory_note": "\n".join(lines)}, "synthesis_metadata": merged}
@@ -152,7 +152,7 @@ def consolidated(texts: Sequence[str]) -> dict[str, Any]:
 
 
 class SubjectEmbedder:
-    """Vectors by subject: notes of one subject are near, all others are strangers; it takes next to no time."""
+    """Vectors by subject: notes of one subject are near, all others are unrelated; it takes almost no time."""
 
     name = "bench:subjects"
     dimension = DIMENSION
@@ -163,7 +163,7 @@ class SubjectEmbedder:
         return Embeddings(np.stack([_near(text) for text in texts]), 0)
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no connections."""
 
 
 def _near(text: str) -> Vector:
@@ -178,11 +178,11 @@ def _noise(text: str) -> Vector:
     return drawn
 
 
-# -- notes that are there --------------------------------------------------------------------------
+# -- stored notes ----------------------------------------------------------------------------------
 
 
 def note_of(number: int) -> Note:
-    """Return a note as the pipeline would have left it."""
+    """Return a note as the pipeline would store it."""
     read, now = reading_of("\n".join(said["content"] for said in conversation(2 * number))), datetime.now(UTC)
     return Note(
         id=f"note-{number:08}",
@@ -199,8 +199,8 @@ def note_of(number: int) -> Note:
 
 
 async def filled_notes(store: SharedMemoryStore, size: int, embedder: Embedder) -> None:
-    """Put notes on the repository of a namespace without the pipeline."""
-    repository = RedisNoteRepository(store._knowledge_context(), store._scope)  # noqa: SLF001  # nobody else fills a repository like this
+    """Put notes into the repository of a namespace without the pipeline."""
+    repository = RedisNoteRepository(store._knowledge_context(), store._scope)  # noqa: SLF001  # no other code fills a repository like this
     for notes in _batches(size):
         vectors = (await embedder.embed([note.memory_note for note in notes])).vectors
         await repository.commit(APP, fresh=[NewNote(note, vector) for note, vector in zip(notes, vectors, strict=True)])

@@ -1,7 +1,7 @@
 """The other side of the benchmark of synthesis: omnimemory, the original design's implementation, on a Chroma server.
 
-It gets the same conversations, embedder and answers of a language model, through the library by which it would ask
-one. It is no dependency of ours: what is not installed is not measured.
+It gets the same conversations, embedder and answers of a language model, through the library by which it calls
+models. It is not a dependency of ours: if it is not installed, it is not measured.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from sharedmem.providers.protocol import Embedder
 
 NAME, INSTALL = "omnimemory", "pip install omnimemory"
 QUERIED = "bench-queried"
-"""Its app of the notes that queries look for."""
+"""Its app for the notes of queries."""
 _STARTS_WITHIN_S, _STOPS_WITHIN_S = 60.0, 10.0
 _AT_ONCE = 500
 
 
 def absence() -> str:
-    """Why there is nobody to compare with; empty when there is."""
+    """Return why the rival is missing; empty if it is installed."""
     if find_spec(NAME) is None:
         return f"{NAME} is not installed here: {INSTALL}"
     return "" if _chroma() else f"{NAME} has no vector store to run on: there is no `chroma` command"
 
 
-def told_version() -> str:
-    """Return which one it is."""
+def installed_version() -> str:
+    """Return its name and version."""
     return f"{NAME} {version(NAME)} on Chroma {version('chromadb')}"
 
 
@@ -67,7 +67,7 @@ def _chroma() -> str | None:
 
 @contextmanager
 def chroma_server() -> Iterator[tuple[int, int]]:
-    """Its vector store, a process of its own with data of its own: process id and port."""
+    """Start its vector store in a process of its own with data of its own; yield process id and port."""
     command = _chroma()
     assert command is not None
     with TemporaryDirectory() as folder, socket.socket() as taken:
@@ -100,11 +100,11 @@ def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
     raise RuntimeError("chroma does not start")
 
 
-# -- what it is lent -------------------------------------------------------------------------------
+# -- its model and embedder ------------------------------------------------------------------------
 
 
-def _lend(embedder: Embedder) -> None:
-    """Answer in place of LiteLLM, by which it asks models and embedders."""
+def _replace_litellm(embedder: Embedder) -> None:
+    """Replace LiteLLM, by which it calls models and embedders."""
     litellm = import_module("omnimemory.core.llm").litellm
 
     async def complete(messages: Sequence[dict[str, str]], **_: object) -> object:
@@ -143,7 +143,7 @@ def _environment(port: int, folder: str) -> dict[str, str]:
         "LOG_LEVEL": "CRITICAL",
         "LOG_DIR": folder,
         "ANONYMIZED_TELEMETRY": "False",
-        # Else it asks the network what models cost, and waits for an answer.
+        # Otherwise it requests prices of models over the network, and waits for the response.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
 
@@ -152,7 +152,7 @@ def _environment(port: int, folder: str) -> dict[str, str]:
 async def _opened(port: int, embedder: Embedder) -> AsyncIterator[Any]:
     with TemporaryDirectory() as folder:
         os.environ.update(_environment(port, folder))
-        _lend(embedder)
+        _replace_litellm(embedder)
         sdk = import_module("omnimemory.sdk").OmniMemorySDK()
         if not await sdk.warm_up():
             raise RuntimeError(f"{NAME} does not reach its vector store")
@@ -188,8 +188,8 @@ async def _finished(sdk: Any, app: str, number: int, user: str = "") -> object:
     make = import_module("omnimemory.core.schemas")
     messages = [make.Message(**said) for said in conversation(number)]
     given = make.UserMessages(app_id=app, user_id=user or user_of(number // 2), session_id=None, messages=messages)
-    told = await sdk.add_memory(given)
-    done = await sdk._background_tasks[told["task_id"]]  # noqa: SLF001  # it has no other way to wait for a task
+    task = await sdk.add_memory(given)
+    done = await sdk._background_tasks[task["task_id"]]  # noqa: SLF001  # it has no other way to wait for a task
     if not done.get("success"):
         raise RuntimeError(f"{NAME} has not made memory {number}: {done}")
     return done
@@ -199,7 +199,7 @@ async def _finished(sdk: Any, app: str, number: int, user: str = "") -> object:
 
 
 async def filled(_: WorkerState, port: int, size: int) -> None:
-    """A job: the notes that queries look for, as it would have stored them, many at once."""
+    """Run a job: store the notes for queries, as it would have stored them, in bulk."""
     embedder = HashingEmbedder(DIMENSION)
     async with _opened(port, embedder) as sdk, sdk.memory_manager.connection_pool.get_handler(sdk.llm_connection) as db:
         collection = await db._ensure_collection(QUERIED)  # noqa: SLF001  # it stores one at a time
@@ -234,7 +234,7 @@ def _metadata(note: Any) -> dict[str, object]:
 
 @asynccontextmanager
 async def query(port: int) -> AsyncIterator[Call]:
-    """The notes that answer a question."""
+    """Query notes."""
     async with _opened(port, HashingEmbedder(DIMENSION)) as sdk:
 
         async def call(number: int) -> object:
@@ -247,5 +247,5 @@ async def query(port: int) -> AsyncIterator[Call]:
 
 
 def app_of(contest: str) -> str:
-    """Return an app of its own for each contest: its names have to have ten letters."""
+    """Return an app of its own for each contest: its names must have ten letters."""
     return f"{APP}-{contest}"

@@ -1,4 +1,4 @@
-"""What the benchmark of synthesis calls: our pipeline, the bare commands that it is made of, and queries."""
+"""The sides of the benchmark of synthesis: our pipeline, the bare commands behind it, and queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sharedmem.redis.vectors import to_half
 from sharedmem.synthesis.synthesis import Synthesis
 
 QUERIES = "queries"
-"""The namespace of the notes that queries look for; each pipeline has a namespace of its own."""
+"""The namespace of the notes for queries; each pipeline has a namespace of its own."""
 _QUEUE, _INDEX, _NEAREST = "bare:queue", "bare", 12
 _MANY_QUESTIONS = 200
 _SCHEMA = (
@@ -32,7 +32,7 @@ _SCHEMA = (
 
 
 def query_embedder() -> Embedder:
-    """Who turns questions and the notes that they are about into vectors, for both sides."""
+    """Return the embedder of questions and their notes, for both sides."""
     return HashingEmbedder(DIMENSION)
 
 
@@ -50,7 +50,7 @@ async def _opened(
 
 @asynccontextmanager
 async def accept(url: str) -> AsyncIterator[Call]:
-    """Have a memory accepted: nobody works on it."""
+    """Have a memory accepted: no worker runs."""
     numbers = count()
     async with _opened(url, "accept", SubjectEmbedder(), StubModel(), hands=0) as hub:
         synthesis = hub.store("accept").synthesis
@@ -103,10 +103,10 @@ async def _finishing(url: str, namespace: str, *, by_rules: bool) -> AsyncIterat
 
 
 async def _finished(synthesis: Synthesis, number: int, user: str = "") -> object:
-    told = await synthesis.add_memory(
+    task = await synthesis.add_memory(
         app_id=APP, user_id=user or user_of(number // 2), messages=conversation(number), task_id=f"task-{number}"
     )
-    done = await synthesis.wait(told.task_id)
+    done = await synthesis.wait(task.task_id)
     if done.status != "done":
         raise RuntimeError(f"memory {number} was not made: {done.error}")
     return done.result
@@ -114,7 +114,7 @@ async def _finished(synthesis: Synthesis, number: int, user: str = "") -> object
 
 @asynccontextmanager
 async def note_bare(url: str) -> AsyncIterator[Call]:
-    """The commands that a memory takes at least: queue it, take it, look for its neighbours, write its note."""
+    """Send the least commands of a memory: queue it, claim it, search its neighbours, write its note."""
     numbers, embedder = count(), SubjectEmbedder()
     async with Redis.from_url(url, protocol=2) as client:
         await _indexed(client)
@@ -128,8 +128,8 @@ async def note_bare(url: str) -> AsyncIterator[Call]:
             nearest = f"(@app:{{bench}} @user:{{u{number % 10}}})=>[KNN {_NEAREST} @vector $v AS d]"
             asked = ("FT.SEARCH", _INDEX, nearest, "PARAMS", "2", "v", vector, "NOCONTENT", "DIALECT", "2")
             await client.execute_command(*asked)  # type: ignore[no-untyped-call]  # the library's
-            told = ["app", "bench", "user", f"u{number % 10}", "status", "active", "text", text]
-            return await client.hset(f"bare:note:{number}", items=[*told, "vector", vector])
+            fields = ["app", "bench", "user", f"u{number % 10}", "status", "active", "text", text]
+            return await client.hset(f"bare:note:{number}", items=[*fields, "vector", vector])
 
         yield call
 
@@ -143,18 +143,18 @@ async def _indexed(client: Redis) -> None:
             raise
 
 
-# -- asking ----------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------
 
 
 async def filled(_: WorkerState, url: str, size: int) -> None:
-    """A job: so many notes, without the pipeline."""
+    """Run a job: store so many notes, without the pipeline."""
     async with _opened(url, QUERIES, query_embedder(), None) as hub:
         await filled_notes(hub.store(QUERIES), size, query_embedder())
 
 
 @asynccontextmanager
 async def query(url: str) -> AsyncIterator[Call]:
-    """The notes that answer a question."""
+    """Query notes."""
     async with _opened(url, QUERIES, query_embedder(), None) as hub:
         synthesis = hub.store(QUERIES).synthesis
         yield lambda number: synthesis.query_memory(app_id=APP, query=question(number))
@@ -162,7 +162,7 @@ async def query(url: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def query_bare(url: str) -> AsyncIterator[Call]:
-    """What such a query sends to the query engine, sent by redis-py."""
+    """Send the commands of such a query to the query engine, by redis-py."""
     async with _opened(url, QUERIES, query_embedder(), None) as hub:
         synthesis = hub.store(QUERIES).synthesis
         with _listening(hub) as found:
@@ -175,7 +175,7 @@ async def query_bare(url: str) -> AsyncIterator[Call]:
 
 @contextmanager
 def _listening(hub: Hub) -> Iterator[list[Command]]:
-    """The searches that a hub sends meanwhile."""
+    """Record the searches of a hub in the block."""
     line = hub._knowledge_context().client  # noqa: SLF001  # what is sent is nobody's business but the wire's
     found: list[Command] = []
     send = line.read_many
@@ -195,7 +195,7 @@ def _listening(hub: Hub) -> Iterator[list[Command]]:
 
 
 async def repeated(desk: WorkerState, side: str, times: int) -> None:
-    """A job: call an open side so often, one after the other."""
+    """Run a job: call an open side so often, one after the other."""
     call = cast("Call", desk.calls[side])
     for number in range(times):
         await call(number)
