@@ -72,7 +72,7 @@ async def _run(jobs: Sequence[Job], lanes: int, console: Console) -> list[Report
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     with report.Bar(console, jobs) as bar:
-        return await run_all(jobs, lanes=lanes, told=bar.told)
+        return await run_all(jobs, lanes=lanes, notify=bar.show)
 
 
 def _print_report(reports: Sequence[Report], console: Console, *, seed: int, as_json: bool) -> int:

@@ -48,8 +48,8 @@ class Bar:
     ) -> None:
         self._progress.stop()
 
-    def told(self, what: str, job: Job, report: Report | None) -> None:
-        """Hear of a job that begins or ends."""
+    def show(self, what: str, job: Job, report: Report | None) -> None:
+        """Show that a job begins or ends."""
         name = job.scenario.name
         if what == "began":
             self._running.append(name)

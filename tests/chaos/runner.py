@@ -69,11 +69,13 @@ def plan_jobs(scenarios: Sequence[type[Scenario]], *, seed: int, minutes: float,
     return jobs
 
 
-async def run_all(jobs: Sequence[Job], *, lanes: int, told: Callable[[str, Job, Report | None], None]) -> list[Report]:
+async def run_all(
+    jobs: Sequence[Job], *, lanes: int, notify: Callable[[str, Job, Report | None], None]
+) -> list[Report]:
     """Run jobs in lanes.
 
     Args:
-        told: hears `began` with a job, and `ended` with its report.
+        notify: called with `began` and a job, with `ended` and its report.
 
     Returns:
         the reports in the order in which they ended.
@@ -83,10 +85,10 @@ async def run_all(jobs: Sequence[Job], *, lanes: int, told: Callable[[str, Job, 
     async def lane() -> None:
         while waiting:
             job = waiting.pop()
-            told("began", job, None)
+            notify("began", job, None)
             report = await _report(job)
             reports.append(report)
-            told("ended", job, report)
+            notify("ended", job, report)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(lanes):

@@ -19,13 +19,13 @@ from sharedmem.config import Settings
 data_dir = embedded_fixtures.data_dir
 
 
-async def told(child: AgentProcess, steps: int) -> list[tuple[int, int]]:
+async def acknowledged(child: AgentProcess, steps: int) -> list[tuple[int, int]]:
     """(number, version) of the next so many steps that were acknowledged to a child."""
     lines = [await child.line() for _ in range(steps)]
     return [(int(number), int(version)) for number, version in lines]
 
 
-async def told_at_last(child: AgentProcess) -> list[tuple[int, int]]:
+async def acknowledged_until_killed(child: AgentProcess) -> list[tuple[int, int]]:
     """The same of all that a child was told until it was killed."""
     child.kill()
     return [(int(number), int(version)) for number, version in await child.rest()]
@@ -47,7 +47,7 @@ async def members_of(server: RedisProcess) -> list[int]:
 
 async def test_a_client_killed_in_the_middle_of_its_writes_leaves_whole_steps_only(bare_server: RedisProcess) -> None:
     async with running_agents(1, "append", bare_server.url) as [writer]:
-        steps = await told(writer, 200) + await told_at_last(writer)
+        steps = await acknowledged(writer, 200) + await acknowledged_until_killed(writer)
 
     async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
         store = hub.store(NAMESPACE)
@@ -67,9 +67,9 @@ async def test_a_client_killed_in_the_middle_of_its_writes_leaves_whole_steps_on
 async def test_with_fsync_always_a_killed_server_has_kept_every_write_that_was_acknowledged() -> None:
     with RedisProcess(appendonly="yes", appendfsync="always") as server:
         async with running_agents(1, "append", server.url) as [writer]:
-            steps = await told(writer, 300)
+            steps = await acknowledged(writer, 300)
             await killed_and_started(server)
-            steps += await told(writer, 300) + await told_at_last(writer)
+            steps += await acknowledged(writer, 300) + await acknowledged_until_killed(writer)
         members = await members_of(server)
 
     # The other process went on by itself, and the step that the kill interrupted has happened once.
@@ -84,12 +84,12 @@ async def test_with_fsync_everysec_a_killed_server_has_kept_what_was_forced_to_d
 ):
     with RedisProcess(appendonly="yes", appendfsync="everysec") as server:
         async with running_agents(1, "append", server.url) as [writer]:
-            forced = len(await told(writer, 200))
+            forced = len(await acknowledged(writer, 200))
             await asyncio.to_thread(server.force_to_disk)
-            await told(writer, 200)
+            await acknowledged(writer, 200)
             await killed_and_started(server)
             kept = await members_of(server)
-            await told_at_last(writer)
+            await acknowledged_until_killed(writer)
         members = await members_of(server)
 
     assert len(kept) >= forced

@@ -21,7 +21,7 @@ from sharedmem import Hub, Settings
 from sharedmem.redis.scripts.loader import scripts
 
 NAMESPACE = "know"
-Tell = Callable[[str], None]
+Reported = Callable[[str], None]
 LOOK = PlannedCall("look", "v0-0", "", 0)
 
 
@@ -104,12 +104,12 @@ class Scene:
             yield hub
 
     def begin(
-        self, agent: AgentHandle, call: PlannedCall, *, url: str | None = None, told: Tell | None = None
+        self, agent: AgentHandle, call: PlannedCall, *, url: str | None = None, reported: Reported | None = None
     ) -> asyncio.Task[None]:
         """Let an agent make a call."""
         chosen = self._chosen | ({"redis_url": url} if url else {})
         order = {"settings": chosen, "broken": "", "namespace": NAMESPACE, "kind": None, "calls": [call]}
-        return asyncio.create_task(agent.obey(order, told or _unheard))
+        return asyncio.create_task(agent.carry_out(order, reported or _ignore))
 
     async def expected(self, call: PlannedCall) -> Seen:
         """What is there after the call has happened once, in a place of its own."""
@@ -130,8 +130,8 @@ class Scene:
             assert await read_all_keys(store) == expected
 
 
-def _unheard(_: str) -> None:
-    """Nobody listens."""
+def _ignore(_: str) -> None:
+    """What the agent reports is of no interest."""
 
 
 def after(seen: Seen, call: PlannedCall) -> Seen:
@@ -189,11 +189,11 @@ async def test_a_client_that_is_killed_as_soon_as_it_has_heard_of_its_change_lea
     scene = Scene(server, file, durability)
     expected = await scene.expected(call)
 
-    def told(what: str) -> None:
+    def kill_when_acknowledged(what: str) -> None:
         if what == "acknowledged":
             agent.kill()
 
-    await scene.begin(agent, call, told=told)
+    await scene.begin(agent, call, reported=kill_when_acknowledged)
 
     assert [attempt.outcome for attempt in agent.attempts] == ["acknowledged"]
     if durability == "through":
@@ -282,7 +282,7 @@ async def test_a_change_of_which_the_tier_is_just_told_outlives_the_server(
     expected = await scene.expected(call)
     with locked(file):
         work = scene.begin(agent, call)
-        await wait_until(lambda: _is_told(server), description="the change is on its way to the tier")
+        await wait_until(lambda: _is_in_outbox(server), description="the change is on its way to the tier")
         if loss == "kill":
             await asyncio.to_thread(server.restart)
         else:
@@ -303,5 +303,5 @@ async def scene_before(scene: Scene, call: PlannedCall, expected: Seen) -> Seen:
     return found
 
 
-def _is_told(server: RewindableRedis) -> bool:
+def _is_in_outbox(server: RewindableRedis) -> bool:
     return bool(server.tell("XLEN", f"sm:{{{NAMESPACE}}}:$outbox"))

@@ -287,13 +287,13 @@ async def test_every_channel_and_pattern_is_subscribed_again_and_each_subscriber
 ) -> None:
     heard: list[tuple[str, object]] = []
 
-    def hear(channel: str, value: object) -> None:
+    def receive(channel: str, value: object) -> None:
         heard.append((channel, value))
 
     for channel in ("news", "chat-*", "wea?her"):
         await shaken.subscribe(
             channel,
-            partial(hear, channel),
+            partial(receive, channel),
             on_missed=lambda missed: heard.append(("missed", type(missed.value))),
         )
     proxy.reset_all()

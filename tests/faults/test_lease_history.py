@@ -31,7 +31,7 @@ def attempts_at(raw: Redis) -> list[LeaseAttempt]:
     return [LeaseAttempt(int(token), accepted == b"1") for token, accepted in map(bytes.split, journal)]
 
 
-def turns_told(child: int, lines: list[list[str]]) -> list[HolderTurn]:
+def holder_turns(child: int, lines: list[list[str]]) -> list[HolderTurn]:
     """What one process has seen: of each token the time until which it was held."""
     turns: dict[int, HolderTurn] = {}
     for line in lines:
@@ -58,7 +58,7 @@ async def test_of_eight_processes_that_are_killed_and_frozen_one_holds_the_lock_
             await _freeze(random.choice(crowd[2:]), random.uniform(0.1, 2) * LEASE_S)
         for child in crowd[2:]:
             child.kill()
-        told = [turns_told(number, await child.rest()) for number, child in enumerate(crowd)]
+        told = [holder_turns(number, await child.rest()) for number, child in enumerate(crowd)]
     turns, attempts = [turn for turns in told for turn in turns], attempts_at(raw)
 
     assert check_turns(turns) == []

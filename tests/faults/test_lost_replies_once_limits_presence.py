@@ -34,8 +34,8 @@ class Scene:
     def key(self, part: str, name: str) -> str:
         return f"sm:{{{self.store.namespace}}}:${part}:shared{name}"
 
-    async def told(self) -> list[tuple[bytes, bytes]]:
-        """What was announced."""
+    async def changes(self) -> list[tuple[bytes, bytes]]:
+        """What is on the change feed."""
         entries: Any = self.raw.xrange(f"sm:{{{self.store.namespace}}}:$changes")
         return [(fields[b"op"], fields[b"key"].rpartition(b":")[2]) for _, fields in entries]
 
@@ -121,18 +121,18 @@ async def takes_of_a_bucket(scene: Scene) -> object:
 
 async def comes(scene: Scene) -> object:
     await scene.store.presence.announce(role="planner")
-    return [one.actor for one in await scene.direct.presence.list()], await scene.told()
+    return [one.actor for one in await scene.direct.presence.list()], await scene.changes()
 
 
 async def goes(scene: Scene) -> object:
     await scene.direct.presence.announce()
-    return await scene.store.presence.leave(), await scene.direct.presence.list(), await scene.told()
+    return await scene.store.presence.leave(), await scene.direct.presence.list(), await scene.changes()
 
 
 async def tells_of_a_lapse(scene: Scene) -> object:
     await scene.direct.presence.announce()
     scene.raw.zadd(scene.key("presence", ""), {"a": 1})
-    return await scene.store.presence.list(), await scene.told()
+    return await scene.store.presence.list(), await scene.changes()
 
 
 async def comes_last(scene: Scene) -> object:

@@ -208,5 +208,5 @@ async def test_a_thousand_followers_cost_three_calls_each(bare_server: RedisProc
 
 def calls(raw: Redis) -> int:
     """How many scripts the server has run."""
-    told: Any = raw.info("commandstats")
-    return int(told["cmdstat_evalsha"]["calls"])
+    statistics: Any = raw.info("commandstats")
+    return int(statistics["cmdstat_evalsha"]["calls"])

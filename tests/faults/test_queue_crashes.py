@@ -44,7 +44,7 @@ async def test_a_task_of_a_worker_that_was_killed_is_done_by_another(hub: Hub, b
     queue = queue_of(hub)
     worker = await WorkerProcess.start(bare_server.url, 0.5, longest_work_s=3600)
     put = await queue.put({"order": 17})
-    await worker.said.wait()
+    await worker.has_printed.wait()
     await worker.kill()
 
     task = await claimed(queue, wait=30)
@@ -62,7 +62,7 @@ async def test_a_worker_begins_once_the_server_is_there(hub: Hub, bare_server: R
 
     await queue.put(1)
 
-    await worker.said.wait()
+    await worker.has_printed.wait()
     await worker.kill()
     assert worker.has_ended
     worker.pause()  # nobody is there any more

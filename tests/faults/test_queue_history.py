@@ -21,8 +21,8 @@ async def disturb(workers: list[WorkerProcess], graves: list[WorkerProcess], url
     """Kill or pause a random worker, again and again; who is killed gets a successor."""
     while True:
         victim = rng.choice(workers)
-        victim.said.clear()
-        await victim.said.wait()  # it is at work
+        victim.has_printed.clear()
+        await victim.has_printed.wait()  # it is at work
         if rng.random() < 0.5:
             workers.remove(victim)
             graves.append(victim)

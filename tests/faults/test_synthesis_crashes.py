@@ -58,7 +58,7 @@ async def test_five_hundred_tasks_outlive_the_worker_that_was_killed_over_them(
     notes = {note.id for note in await bench.notes()}
     assert notes >= {f"note-{task.task_id}" for task in tasks}
     assert len({(note.task_id, note.memory_note) for note in await bench.notes()}) == len(notes)
-    await bench.check(said=[numbered_fact(number) for number in range(MANY)])
+    await bench.check(facts=[numbered_fact(number) for number in range(MANY)])
 
 
 async def test_a_topic_on_which_worker_after_worker_is_killed_ends_in_one_head(
@@ -78,7 +78,7 @@ async def test_a_topic_on_which_worker_after_worker_is_killed_ends_in_one_head(
     (head,) = await bench.heads()
     assert [number for number in range(TOPIC) if numbered_fact(number) not in head.memory_note] == []
     assert len(await bench.notes()) == 2 * TOPIC - 1
-    await bench.check(said=[numbered_fact(number) for number in range(TOPIC)])
+    await bench.check(facts=[numbered_fact(number) for number in range(TOPIC)])
 
 
 async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_ends(
@@ -105,4 +105,4 @@ async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_en
     (head,) = await bench.heads()
     assert head.id == f"note-{second.task_id}-s"
     assert (await bench.intake.status(first.task_id)).status == "done"
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])

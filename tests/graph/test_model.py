@@ -129,7 +129,7 @@ class GraphMachine(RuleBasedStateMachine):
                 self.run(call)
             return
         self.run(call)
-        self.oracle.hear(id_, [line], recorded=self._recorded_of(id_) if recorded is None else stamp(recorded))
+        self.oracle.add(id_, [line], recorded=self._recorded_of(id_) if recorded is None else stamp(recorded))
         assert not adds or self._recorded_of(id_) == before
 
     @rule(name=some_name, at=some_day, data=st.data())
@@ -148,7 +148,7 @@ class GraphMachine(RuleBasedStateMachine):
         self.run(self.graph.invalidate(fact.id, group_id=GROUP, at=day(at), episode=id_))
         source, type_, other = self._told(fact)
         line = ScriptLine(source, type_, other.strip('"'), at, says="ends")
-        self.oracle.hear(id_, [line], recorded=self._recorded_of(id_))
+        self.oracle.add(id_, [line], recorded=self._recorded_of(id_))
 
     # -- taking back
 
@@ -258,7 +258,7 @@ class GraphMachine(RuleBasedStateMachine):
         # Of an undone statement the id is free again.
         self.oracle.undone.discard(id_)
         heard = self._recorded_of(id_) if recorded is None else stamp(recorded)
-        self.oracle.hear(id_, lines, recorded=heard)
+        self.oracle.add(id_, lines, recorded=heard)
 
     def _sure(self, id_: str, recorded: int | None) -> int | None:
         """When something is recorded: of what is added to an episode that is there, nobody tells afterwards."""

@@ -12,8 +12,8 @@ from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.graph.graph import Graph
 from sharedmem.models import Entity, Episode, Fact
 
-ground, provider, hub, graph = (
-    small_graph_fixtures.ground,
+server, provider, hub, graph = (
+    small_graph_fixtures.server,
     small_graph_fixtures.provider,
     small_graph_fixtures.hub,
     small_graph_fixtures.graph,

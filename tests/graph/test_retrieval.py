@@ -17,8 +17,8 @@ from sharedmem.graph.graph import Graph
 from sharedmem.models import UNKNOWN, ContextSet, Fact, GraphHit
 from sharedmem.testing import fake_hub
 
-ground, provider, hub, graph = (
-    small_graph_fixtures.ground,
+server, provider, hub, graph = (
+    small_graph_fixtures.server,
     small_graph_fixtures.provider,
     small_graph_fixtures.hub,
     small_graph_fixtures.graph,
@@ -189,9 +189,9 @@ async def test_the_beginning_of_time_is_no_trouble(graph: Graph) -> None:
     assert "Sun owns Shine (from " in context.as_prompt()
 
 
-async def test_without_an_embedder_words_and_graph_decide(ground: RedisProcess | None) -> None:
-    if ground is not None:
-        pytest.skip("one ground is enough: nothing of it differs")
+async def test_without_an_embedder_words_and_graph_decide(server: RedisProcess | None) -> None:
+    if server is not None:
+        pytest.skip("one server is enough: nothing differs")
     async with fake_hub(settings=Settings(embedder="none")) as hub:
         graph = hub.store("team").graph
         await graph.add_relationship("Ada", "lives_in", "Paris", group_id=GROUP)

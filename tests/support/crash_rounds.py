@@ -80,7 +80,7 @@ class CrashRound:
     durability: str | None = None
     patience_s: float = 120.0
     agents: list[AgentHandle] = field(default_factory=list)
-    _told: int = 0
+    _acknowledged: int = 0
     _at_work: int = 2
     _wanted: int = 0
     _reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -116,8 +116,9 @@ class CrashRound:
         """Work, break something, look; returns what is not as it was promised."""
         self.agents = await self.environment.agents.take(3)
         *writers, carrier = self.agents
-        works = [asyncio.create_task(writer.obey(self._order(at), self._hear)) for at, writer in enumerate(writers)]
-        carrying = asyncio.create_task(carrier.obey(self._order(2, steps=0), lambda _: None))
+        orders = [writer.carry_out(self._order(at), self._count) for at, writer in enumerate(writers)]
+        works = [asyncio.create_task(order) for order in orders]
+        carrying = asyncio.create_task(carrier.carry_out(self._order(2, steps=0), lambda _: None))
         pressing = asyncio.create_task(self._press())
         try:
             async with asyncio.timeout(self.patience_s):
@@ -153,17 +154,17 @@ class CrashRound:
             "steps": self.steps if steps is None else steps,
         }
 
-    def _hear(self, what: str) -> None:
-        self._told += what == "acknowledged"
+    def _count(self, what: str) -> None:
+        self._acknowledged += what == "acknowledged"
         self._at_work -= what == "done"
-        if self._told >= self._wanted or not self._at_work:
+        if self._acknowledged >= self._wanted or not self._at_work:
             self._reached.set()
 
-    async def reach(self, told: int) -> None:
+    async def reach(self, calls: int) -> None:
         """Return when so many calls were acknowledged, or a little later."""
-        self._wanted = told
+        self._wanted = calls
         self._reached.clear()
-        if self._told < told and self._at_work:
+        if self._acknowledged < calls and self._at_work:
             await self._reached.wait()
         await asyncio.sleep(self.dice.choice((0, 0.001, 0.003)))
 

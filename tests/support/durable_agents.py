@@ -92,7 +92,7 @@ _MADE: dict[str, Callable[[SharedMemoryStore, PlannedCall, str | None], Awaitabl
 }
 WRITES = frozenset({"write", "write_if"})
 """They answer a version."""
-_TELL_ANSWERS = WRITES | {"read"}
+_REPORTED_ANSWERS = WRITES | {"read"}
 _MAY_REMOVE = frozenset({"delete", "hdel", "srem"})
 _CHANGES = frozenset({"write", "write_if", "update", "update_total", "incr", "append", "hset", "sadd"})
 
@@ -147,7 +147,7 @@ class DurableAgent:
 
     Args:
         orders: where they come from.
-        out: where it tells what it does.
+        out: where it reports what it does.
     """
 
     def __init__(self, orders: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
@@ -156,12 +156,12 @@ class DurableAgent:
 
     async def serve(self) -> None:
         """Carry out order by order."""
-        self._tell("pid", os.getpid())
+        self._report("pid", os.getpid())
         async with AsyncExitStack() as stack:
             while line := await self._orders.readline():
-                await self._obey(json.loads(line), stack)
+                await self._carry_out(json.loads(line), stack)
 
-    async def _obey(self, order: dict[str, Any], stack: AsyncExitStack) -> None:
+    async def _carry_out(self, order: dict[str, Any], stack: AsyncExitStack) -> None:
         hub = await self._hub(order["settings"], order["broken"], stack)
         store = hub.store(order["namespace"])
         kinds = NamedKinds(order["kind"], says_it_once=order.get("says_kind_once", False))
@@ -173,7 +173,7 @@ class DurableAgent:
             await self._work(store, calls, kinds)
         else:
             await self._carry(hub, order["namespace"])
-        self._tell("done")
+        self._report("done")
 
     async def _hub(self, settings: dict[str, Any], broken: str, stack: AsyncExitStack) -> Hub:
         name = json.dumps([settings, broken])
@@ -185,17 +185,17 @@ class DurableAgent:
 
     async def _work(self, store: SharedMemoryStore, calls: Iterable[PlannedCall], kinds: NamedKinds) -> None:
         for call in calls:
-            self._tell("try", time.monotonic(), *call)
+            self._report("try", time.monotonic(), *call)
             kinds.begun(call)
             try:
                 answer = await _MADE[call.what](store, call, kinds.of(call))
             except VersionConflictError:
-                self._tell("refused")
+                self._report("refused")
             except (DurabilityPendingError, UnavailableError):
-                self._tell("unknown")
+                self._report("unknown")
             else:
                 kinds.acknowledged(call)
-                self._tell("acknowledged", answer if call.what in _TELL_ANSWERS else None)
+                self._report("acknowledged", answer if call.what in _REPORTED_ANSWERS else None)
 
     async def _carry(self, hub: Hub, namespace: str) -> None:
         """Only carry what the others leave, until there is another line."""
@@ -204,7 +204,7 @@ class DurableAgent:
             await hub.durable.drain(namespace)
             await asyncio.sleep(_BREATH_S)
 
-    def _tell(self, *words: object) -> None:
+    def _report(self, *words: object) -> None:
         # It is in the socket, which outlives this process, before the next thing is done.
         self._out.write(json.dumps(words).encode() + b"\n")
 

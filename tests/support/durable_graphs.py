@@ -80,21 +80,21 @@ async def write_story(graph: Graph, group: str = GROUP) -> None:
 async def query_story(graph: Graph, began: datetime, group: str = GROUP) -> dict[str, Any]:
     """What the graph answers to many questions; those about the past of the same moments each time."""
     rng = random.Random(7)
-    told: dict[str, Any] = {"stats": await graph.stats(group_id=group), "groups": await graph.groups()}
+    answers: dict[str, Any] = {"stats": await graph.stats(group_id=group), "groups": await graph.groups()}
     for name in NAMES:
-        told[f"entity {name}"] = await graph.entity(name, group_id=group)
-        told[f"aliases {name}"] = await graph.aliases(name, group_id=group)
-        told[f"history {name}"] = await graph.history(name, group_id=group)
+        answers[f"entity {name}"] = await graph.entity(name, group_id=group)
+        answers[f"aliases {name}"] = await graph.aliases(name, group_id=group)
+        answers[f"history {name}"] = await graph.history(name, group_id=group)
     for number in range(40):
         name, world = rng.choice(NAMES), day(rng.randrange(100))
         known = began + timedelta(milliseconds=rng.randrange(1_000))
-        told[f"{number}"] = await graph.facts(name, group_id=group, as_of=world, known_at=known)
-        told[f"{number} as known now"] = await graph.facts(name, group_id=group, as_of=world)
-    told["as of"] = await graph.as_of(day(20), group_id=group)
-    told["episodes"] = await graph.episodes(group_id=group)
-    told["words"] = [hit.item for hit in await graph.text_search("Lima Oslo", group_id=group)]
+        answers[f"{number}"] = await graph.facts(name, group_id=group, as_of=world, known_at=known)
+        answers[f"{number} as known now"] = await graph.facts(name, group_id=group, as_of=world)
+    answers["as of"] = await graph.as_of(day(20), group_id=group)
+    answers["episodes"] = await graph.episodes(group_id=group)
+    answers["words"] = [hit.item for hit in await graph.text_search("Lima Oslo", group_id=group)]
     hits = await graph.vector_search("lives in Rome", group_id=group, kinds=("fact", "entity", "episode"))
-    told["near"] = [(hit.item, round(hit.score, 3)) for hit in hits]
-    told["around"] = await graph.traverse_from_entities(["Bob"], group_id=group)
-    told["retrieved"] = (await graph.retrieve("Where does Ann live?", group_id=group)).entities
-    return told
+    answers["near"] = [(hit.item, round(hit.score, 3)) for hit in hits]
+    answers["around"] = await graph.traverse_from_entities(["Bob"], group_id=group)
+    answers["retrieved"] = (await graph.retrieve("Where does Ann live?", group_id=group)).entities
+    return answers

@@ -79,8 +79,8 @@ class _Server:
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
-                with self._statuses.pop(pid) as told, suppress(OSError):
-                    told.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+                with self._statuses.pop(pid) as reported, suppress(OSError):
+                    reported.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
     def _fork(self, request: dict[str, Any], fds: list[int]) -> Callable[[], None] | None:
         *streams, status_fd = fds

@@ -128,26 +128,26 @@ def _holds(alive: Sequence[Claim], fact: Fact, world: int) -> bool:
         views.append((of_source, target or value))
     if type_ in ONE_SOURCE:
         views.append((of_target, source))
-    return all(_stands(view, other, world) for view, other in views or [(of_both, target)])
+    return all(_wins(view, other, world) for view, other in views or [(of_both, target)])
 
 
-def _said(claim: Claim) -> tuple[int, str, int]:
+def _order(claim: Claim) -> tuple[int, str, int]:
     return claim.recorded, claim.episode, claim.number
 
 
-def _stands(view: Sequence[tuple[str, Claim]], asked: str, world: int) -> bool:
+def _wins(view: Sequence[tuple[str, Claim]], asked: str, world: int) -> bool:
     """Whether one of rivals holds: nothing came between its claims and this moment, and it has not run out."""
     heard = [(o, c) for o, c in view if c.says == "holds" and c.start < c.end and c.start <= world]
-    last = {start: max((c for _, c in heard if c.start == start), key=_said) for start in {c.start for _, c in heard}}
+    last = {start: max((c for _, c in heard if c.start == start), key=_order) for start in {c.start for _, c in heard}}
     winner = {start: next(o for o, c in heard if c is last[start]) for start in last}
     closed = [c.start for o, c in view if c.says == "ends" and o in {"", asked} and c.start <= world]
     taken = [start for start, other in winner.items() if other != asked]
     mine = [c for o, c in heard if o == asked == winner[c.start]]
     mine = [c for c in mine if c.start >= max(closed, default=0) and c.start > max(taken, default=-1)]
     end, by = -1, (0, "", 0)
-    for claim in sorted(mine, key=lambda c: (c.start, _said(c))):
-        if claim.start >= end or _said(claim) > by:
-            end, by = claim.end, _said(claim)
+    for claim in sorted(mine, key=lambda c: (c.start, _order(c))):
+        if claim.start >= end or _order(claim) > by:
+            end, by = claim.end, _order(claim)
     return world < end
 
 

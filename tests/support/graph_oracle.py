@@ -34,7 +34,7 @@ class GraphOracle:
     merged: set[str] = field(default_factory=set)
     """Everything that was ever merged."""
 
-    def hear(self, episode: str, lines: Iterable[ScriptLine], *, recorded: int) -> None:
+    def add(self, episode: str, lines: Iterable[ScriptLine], *, recorded: int) -> None:
         """An episode says something, for the first time or on top of what it has said."""
         for line in lines:
             number = self.episodes.get(episode, 0)
@@ -57,9 +57,8 @@ class GraphOracle:
 
     def true_at(self, world: int, known: int = LATEST) -> set[Told]:
         """Everything that holds."""
-        return {
-            _told(*fact) for fact in oracle_true_at([self._read(one) for one in self.claims], world=world, known=known)
-        }
+        claims = [self._read(one) for one in self.claims]
+        return {_oracle_fact(*fact) for fact in oracle_true_at(claims, world=world, known=known)}
 
     def distances(self, start: str, depth: int, world: int, known: int = LATEST) -> dict[str, int]:
         """How many steps away everybody within reach is."""
@@ -93,7 +92,7 @@ def _claim(line: ScriptLine, episode: str, number: int, recorded: int) -> Claim:
     )
 
 
-def _told(source: str, type_: str, target: str, value: str) -> Told:
+def _oracle_fact(source: str, type_: str, target: str, value: str) -> Told:
     if type_ in SYMMETRIC:
         source, target = sorted((source, target))
     return source, type_, target or value

@@ -65,7 +65,7 @@ class AgentHandle:
 
     Args:
         pid: its process.
-        lines: what it tells.
+        lines: what it reports.
         orders: where it gets its orders from.
     """
 
@@ -79,21 +79,21 @@ class AgentHandle:
         os.kill(self._pid, signal.SIGKILL)
         self.is_alive = False
 
-    async def obey(self, order: dict[str, Any], told: Callable[[str], None]) -> None:
-        """Give an order, and take down what it does until it is done or dead."""
+    async def carry_out(self, order: dict[str, Any], reported: Callable[[str], None]) -> None:
+        """Give an order, and record what it does until it is done or dead."""
         self.attempts = []
         self._orders.write(json.dumps(order).encode() + b"\n")
-        with suppress(ConnectionResetError):  # it was killed before it had read all that was said to it
+        with suppress(ConnectionResetError):  # it was killed before it had read all that was sent to it
             while (line := await self._lines.readline()).endswith(b"\n"):
                 what, *words = json.loads(line)
-                self._take_down(what, words)
-                told(what)
+                self._record(what, words)
+                reported(what)
                 if what == "done":
                     return
         self.is_alive = False
-        told("done")
+        reported("done")
 
-    def _take_down(self, what: str, words: list[Any]) -> None:
+    def _record(self, what: str, words: list[Any]) -> None:
         if what == "try":
             began, *call = words
             self.attempts.append(RecordedCall(PlannedCall(*call), began=began))
@@ -102,11 +102,11 @@ class AgentHandle:
             self.attempts[-1].answer = words[0] if words else None
 
     def stop(self) -> None:
-        """Let it end what it does until it hears more."""
+        """Let it end what it does until it gets another order."""
         self._orders.write(b"\n")
 
     def close(self) -> None:
-        """It ends when it has nobody to listen to."""
+        """Close its orders, so that it ends."""
         self._orders.close()
 
 
@@ -116,7 +116,7 @@ class AgentPool:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="smc"))
         self._path = str(self._folder / "s")
-        self._born: asyncio.Queue[AgentHandle] = asyncio.Queue()
+        self._connected: asyncio.Queue[AgentHandle] = asyncio.Queue()
         self._agents: list[AgentHandle] = []
         self._children: list[ForkedChild] = []
         self._listener: asyncio.Server | None = None
@@ -148,9 +148,9 @@ class AgentPool:
         while len(self._agents) < number:
             self._children.append(start_child("-m", "support.durable_agents", self._path, streams=(0, 1, 2)))
             async with asyncio.timeout(_PATIENCE_S):
-                self._agents.append(await self._born.get())
+                self._agents.append(await self._connected.get())
         return self._agents[:number]
 
     async def _greet(self, lines: asyncio.StreamReader, orders: asyncio.StreamWriter) -> None:
         _, pid = json.loads(await lines.readline())
-        self._born.put_nowait(AgentHandle(pid, lines, orders))
+        self._connected.put_nowait(AgentHandle(pid, lines, orders))

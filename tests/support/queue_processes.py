@@ -82,7 +82,7 @@ class WorkerProcess:
         self._process = process
         self._output = process.stdout
         self.events: list[QueueEvent] = []
-        self.said = asyncio.Event()
+        self.has_printed = asyncio.Event()
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -116,7 +116,7 @@ class WorkerProcess:
             if line.endswith(b"\n"):
                 what, task, token, attempt = line.decode().split()
                 self.events.append(QueueEvent(what, task, int(token), int(attempt)))
-                self.said.set()
+                self.has_printed.set()
 
 
 # -- what must hold -------------------------------------------------------------------------------

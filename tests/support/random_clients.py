@@ -166,22 +166,22 @@ class PrintedHistory(History):
 
 
 def parse_history(lines: Iterable[list[str]]) -> list[Operation]:
-    """What one process has told; a last line that was cut short is left out."""
+    """What one process has record; a last line that was cut short is left out."""
     operations: dict[int, Operation] = {}
     for line in lines:
         try:
-            number, at_ns, *told = pickle.loads(base64.b64decode(line[0], validate=True))
+            number, at_ns, *record = pickle.loads(base64.b64decode(line[0], validate=True))
         except (ValueError, EOFError, pickle.UnpicklingError):
             break
-        if len(told) > 1:
-            operations[number] = Operation(told[0], told[1], at_ns)
+        if len(record) > 1:
+            operations[number] = Operation(record[0], record[1], at_ns)
         else:
-            operations[number].returned_ns, operations[number].outcome = at_ns, told[0]
+            operations[number].returned_ns, operations[number].outcome = at_ns, record[0]
     return list(operations.values())
 
 
-def _print_pickled(*told: object) -> None:
-    sys.stdout.write(base64.b64encode(pickle.dumps(told)).decode() + "\n")
+def _print_pickled(*record: object) -> None:
+    sys.stdout.write(base64.b64encode(pickle.dumps(record)).decode() + "\n")
     sys.stdout.flush()
 
 

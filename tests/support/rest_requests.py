@@ -38,8 +38,8 @@ def lure_requests(document: Schema, lure: Lure, *, whole: bool) -> Iterator[Lure
     """
     maker = _RequestBuilder(document, lure, whole=whole)
     for path, methods in document["paths"].items():
-        for method, told in methods.items():
-            yield maker.request(path, method.upper(), told)
+        for method, operation in methods.items():
+            yield maker.request(path, method.upper(), operation)
 
 
 class _RequestBuilder:
@@ -48,18 +48,18 @@ class _RequestBuilder:
         self._lure = lure
         self._whole = whole
 
-    def request(self, path: str, method: str, told: Schema) -> LureRequest:
+    def request(self, path: str, method: str, operation: Schema) -> LureRequest:
         filled, query = path, list[tuple[str, str]]()
-        for one in told["parameters"]:
+        for one in operation["parameters"]:
             name = one["name"]
             if one["in"] == "path":
                 filled = filled.replace(f"{{{name}}}", quote_segment(str(self._lure(name, path))))
             elif one["in"] == "query" and (one.get("required") or (self._whole and self._is_text(one))):
                 query.append((name, str(self._lure(name, path))))
-        content = told.get("requestBody", {}).get("content", {})
+        content = operation.get("requestBody", {}).get("content", {})
         body = self._value(content["application/json"]["schema"], "", path) if "application/json" in content else None
         found = filled.removeprefix(PREFIX) + (f"?{urlencode(query)}" if query else "")
-        return LureRequest(told["operationId"], method, found, body)
+        return LureRequest(operation["operationId"], method, found, body)
 
     def _is_text(self, parameter: Schema) -> bool:
         schema = self._resolved(parameter.get("schema", {}))

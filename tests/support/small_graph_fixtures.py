@@ -18,7 +18,7 @@ from support.redis_process import RedisProcess
 
 
 @pytest.fixture(scope="module", params=["fake", "redisearch", "falkordb"])
-def ground(request: pytest.FixtureRequest) -> Iterator[RedisProcess | None]:
+def server(request: pytest.FixtureRequest) -> Iterator[RedisProcess | None]:
     """A real server with a module that can search, or fakeredis."""
     if request.param == "fake":
         yield None
@@ -37,15 +37,15 @@ def provider() -> FaultyEmbedder:
 
 @pytest.fixture
 async def hub(
-    request: pytest.FixtureRequest, ground: RedisProcess | None, provider: FaultyEmbedder
+    request: pytest.FixtureRequest, server: RedisProcess | None, provider: FaultyEmbedder
 ) -> AsyncIterator[Hub]:
-    if ground is None:
+    if server is None:
         async with fake_hub(embedder=provider) as hub:
             yield hub
         return
-    ground.tell("FLUSHALL")
+    server.tell("FLUSHALL")
     backend = "falkordb" if "falkordb" in request.node.name else "redis"
-    settings = impatient_settings(ground.url).replace(graph_backend=backend)
+    settings = impatient_settings(server.url).replace(graph_backend=backend)
     async with Hub(settings=settings, embedder=provider) as hub:
         yield hub
 
@@ -54,14 +54,14 @@ async def hub(
 async def graph(hub: Hub) -> Graph:
     """Ada moved from Berlin to Paris on day 50, which was learned on day 60; Bo and she work for Acme, in Oslo."""
     graph = hub.store("team", actor="ann").graph
-    told = [
+    episodes = [
         ("Ada", "lives_in", "Berlin", 0, 1),
         ("Ada", "lives_in", "Paris", 50, 60),
         ("Ada", "works_for", "Acme Ltd", 10, 11),
         ("Bo", "works_for", "Acme Ltd", 20, 21),
         ("Acme Ltd", "located_in", "Oslo", 0, 2),
     ]
-    for source, type_, target, valid, recorded in told:
+    for source, type_, target, valid, recorded in episodes:
         await graph.add_relationship(
             source, type_, target, group_id=GROUP, valid_from=day(valid), recorded_at=day(recorded)
         )

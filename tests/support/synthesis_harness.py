@@ -76,7 +76,7 @@ class ScriptedAgents:
 
     async def judge(self, new: Note, linked: Sequence[Note]) -> list[Resolution]:
         self._called("judge")
-        said = [
+        resolutions = [
             Resolution(
                 memory_id=note.id,
                 operation=self.verdict(note),
@@ -86,7 +86,7 @@ class ScriptedAgents:
             )
             for note in linked
         ]
-        return said if self.judging is None else await self.judging(new, said)
+        return resolutions if self.judging is None else await self.judging(new, resolutions)
 
     async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
         self._called("consolidate")
@@ -126,12 +126,12 @@ class SynthesisHarness(NamedTuple):
         """Those that are alive."""
         return [note for note in await self.notes(app_id) if note.status in ALIVE]
 
-    async def check(self, app_id: str = APP, *, said: Sequence[str] = ()) -> None:
+    async def check(self, app_id: str = APP, *, facts: Sequence[str] = ()) -> None:
         """The invariants hold, and each of these texts is reached from a note that is alive."""
         notes = await self.notes(app_id)
         assert [problem.explanation for problem in find_problems(notes)] == []
         reached = _reachable_ids(notes)
-        assert [text for text in said if text not in reached] == []
+        assert [text for text in facts if text not in reached] == []
 
 
 def _reachable_ids(notes: Sequence[Note]) -> set[str]:

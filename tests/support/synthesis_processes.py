@@ -61,10 +61,10 @@ async def agree(store: SharedMemoryStore, says: int) -> None:
     """Work on tasks for ever, put together whatever is near, and say when the first is being judged."""
     panel = ScriptedAgents()
 
-    async def judging(_: Note, said: list[Resolution]) -> list[Resolution]:
+    async def judging(_: Note, resolutions: list[Resolution]) -> list[Resolution]:
         panel.judging = None
         os.write(says, b"!")
-        return said
+        return resolutions
 
     panel.judging = judging
     chains = ChainLocks(scope_of(store), context_of(store), lease_s=LEASE_S)
@@ -75,10 +75,10 @@ async def stall(store: SharedMemoryStore, _: int) -> None:
     """Take a task, and get stuck in the middle of settling its note."""
     panel = ScriptedAgents()
 
-    async def for_ever(new: Note, said: list[Resolution]) -> list[Resolution]:
+    async def for_ever(new: Note, resolutions: list[Resolution]) -> list[Resolution]:
         print_line("judging", new.id)
         await asyncio.Event().wait()
-        return said
+        return resolutions
 
     panel.judging = for_ever
     chains = ChainLocks(scope_of(store), context_of(store), lease_s=LEASE_S)

@@ -23,7 +23,7 @@ class ReceivedCall(NamedTuple):
     body: bytes
 
     @property
-    def told(self) -> Any:
+    def event(self) -> Any:
         return orjson.loads(self.body)
 
 

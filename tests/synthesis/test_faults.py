@@ -120,7 +120,7 @@ async def test_wherever_it_dies_the_task_ends_once_and_nobody_is_paid_twice(
         assert note.next_id == f"{note.id}-s"
         assert not was_stored or (paid["episodic"], paid["summarizer"]) == (1, 1), point
         assert sum(paid.values()) <= (5 if was_stored else 6), f"at {point}: {paid}"
-        await doomed.bench.check(app_id, said=[numbered_fact(number) for number in (1, 2, 3, 9)])
+        await doomed.bench.check(app_id, facts=[numbered_fact(number) for number in (1, 2, 3, 9)])
 
 
 async def test_a_short_note_that_is_cut_off_is_made_once(store: SharedMemoryStore) -> None:
@@ -138,7 +138,7 @@ async def test_a_short_note_that_is_cut_off_is_made_once(store: SharedMemoryStor
             await mortal.pipeline.add_agent_memory(agent_note_request(numbered_fact(1), app_id=app_id), SETTLED)
 
             assert len(await mortal.notes(app_id)) == 1
-            await mortal.check(app_id, said=[numbered_fact(1)])
+            await mortal.check(app_id, facts=[numbered_fact(1)])
 
 
 # -- models that are of no use ----------------------------------------------------------------
@@ -164,7 +164,7 @@ async def test_without_a_useful_answer_the_new_note_is_stored_all_the_same(
     if part in {"judge", "consolidate"}:
         assert (await bench.repository.get(APP, (old.id,)))[old.id].status == "active"
         assert [(one.operation, one.decided_by) for one in note.resolutions] == [("SKIP", "fallback")]
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 def _nobody(_: list[Resolution]) -> list[Resolution]:
@@ -196,7 +196,7 @@ async def test_a_judge_that_invents_or_contradicts_itself_retires_nothing(
     assert (note.status, len(await bench.heads())) == ("active", 2)
     assert note.resolutions[0].decided_by == "fallback"
     assert note.degraded
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ async def test_a_consolidation_that_drops_something_is_rejected(
     assert (await bench.repository.get(APP, (old.id,)))[old.id].status == "active"
     assert "rejected" in note.degraded[0]
     assert note.resolutions[0].operation == "SKIP"
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_a_note_that_would_grow_without_end_stays_apart(store: SharedMemoryStore, panel: ScriptedAgents) -> None:
@@ -229,7 +229,7 @@ async def test_a_note_that_would_grow_without_end_stays_apart(store: SharedMemor
 
     assert (note.status, len(await bench.heads())) == ("active", 2)
     assert "longer than" in note.degraded[0]
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_two_notes_with_one_text_are_judged_once_and_both_settled(
@@ -247,7 +247,7 @@ async def test_two_notes_with_one_text_are_judged_once_and_both_settled(
     assert {one.memory_id for one in note.resolutions} == {"note-0000000000000001", "note-0000000000000002"}
     assert [head.id for head in await bench.heads()] == ["note-0000000000000003-s"]
     assert panel.calls["judge"] == 1
-    await bench.check(said=[numbered_fact(1), numbered_fact(3)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(3)])
 
 
 # -- models and providers that are away -------------------------------------------------------
@@ -293,7 +293,7 @@ async def test_an_outage_is_waited_for_until_the_last_attempt_which_does_without
     if part != "episodic":
         assert panel.calls["episodic"] == 1
         assert task.result["status"] == "active"
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_an_outage_that_ends_in_time_leaves_no_trace(
@@ -312,7 +312,7 @@ async def test_an_outage_that_ends_in_time_leaves_no_trace(
         await bench.worker.work_once()
     assert (await bench.intake.status(task.task_id)).status == "pending"
     assert [note.status for note in await bench.heads()].count("conflict_pending") == 1
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
     panel.errors.clear()
     bench.worker.start()
@@ -320,7 +320,7 @@ async def test_an_outage_that_ends_in_time_leaves_no_trace(
 
     assert done.result is not None
     assert (done.status, done.result["status"], done.result["degraded"]) == ("done", "updated", [])
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_without_vectors_a_task_waits_and_ends_when_they_are_back(
@@ -342,7 +342,7 @@ async def test_without_vectors_a_task_waits_and_ends_when_they_are_back(
     done = await bench.intake.wait(task.task_id, timeout=60)
 
     assert (done.status, len(await bench.search.query(APP, numbered_fact(1)))) == ("done", 1)
-    await bench.check(said=[numbered_fact(1)])
+    await bench.check(facts=[numbered_fact(1)])
 
 
 async def test_without_a_vector_for_a_successor_the_notes_stay_apart(
@@ -363,7 +363,7 @@ async def test_without_a_vector_for_a_successor_the_notes_stay_apart(
     # Its own vector was made before; with that it is stored, and in the last attempt it needs no other.
     assert done.status in {"done", "failed"}
     assert len(await bench.heads()) == 2
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_a_slow_judge_holds_up_only_its_own_user(store: SharedMemoryStore, panel: ScriptedAgents) -> None:
@@ -387,7 +387,7 @@ async def test_a_slow_judge_holds_up_only_its_own_user(store: SharedMemoryStore,
 
     assert (pending, other.status) == ({"active", "conflict_pending"}, "active")
     assert (await slow).status == "updated"
-    await bench.check(said=[numbered_fact(1), numbered_fact(2), numbered_fact(3)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2), numbered_fact(3)])
 
 
 # -- processes that go ------------------------------------------------------------------------
@@ -409,7 +409,7 @@ async def test_what_a_process_left_undone_another_one_does() -> None:
 
         assert {task.status for task in done} == {"done"}
         assert len(await bench.notes()) == 6
-        await bench.check(said=[numbered_fact(number) for number in range(6)])
+        await bench.check(facts=[numbered_fact(number) for number in range(6)])
 
 
 async def test_a_hub_that_closes_gives_its_tasks_back(tmp_path: Path) -> None:
@@ -436,4 +436,4 @@ async def test_a_hub_that_closes_gives_its_tasks_back(tmp_path: Path) -> None:
 
         assert (done.status, done.attempts) == ("done", 2)
         assert panel.calls["episodic"] == 2
-        await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+        await bench.check(facts=[numbered_fact(1), numbered_fact(2)])

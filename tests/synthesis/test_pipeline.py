@@ -73,7 +73,7 @@ async def test_a_conversation_that_resembles_nothing_becomes_an_active_note(benc
     assert note.messages == user_messages(numbered_fact(1))
     assert (note.tags, note.keywords) == (("billing", "regions"), ("Orion",))
     assert note.degraded == ()
-    await bench.check(said=[numbered_fact(1)])
+    await bench.check(facts=[numbered_fact(1)])
 
 
 async def test_a_note_that_agrees_with_an_older_one_becomes_one_note_with_it(bench: SynthesisHarness) -> None:
@@ -93,7 +93,7 @@ async def test_a_note_that_agrees_with_an_older_one_becomes_one_note_with_it(ben
         assert (retired.status, retired.status_reason, retired.next_id) == ("updated", "consolidated", head.id)
         assert retired.chain_id == old.id
     assert [(one.memory_id, one.operation) for one in new.resolutions] == [(old.id, "UPDATE")]
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_a_note_that_contradicts_an_older_one_takes_its_place_by_itself(
@@ -108,7 +108,7 @@ async def test_a_note_that_contradicts_an_older_one_takes_its_place_by_itself(
     gone = await now(bench, old)
     assert (gone.status, gone.status_reason, gone.next_id) == ("deleted", "contradicted", new.id)
     assert panel.calls["consolidate"] == 0
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_what_is_skipped_is_touched_and_both_notes_stand(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
@@ -121,7 +121,7 @@ async def test_what_is_skipped_is_touched_and_both_notes_stand(bench: SynthesisH
     assert (touched.status, touched.next_id) == ("active", None)
     assert touched.updated_at > old.updated_at
     assert (new.status, new.sources, new.links) == ("active", (), (old.id,))
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_one_note_may_update_delete_and_skip_at_once(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
@@ -140,7 +140,7 @@ async def test_one_note_may_update_delete_and_skip_at_once(bench: SynthesisHarne
     assert successor.chain_id == olds[0].id
     assert (updated.status, deleted.status, deleted.next_id) == ("updated", "deleted", successor.id)
     assert numbered_fact(2) not in successor.memory_note
-    await bench.check(said=[numbered_fact(number) for number in (1, 2, 3, 4)])
+    await bench.check(facts=[numbered_fact(number) for number in (1, 2, 3, 4)])
 
 
 async def test_two_chains_come_together_in_the_older_one(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
@@ -153,7 +153,7 @@ async def test_two_chains_come_together_in_the_older_one(bench: SynthesisHarness
     (head,) = await bench.heads()
     assert head.chain_id == olds[0].id
     assert {(await now(bench, old)).chain_id for old in olds} == {olds[0].id}
-    await bench.check(said=[numbered_fact(1), numbered_fact(2), numbered_fact(3)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2), numbered_fact(3)])
 
 
 @pytest.mark.parametrize("where", [{"user_id": "bob"}, {"app_id": "sales"}, {"session_id": "monday"}])
@@ -226,7 +226,7 @@ async def test_every_script_is_kept_as_it_was_said(bench: SynthesisHarness, text
     note = await add(bench, 1, text)
 
     assert text in note.memory_note
-    await bench.check(said=[text])
+    await bench.check(facts=[text])
 
 
 # -- the other paths --------------------------------------------------------------------------
@@ -243,7 +243,7 @@ async def test_a_memory_of_an_agent_takes_one_call_and_settles_nothing(
     assert (note.kind, note.status, note.links) == ("agent", "active", ())
     assert dict(panel.calls) == {"fast_summary": 1}
     assert await now(bench, old) == old
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
     assert await bench.pipeline.add_agent_memory(agent_note_request(numbered_fact(2)), turn(2)) == note
 
 
@@ -425,4 +425,4 @@ async def test_whatever_is_decided_every_message_is_reached_from_a_note_that_sta
         for number in range(7):
             await add(bench, number)
 
-        await bench.check(said=[numbered_fact(number) for number in range(7)])
+        await bench.check(facts=[numbered_fact(number) for number in range(7)])

@@ -67,7 +67,7 @@ async def test_two_workers_on_one_task_make_one_note_and_judge_once(
     assert one == other
     assert (panel.calls["judge"], panel.calls["consolidate"]) == (1, 1)
     assert len(await bench.notes()) == 3
-    await bench.check(said=[numbered_fact(1), numbered_fact(9)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(9)])
 
 
 async def test_sixteen_writers_of_one_topic_leave_one_head_with_all_facts(
@@ -80,7 +80,7 @@ async def test_sixteen_writers_of_one_topic_leave_one_head_with_all_facts(
     (head,) = await bench.heads()
     assert all(numbered_fact(number) in head.memory_note for number in range(16))
     assert panel.calls["judge"] <= 16
-    await bench.check(said=[numbered_fact(number) for number in range(16)])
+    await bench.check(facts=[numbered_fact(number) for number in range(16)])
 
 
 async def test_by_rules_sixteen_writers_lose_nothing_either(store: SharedMemoryStore) -> None:
@@ -88,7 +88,7 @@ async def test_by_rules_sixteen_writers_lose_nothing_either(store: SharedMemoryS
 
     await asyncio.gather(*(add(bench, number) for number in range(16)))
 
-    await bench.check(said=[numbered_fact(number) for number in range(16)])
+    await bench.check(facts=[numbered_fact(number) for number in range(16)])
 
 
 async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
@@ -117,7 +117,7 @@ async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
     assert note.status == "updated"
     assert (await bench.repository.get(APP, (old.id,)))[old.id].links == ("seen",)
     assert len(await bench.heads()) == 1
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_a_note_that_was_erased_meanwhile_stays_erased(store: SharedMemoryStore, panel: ScriptedAgents) -> None:
@@ -133,7 +133,7 @@ async def test_a_note_that_was_erased_meanwhile_stays_erased(store: SharedMemory
     await add(bench, 2)
 
     assert [note.id for note in await bench.notes()] == ["note-0000000000000001"]
-    await bench.check(said=[numbered_fact(1)])
+    await bench.check(facts=[numbered_fact(1)])
 
 
 # -- processes --------------------------------------------------------------------------------
@@ -156,4 +156,4 @@ async def test_sixteen_processes_on_one_topic_leave_one_head_that_knows_all_fact
         bench = make_synthesis_harness(hub.store(NAMESPACE), ScriptedAgents())
         (head,) = await bench.heads()
         assert [fact for fact in facts if fact not in head.memory_note] == []
-        await bench.check(said=facts)
+        await bench.check(facts=facts)

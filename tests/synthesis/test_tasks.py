@@ -86,7 +86,7 @@ async def test_a_task_goes_from_accepted_to_done_with_a_result(bench: SynthesisH
     assert done.result["memory_id"] == f"note-{accepted.task_id}"
     assert numbered_fact(1) not in str(done.result)
     assert not await bench.worker.work_once()
-    await bench.check(said=[numbered_fact(1)])
+    await bench.check(facts=[numbered_fact(1)])
 
 
 async def test_who_waits_is_called_when_the_task_is_done(bench: SynthesisHarness) -> None:
@@ -297,7 +297,7 @@ async def test_a_task_that_fails_for_good_tells_its_reason_and_its_webhook(
     monkeypatch.undo()
     assert await bench.intake.redrive(task.task_id)
     assert (await bench.intake.wait(task.task_id, timeout=60)).status == "done"
-    await bench.check(said=[numbered_fact(1)])
+    await bench.check(facts=[numbered_fact(1)])
 
 
 # -- the worker -------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ async def test_draining_ends_what_is_under_way_and_begins_nothing(
     assert (await bench.intake.status(later.task_id)).status == "pending"
     assert told.ended.is_set()
     assert bench.worker.under_way == 0
-    await bench.check(said=[numbered_fact(1), numbered_fact(2)])
+    await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 
 
 async def test_no_more_tasks_are_worked_on_at_a_time_than_were_asked_for(

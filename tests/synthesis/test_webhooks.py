@@ -102,12 +102,12 @@ async def test_a_receiver_is_told_the_result_and_can_tell_who_told_it(opened: Op
     (call,) = receiver.calls
     assert call.path == "/hook?shop=1"
     assert call.headers["host"] == f"{HOST}:{receiver.port}"
-    assert call.told == {
+    assert call.event == {
         "id": call.headers["webhook-id"],
         "task_id": "0000000000000001",
         "status": "done",
         "result": {"memory_id": "note-1"},
-        "timestamp": call.told["timestamp"],
+        "timestamp": call.event["timestamp"],
     }
     assert verify_webhook(SECRET, call.headers, call.body)
 
@@ -116,8 +116,8 @@ async def test_a_receiver_is_told_what_went_wrong(opened: Open, receiver: Receiv
     await told(opened(resolve=leads_to("127.0.0.1")), receiver, status="failed", error="the model gave up")
 
     (call,) = receiver.calls
-    assert (call.told["status"], call.told["error"]) == ("failed", "the model gave up")
-    assert "result" not in call.told
+    assert (call.event["status"], call.event["error"]) == ("failed", "the model gave up")
+    assert "result" not in call.event
 
 
 async def test_what_is_announced_twice_is_told_once(opened: Open, receiver: Receiver) -> None:
@@ -138,7 +138,7 @@ async def test_a_result_too_large_for_the_queue_is_to_be_asked_for(opened: Open,
     delivery = await told(opened(resolve=leads_to("127.0.0.1")), receiver, status="done", result="x" * 400_000)
 
     assert delivery.is_delivered
-    assert receiver.calls[0].told["result"]["is_left_out"] is True
+    assert receiver.calls[0].event["result"]["is_left_out"] is True
 
 
 async def test_without_a_secret_nothing_is_signed(receiver: Receiver, clock: HastyClock) -> None:
@@ -249,7 +249,7 @@ async def test_a_slow_receiver_keeps_nobody_waiting(opened: Open, receiver: Rece
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
 
-    assert len({call.told["id"] for call in receiver.calls}) == 5
+    assert len({call.event["id"] for call in receiver.calls}) == 5
 
 
 async def test_a_call_that_somebody_else_has_taken_over_stops_nobody(opened: Open, receiver: Receiver) -> None:
@@ -301,7 +301,7 @@ async def test_whoever_asked_is_told_what_became_of_a_memory_and_of_a_summary(hu
     await wait_until(lambda: len(receiver.calls) == 2, description="both are told")
 
     assert isinstance(summed, SynthesisTask)
-    results = {call.told["task_id"]: call.told["result"] for call in receiver.calls}
+    results = {call.event["task_id"]: call.event["result"] for call in receiver.calls}
     assert results[noted.task_id]["memory_id"] == f"note-{noted.task_id}"
     assert "Malmö" in results[summed.task_id]["summary"]["summary"]
     assert all(verify_webhook(SECRET, call.headers, call.body) for call in receiver.calls)
@@ -319,7 +319,7 @@ async def test_whoever_asked_is_told_that_it_failed(receiver: Receiver) -> None:
         await wait_until(lambda: len(receiver.calls) == 1, description="it is told")
 
     (call,) = receiver.calls
-    assert (call.told["status"], call.told["error"]) == ("failed", "RuntimeError: a bug")
+    assert (call.event["status"], call.event["error"]) == ("failed", "RuntimeError: a bug")
 
 
 async def test_a_task_with_a_url_on_the_inside_is_not_accepted() -> None:

@@ -75,34 +75,34 @@ async def _round(trial: Trial, hub: Hub, url: str, round_: int) -> list[Executor
     for session in sessions:
         for number in range(_PLANS):
             await log.save_plan(session, "BTC", "BUY", 0.5, f"reason {round_} {number}")
-    crew = _Crew(trial, url)
+    executors = _Executors(trial, url)
 
     async def have_all_ended() -> bool:
         return (await log.get_execution_stats(sessions[-1])).total_executions >= _PLANS
 
     try:
-        await crew.gather()
-        async with repeat_fault(crew.suffer()):
+        await executors.start()
+        async with repeat_fault(executors.disturb()):
             await wait_until(have_all_ended, description="all have ended", within_s=_PATIENCE_S)
     except AssertionError:
         trial.judge([f"round {round_}: not every plan had ended after {_PATIENCE_S:g} s"])
-    return await crew.end()
+    return await executors.end()
 
 
-class _Crew:
-    """Executors that are paused, killed and replaced, and what they said."""
+class _Executors:
+    """Executors that are paused, killed and replaced, and what they printed."""
 
     def __init__(self, trial: Trial, url: str) -> None:
         self._trial, self._url = trial, url
         self._at_work: list[AgentProcess] = []
-        self._everyone: list[AgentProcess] = []
-        self._told: list[asyncio.Task[list[list[str]]]] = []
+        self._all: list[AgentProcess] = []
+        self._output: list[asyncio.Task[list[list[str]]]] = []
 
-    async def gather(self) -> None:
-        for child in await asyncio.gather(*(self._hire() for _ in range(_EXECUTORS))):
+    async def start(self) -> None:
+        for child in await asyncio.gather(*(self._start() for _ in range(_EXECUTORS))):
             child.go()
 
-    async def suffer(self) -> None:
+    async def disturb(self) -> None:
         """Kill one and pause another, again and again."""
         while True:
             await self._trial.pause(0.3, 0.8)
@@ -110,7 +110,7 @@ class _Crew:
             _signal(sleeper, signal.SIGSTOP)
             self._at_work.remove(victim)
             victim.kill()
-            (await self._hire()).go()
+            (await self._start()).go()
             await asyncio.sleep(self._trial.dice.uniform(1.0, 2.0) * LEASE_S)
             _signal(sleeper, signal.SIGCONT)
             self._trial.broke(2)
@@ -119,19 +119,19 @@ class _Crew:
         """Kill them; what all of them did."""
         for child in self._at_work:
             child.kill()
-        lines = [line for told in await asyncio.gather(*self._told) for line in told]
-        for child in self._everyone:
+        lines = [line for printed in await asyncio.gather(*self._output) for line in printed]
+        for child in self._all:
             await child.end()
         return parse_events(lines)
 
-    async def _hire(self) -> AgentProcess:
+    async def _start(self) -> AgentProcess:
         child = None
         while child is None:
             with suppress(AssertionError):  # it was to open its hub while the server was dead
                 child = await start_executor(self._url, self._trial.dice.randrange(10**9))
         self._at_work.append(child)
-        self._everyone.append(child)
-        self._told.append(asyncio.create_task(child.rest()))
+        self._all.append(child)
+        self._output.append(asyncio.create_task(child.rest()))
         return child
 
 

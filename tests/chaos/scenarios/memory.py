@@ -40,8 +40,8 @@ class Memory(Scenario):
 async def _fill(trial: Trial, server: RedisProcess, reading: Hub) -> None:
     while True:
         await trial.pause(*_BEFORE_S)
-        told: Any = await send_server_command(server, "MEMORY", "STATS")
-        used = dict(zip(told[::2], told[1::2], strict=True)) if isinstance(told, list) else told
+        stats: Any = await send_server_command(server, "MEMORY", "STATS")
+        used = dict(zip(stats[::2], stats[1::2], strict=True)) if isinstance(stats, list) else stats
         await send_server_command(server, "CONFIG", "SET", "maxmemory", int(used[b"total.allocated"]) - 1)
         try:
             await trial.pause(*_FULL_S)

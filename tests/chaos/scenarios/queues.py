@@ -36,19 +36,19 @@ to who puts are lost, the server is killed with kill -9 (append-only file, alway
         with logging_server() as server:
             async with ChaosProxy(server.url) as proxy, Hub.open(settings=persistent_settings(proxy.url)) as hub:
                 queue = hub.store(NAMESPACE, actor="planner").queue("jobs", max_attempts=1000)
-                crew = _Crew(trial, server)
+                workers = _Workers(trial, server)
                 rages = (
-                    crew.suffer(),
+                    workers.disturb(),
                     lose_replies(trial, proxy, b"EVALSHA"),
                     kill_server(trial, server, every_s=_KILL_SERVER_EVERY_S),
                 )
                 try:
-                    await crew.gather()
+                    await workers.start()
                     async with repeat_fault(*rages):
                         put = await (_plain_batches if trial.is_control else _batches)(trial, queue, server)
                 finally:
-                    await crew.end()
-                trial.judge(find_queue_faults(put, [event for worker in crew.everyone for event in worker.events]))
+                    await workers.end()
+                trial.judge(find_queue_faults(put, [event for worker in workers.all for event in worker.events]))
 
 
 async def _batches(trial: Trial, queue: TaskQueue, _: RedisProcess) -> list[str]:
@@ -83,19 +83,19 @@ async def _wait(trial: Trial, is_done: Callable[[], bool | Awaitable[bool]]) -> 
     trial.did(_BATCH)
 
 
-class _Crew:
+class _Workers:
     """Workers that are paused, killed and replaced."""
 
     def __init__(self, trial: Trial, server: RedisProcess) -> None:
         self._trial, self._server = trial, server
         self._workers: list[WorkerProcess] = []
-        self.everyone: list[WorkerProcess] = []
+        self.all: list[WorkerProcess] = []
 
-    async def gather(self) -> None:
+    async def start(self) -> None:
         for _ in range(_WORKERS):
-            await self._hire()
+            await self._start()
 
-    async def suffer(self) -> None:
+    async def disturb(self) -> None:
         """Kill one and pause another each second."""
         while True:
             await self._trial.pause(0.7, 1.3)
@@ -103,7 +103,7 @@ class _Crew:
             sleeper.pause()
             self._workers.remove(victim)
             await victim.kill()
-            await self._hire()
+            await self._start()
             await asyncio.sleep(_PAUSED_S)
             sleeper.go_on()
             self._trial.broke(2)
@@ -114,8 +114,8 @@ class _Crew:
             worker.go_on()
             await worker.kill()
 
-    async def _hire(self) -> None:
+    async def _start(self) -> None:
         module = "chaos.naive_queue" if self._trial.is_control else "support.queue_processes"
         worker = await WorkerProcess.start(self._server.url, _VISIBILITY_S, module=module)
         self._workers.append(worker)
-        self.everyone.append(worker)
+        self.all.append(worker)
