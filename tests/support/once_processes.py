@@ -42,7 +42,7 @@ class OnceEvent(NamedTuple):
 async def _by_once(store: SharedMemoryStore, key: str, value: str) -> str:
     async def work() -> str:
         print_line("began", key, value, store.once_token())
-        await asyncio.sleep(random.uniform(0.05, 0.15))
+        await asyncio.sleep(random.uniform(0.1, 0.3))
         return value
 
     found: str = await store.once(key, work, ttl=600, lease=LEASE_S)
@@ -54,7 +54,7 @@ async def _check_then_run(store: SharedMemoryStore, key: str, value: str) -> str
     found: str | None = await store.shared.read(key)
     if found is None:
         print_line("began", key, value, 0)
-        await asyncio.sleep(random.uniform(0.05, 0.15))
+        await asyncio.sleep(random.uniform(0.1, 0.3))
         await store.shared.write(key, value)
         found = value
     return found
