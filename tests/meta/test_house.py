@@ -48,7 +48,7 @@ LAYERS = (
     ("__main__",),
 )
 # What all faces may share; every other part of faces/ is a face of its own.
-COMMON_TO_FACES = {"auth", "json_values", "listen_address", "quotas", "token_registry"}
+COMMON_TO_FACES = {"auth", "json_values", "listen_address", "quotas", "rate_limits", "token_registry"}
 # The command line starts the other faces; it knows them in these modules.
 STARTS_THE_OTHERS = {"faces.cli.serve"}
 

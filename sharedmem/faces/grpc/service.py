@@ -22,6 +22,7 @@ from sharedmem.faces.grpc.errors import status_of, trailers_of
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 from sharedmem.faces.json_values import json_bytes
 from sharedmem.faces.quotas import CpuQuotas
+from sharedmem.faces.rate_limits import TokenRateLimiter
 from sharedmem.hub import Hub
 from sharedmem.models import Change, Gap
 from sharedmem.runtime import get_logger
@@ -118,6 +119,7 @@ class MemoryService:
         self._hub = hub
         self._admission = admission
         self._quotas = CpuQuotas(hub)
+        self._rates = TokenRateLimiter(hub)
         self._stores: dict[Bearer, SharedMemoryStore] = {}
         self._closing = asyncio.Event()
 
@@ -141,8 +143,9 @@ class MemoryService:
         return await TABLE_CALLS[method.name].run(self._store_of(await self._admit(context)), request, method.gives)
 
     async def _call(self, request: pb.CallRequest, context: Context) -> pb.CallResponse:
-        """Run any operation of the table; bulk work counts for the CPU quota of the caller's token."""
+        """Run any operation of the table. It counts for the rate of the token, and bulk work for its CPU quota."""
         bearer = await self._admit(context)
+        await self._rates.take(bearer)
         row = find_operation(request.operation)
         fields = _parse_json("request_json", request.request_json or "{}")
         if not isinstance(fields, dict):

@@ -15,7 +15,7 @@ from support import embedded_fixtures
 from sharedmem import Hub, Settings
 from sharedmem.api.table import operations
 from sharedmem.errors import AccessDeniedError, InvalidError, LimitedError, NotFoundError
-from sharedmem.faces.auth import Bearer, TokenFile, new_token
+from sharedmem.faces.auth import Bearer, Rate, TokenFile, new_token
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
 from sharedmem.testing import fake_hub
 
@@ -65,6 +65,20 @@ async def test_a_field_that_does_not_fit_is_named(memory: MemoryClient) -> None:
 async def test_rights_are_those_of_the_caller(memory: MemoryClient) -> None:
     with pytest.raises(AccessDeniedError):
         await memory.call("value.write", key="other:shared:plan", value=1)
+
+
+async def test_a_call_counts_for_the_rate_of_its_token() -> None:
+    token, entry = new_token(Bearer.of("desk", actor="ada"), rate=Rate.of("2/min"))
+    async with fake_hub() as hub:
+        server = MemoryServer(hub, ANYWHERE, tokens=TokenFile([entry]))
+        async with server, MemoryClient(server.target, token=token) as memory:
+            for _ in range(2):
+                await memory.call("key.exists", key="k1")
+            with pytest.raises(LimitedError) as refused:
+                await memory.call("key.exists", key="k1")
+            assert await memory.decisions.sessions() == []
+
+    assert refused.value.retry_after > 0
 
 
 async def write_for_ever(memory: MemoryClient) -> None:

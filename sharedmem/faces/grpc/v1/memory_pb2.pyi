@@ -1205,7 +1205,9 @@ class CallResponse(_message.Message):
 
     ANSWER_JSON_FIELD_NUMBER: _builtins.int
     answer_json: _builtins.str
-    """The answer as JSON. Times are ISO 8601 texts, bytes are {"$base64": "..."}."""
+    """What it returns, as JSON: where REST puts a plain value into an object, the value itself. Times are ISO 8601 texts,
+    bytes are {"$base64": "..."}.
+    """
     def __init__(
         self,
         *,

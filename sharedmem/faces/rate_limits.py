@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.errors import LimitedError
 from sharedmem.faces.auth import Bearer, Rate, TokenEntry
-from sharedmem.faces.rest.context import Call
 from sharedmem.hub import Hub
 from sharedmem.hub.hub import token_storage_of
 
@@ -133,25 +132,3 @@ def _block_sizes(rate: Rate) -> tuple[int, ...]:
     """How many calls to ask for: a block, and if there are not so many, one."""
     block = min(int(rate.limit / rate.per / _BLOCKS_A_SECOND), rate.size)
     return (block, 1) if block > 1 else (1,)
-
-
-class RateLimitGate:
-    """A gate that lets each token in as often as it may.
-
-    Args:
-        hub: to the server that has the buckets; it has to be open when calls come.
-        clock: the time to go by.
-    """
-
-    def __init__(self, hub: Hub, *, clock: Clock | None = None) -> None:
-        self._allowances = TokenRateLimiter(hub, clock=clock)
-
-    async def __call__(self, call: Call) -> dict[str, str]:
-        """Count a call; returns the headers that tell its caller how it stands.
-
-        Raises:
-            RateLimitedError: the caller comes too often.
-            UnavailableError: the bucket cannot be looked into.
-        """
-        standing = await self._allowances.take(call.bearer)
-        return {} if standing is None else standing.headers()
