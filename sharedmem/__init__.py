@@ -1,6 +1,6 @@
 """Shared memory and coordination for teams of AI agents, on Redis.
 
-`Hub`, `SharedMemoryStore`, `Settings` and the errors are imported at once; everything else when it is first asked for.
+`Hub`, `SharedMemoryStore`, `Settings` and the errors are imported at once; every other name on its first use.
 """
 
 from importlib import import_module
@@ -249,7 +249,7 @@ __all__ = [
     "WrongTypeError",
 ]
 
-# Names that are imported when they are first asked for, and where from; all others are records.
+# Names that are imported on their first use, and the module of each; all other names are records.
 _LAZY = {
     "ActorContext": "sharedmem.actor",
     "Archives": "sharedmem.archive.archives",
@@ -272,7 +272,7 @@ _LAZY = {
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for from the module that defines it."""
+        """Import a name from the module that defines it."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return globals().setdefault(name, getattr(import_module(_LAZY.get(name, "sharedmem.models")), name))

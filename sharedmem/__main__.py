@@ -8,9 +8,9 @@ from sharedmem.errors import UnsupportedError
 
 
 def main() -> None:
-    """Run the command line of this process; without the extra `cli`, say in one sentence what to install."""
+    """Run the command line of this process; without the extra `cli`, print which package to install."""
     try:
-        from sharedmem.faces import cli  # noqa: PLC0415  # an extra; it says itself how to get it
+        from sharedmem.faces import cli  # noqa: PLC0415  # an extra; it reports itself how to install it
     except UnsupportedError as error:
         sys.stderr.write(f"sharedmem: {error}\n")
         sys.exit(error.codes.exit_code)

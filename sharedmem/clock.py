@@ -1,4 +1,4 @@
-"""Time and ids as things that are passed in, so that tests can hold them still."""
+"""Time and ids are passed in, so that tests can control them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the house asks of time."""
+    """The time functions that sharedmem uses."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for deadlines inside this process."""
+        """Return seconds that never go back, for deadlines inside this process."""
 
     def now(self) -> datetime:
-        """The wall-clock time of this machine in UTC, for people; agreement uses the server's."""
+        """Return the wall-clock time of this machine in UTC, for display; leases and locks use the server's time."""
 
     async def sleep(self, seconds: float) -> None:
         """Let other tasks run for that many seconds."""
@@ -26,11 +26,11 @@ class SystemClock:
     """The clock of the machine."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start."""
+        """Return seconds since an arbitrary start."""
         return time.monotonic()
 
     def now(self) -> datetime:
-        """The current time in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
@@ -39,10 +39,10 @@ class SystemClock:
 
 
 def new_id(length: int = 12) -> str:
-    """A random id of `length` lower-case hexadecimal digits (4 bits each)."""
+    """Return a random id of `length` lower-case hexadecimal digits (4 bits each)."""
     return secrets.token_hex((length + 1) // 2)[:length]
 
 
 def from_microseconds(version: int) -> datetime:
-    """The time that a version of the hybrid clock stands for, in UTC."""
+    """Return the time of a hybrid-clock version, in UTC."""
     return datetime.fromtimestamp(version / 1_000_000, UTC)

@@ -29,12 +29,12 @@ C = TypeVar("C", bound="ServerContext")
 
 @dataclass(frozen=True, kw_only=True)
 class ServerContext:
-    """The server of a hub, and what every part that speaks to it needs."""
+    """The server of a hub, with the objects that every user of the server needs."""
 
     client: RedisClient
     keyspace: KeySpace
     executor: ScriptExecutor
-    """Runs scripts; from `HubContext` on, those of keys that last leave their changes in the outbox."""
+    """Runs scripts. From `HubContext` on, scripts on keys of the durable tier also write changes to the outbox."""
     background: Background
     counters: Counters
     clock: Clock
@@ -44,7 +44,7 @@ class ServerContext:
         """Return a larger context with the same parts.
 
         Args:
-            kind: its class, derived from this one.
+            kind: the class of the larger context, derived from this one.
             more: the fields that `kind` adds or replaces.
         """
         return kind(**{each.name: getattr(self, each.name) for each in fields(self)} | more)
@@ -61,20 +61,20 @@ class HubContext(ServerContext):
     lifetimes: Lifetimes
     powers: Powers
     tier: Tier | None = None
-    """The durable tier, if one stands behind the server."""
+    """The durable tier, if the hub has one."""
     clear_hooks: list[Callable[[str], Awaitable[None]]] = field(default_factory=list, repr=False)
-    """Each is called with a namespace that was emptied, before it can be written to again."""
+    """Each is called with a cleared namespace, before clients can write to it again."""
     sweep_hooks: list[Callable[[str, bool], Awaitable[int]]] = field(default_factory=list, repr=False)
-    """Each counts what has expired in a namespace, and removes it where the second argument says so."""
+    """Each counts the expired data of a namespace, and deletes it if the second argument is true."""
     _shared: dict[tuple[type, str], object] = field(default_factory=dict, repr=False)
 
     def shared(self, kind: type[T], namespace: str, make: Callable[[], T]) -> T:
         """Return the one object of a class that all stores of a namespace share in this hub.
 
         Args:
-            kind: its class.
-            namespace: whose it is; an empty one for an object of the hub.
-            make: makes it when it is first asked for.
+            kind: the class of the object.
+            namespace: the namespace of the object; empty for an object of the hub.
+            make: creates the object on its first use.
         """
         found = self._shared.get((kind, namespace))
         if found is None:
@@ -82,13 +82,13 @@ class HubContext(ServerContext):
         return cast("T", found)
 
     def release_in_background(self, name: str, release: Callable[[], Awaitable[object]]) -> None:
-        """Give something back at the server on behalf of a caller that is gone; timers mend what does not arrive.
+        """Release something at the server for a cancelled caller; if the release is lost, a timeout does it.
 
-        A hub that closes waits for it, a few seconds at most. An error is dropped: no caller is left to handle it.
+        A closing hub waits a few seconds at most for it. An error is dropped: no caller is left to handle it.
 
         Args:
-            name: of the work, a verb first.
-            release: makes the call.
+            name: name of the work, beginning with a verb.
+            release: coroutine function that makes the call.
         """
 
         async def released() -> None:

@@ -1,6 +1,6 @@
-"""The one tree of errors, each of which says what was wrong, with which thing, and what to do.
+"""The error classes. Each message states what was wrong, with which thing, and what to do next.
 
-Every class carries a row of the table that all faces share: a stable code for programs, the HTTP
+Every class has a row in the table that all interfaces share: a stable code for programs, the HTTP
 status, the gRPC status name and the exit code of the command line.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 Interface = Literal["python", "flags", "token"]
-"""How the reader of an error calls sharedmem: in Python, on the command line, or as a client with a token."""
+"""How the reader of an error calls sharedmem: in Python, on the command line, or over HTTP or gRPC with a token."""
 _SHOWN = 80
 _OUTSIDE_OF_FIELDS = ("__cause__", "__suppress_context__")
 
@@ -19,7 +19,7 @@ _E = TypeVar("_E", bound="SharedMemoryError")
 
 
 class Codes(NamedTuple):
-    """How one kind of error is spelled on every face."""
+    """The codes of one kind of error in every interface."""
 
     code: str
     http_status: int
@@ -28,12 +28,12 @@ class Codes(NamedTuple):
 
 
 class Advice(str):
-    """What to do next: the text itself in Python, and the same for readers who give flags or hold a token.
+    """What to do next: the text for Python callers, with variants for the command line and for network clients.
 
     Args:
         python: what to change in a call.
         flags: what to change on the command line.
-        token: what a client of a REST or gRPC service asks for.
+        token: what to request from a REST or gRPC service.
     """
 
     __slots__ = ("flags", "token")
@@ -48,40 +48,40 @@ class Advice(str):
         return advice
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
-        """What a copy is made of."""
+        """Return the constructor arguments, for pickle and copy."""
         return (str(self),), {"flags": self.flags, "token": self.token}
 
     def of(self, interface: Interface) -> str:
-        """The text for one interface."""
+        """Return the text for one interface."""
         return {"python": str(self), "flags": self.flags, "token": self.token}[interface]
 
 
 def _shortened(value: object) -> str:
-    """A value short enough for a sentence."""
+    """Return a value short enough for a sentence."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _join_words(words: Sequence[str]) -> str:
-    """Some words as a list in a sentence."""
+    """Return some words as a list in a sentence."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 class SharedMemoryError(Exception):
-    """The root: catch it to catch whatever sharedmem raises."""
+    """The base class of all errors that sharedmem raises."""
 
     codes: ClassVar[Codes] = Codes("error", 500, "UNKNOWN", 1)
     _advice: Advice | None = None
 
     def message_for(self, interface: Interface) -> str:
-        """The message, with its advice for the readers of one interface."""
+        """Return the message, with its advice for the readers of one interface."""
         message = str(self)
         if self._advice is None:
             return message
         return message.removesuffix(self._advice) + self._advice.of(interface)
 
     def _set_advice(self, advice: str) -> None:
-        """Keep what ends the message, when it has other words for other readers."""
+        """Store the end of the message if it differs between interfaces."""
         if isinstance(advice, Advice):
             self._advice = advice
 
@@ -91,16 +91,16 @@ class SharedMemoryError(Exception):
         return self.codes.code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default calls the class with the message alone, which constructors that make their message refuse.
+        # By default pickle passes the message alone; constructors with other parameters would fail.
         extra = {"__cause__": _portable(self.__cause__), "__suppress_context__": self.__suppress_context__}
         return restored, (type(self), self.args, self.__dict__ | extra)
 
 
 def restored(kind: type[_E], args: tuple[object, ...], fields: Mapping[str, Any]) -> _E:
-    """The error that was raised elsewhere, made without its constructor.
+    """Return an error that was raised elsewhere, created without its constructor.
 
     Args:
-        kind: its class.
+        kind: class of the error.
         args: its message, as `Exception.args` holds it.
         fields: its attributes.
     """
@@ -114,11 +114,11 @@ def restored(kind: type[_E], args: tuple[object, ...], fields: Mapping[str, Any]
 
 
 def _portable(cause: BaseException | None) -> BaseException | None:
-    """The cause, when it can be pickled and read again: one that cannot would take its error along."""
+    """Return the cause if it can be pickled and unpickled; otherwise the whole error could not be pickled."""
     if cause is None or isinstance(cause, SharedMemoryError):
         return cause
     try:
-        pickle.loads(pickle.dumps(cause))  # noqa: S301  # what was pickled on the line itself
+        pickle.loads(pickle.dumps(cause))  # noqa: S301  # the line itself has pickled it
     except Exception:  # noqa: BLE001  # a constructor that pickle calls wrongly may raise anything
         return None
     return cause
@@ -136,7 +136,7 @@ class InvalidError(SharedMemoryError, ValueError):
 
 
 class WrongTypeError(InvalidError):
-    """The key holds another type of data than the call works on."""
+    """The key holds a type of data that the call does not support."""
 
     codes = Codes("wrong_type", 409, "FAILED_PRECONDITION", 2)
 
@@ -146,7 +146,7 @@ class WrongTypeError(InvalidError):
 
 
 class NotFoundError(SharedMemoryError, LookupError):
-    """The thing asked for does not exist."""
+    """The requested thing does not exist."""
 
     codes = Codes("not_found", 404, "NOT_FOUND", 3)
 
@@ -155,20 +155,20 @@ class NotFoundError(SharedMemoryError, LookupError):
 
 
 class ResultNotKeptError(NotFoundError):
-    """Work is done, but its result is not kept any more; do not do it again."""
+    """The work is done, but its result is no longer stored; do not repeat the work."""
 
     codes = Codes("result_not_kept", 410, "NOT_FOUND", 3)
 
     def __init__(self, what: str, name: str, why: str) -> None:
-        advice = "look at what it has changed; do it again only under another name"
+        advice = "check what it has changed; repeat it only under another name"
         SharedMemoryError.__init__(
-            self, f"{what} {_shortened(name)} is done, but its result is not kept: {why}; {advice}"
+            self, f"{what} {_shortened(name)} is done, but its result is no longer stored: {why}; {advice}"
         )
         self.name = name
 
 
 class ConflictError(SharedMemoryError):
-    """Somebody else was faster; read again and decide anew."""
+    """Another client made a change first; read again and decide again."""
 
     codes = Codes("conflict", 409, "ABORTED", 4)
 
@@ -180,16 +180,16 @@ class VersionConflictError(ConflictError):
 
     def __init__(self, key: str, expected: int, current: int, *, is_unversioned: bool = False) -> None:
         wanted = "no value" if expected == 0 else f"version {expected}"
-        found, advice = "none" if current == 0 else f"version {current}", "read it again and retry"
+        found, advice = "no value" if current == 0 else f"version {current}", "read it again and retry"
         if is_unversioned:
             found = "a value without a version (a counter, or a string that another client has set)"
             advice = "update() changes it, write() without if_version replaces it"
-        super().__init__(f"key {key!r} was to hold {wanted} but holds {found}; {advice}")
+        super().__init__(f"key {key!r} holds {found}, expected {wanted}; {advice}")
         self.key, self.expected, self.current = key, expected, current
 
 
 class LockHeldError(ConflictError):
-    """What was asked for is held by others, and did not come free in the time the caller would wait."""
+    """Other holders have the lock or slot, and did not release it while the caller waited."""
 
     codes = Codes("lock_held", 409, "ABORTED", 4)
 
@@ -201,7 +201,7 @@ class LockHeldError(ConflictError):
 
 
 class LockLostError(ConflictError):
-    """A lease has run out or was given to somebody else; what it protected must not be written any more."""
+    """A lease has expired or another client holds it now; do not write to the resource that it protected."""
 
     codes = Codes("lock_lost", 409, "FAILED_PRECONDITION", 4)
 
@@ -213,23 +213,25 @@ class LockLostError(ConflictError):
 
 
 class ClaimLostError(ConflictError):
-    """A task or an execution is claimed by somebody else by now, or is done."""
+    """Another worker has claimed the task or execution, or it is done."""
 
     codes = Codes("claim_lost", 409, "FAILED_PRECONDITION", 4)
 
     def __init__(self, what: str, name: str, token: int) -> None:
-        super().__init__(f"{what} {_shortened(name)} is no longer yours (token {token}); leave it to who has it now")
+        advice = "stop this work, another worker may have it now"
+        super().__init__(f"{what} {_shortened(name)} is no longer yours (token {token}); {advice}")
         self.name, self.token = name, token
 
 
 class BarrierError(ConflictError):
-    """A barrier stayed closed for as long as the caller would wait; the caller has left it again."""
+    """A barrier did not open while the caller waited; the caller no longer counts as arrived."""
 
     codes = Codes("barrier_closed", 409, "ABORTED", 4)
 
     def __init__(self, name: str, *, came: int, parties: int) -> None:
         super().__init__(
-            f"barrier {_shortened(name)} stays closed: {came} of {parties} came; look who is missing, or wait longer"
+            f"barrier {_shortened(name)} did not open: {came} of {parties} parties came; find out which are missing,"
+            " or wait longer"
         )
         self.name, self.came, self.parties = name, came, parties
 
@@ -250,11 +252,11 @@ class AccessDeniedError(SharedMemoryError, PermissionError):
     """The actor has no right to do this with this key.
 
     Args:
-        actor: who was refused.
-        key: what it was refused.
-        need: what it wanted to do, `read` or `write`.
+        actor: the actor that was refused.
+        key: the key that it tried to use.
+        need: the right that it lacks, `read` or `write`.
         advice: what to do next.
-        allowed: the patterns of all keys with which it may do that, where they are known.
+        allowed: the patterns of all keys for which the actor has this right, where they are known.
     """
 
     codes = Codes("access_denied", 403, "PERMISSION_DENIED", 5)
@@ -270,7 +272,7 @@ class AccessDeniedError(SharedMemoryError, PermissionError):
 
 
 class LimitedError(SharedMemoryError):
-    """A quota is used up; `retry_after` says in seconds when to try again."""
+    """A quota is used up; try again after `retry_after` seconds."""
 
     codes = Codes("limited", 429, "RESOURCE_EXHAUSTED", 6)
 
@@ -280,7 +282,7 @@ class LimitedError(SharedMemoryError):
 
 
 class UnavailableError(SharedMemoryError, ConnectionError):
-    """A server cannot answer just now; `retry_after` says in seconds when to try again."""
+    """A server is not available now; try again after `retry_after` seconds."""
 
     codes = Codes("unavailable", 503, "UNAVAILABLE", 7)
 
@@ -290,24 +292,24 @@ class UnavailableError(SharedMemoryError, ConnectionError):
 
 
 class DurabilityPendingError(SharedMemoryError):
-    """The change is made in Redis, and waits there for the durable tier, which could not take it in time.
+    """The change is in Redis, but the durable tier did not store it in time; it waits in the outbox.
 
-    Do not repeat it: it will be kept as soon as the tier is back.
+    Do not repeat it: the durable tier stores it as soon as it is available again.
     """
 
-    # Nothing that clients repeat by themselves.
+    # No status that clients retry by themselves.
     codes = Codes("durability_pending", 504, "DEADLINE_EXCEEDED", 7)
 
     def __init__(self, key: str, version: int, why: str) -> None:
         super().__init__(
-            f"key {key!r} is changed in Redis (version {version}) and not durable yet: {why}; it is kept as soon as"
-            " that is mended, do not repeat the change"
+            f"key {key!r} is changed in Redis (version {version}) and not durable yet: {why}; the durable tier stores"
+            " it as soon as that is fixed, do not repeat the change"
         )
         self.key, self.version = key, version
 
 
 class UnsupportedError(SharedMemoryError):
-    """A power is lacking in this server or installation; the message says how to get it."""
+    """This server or installation lacks a feature; the message says how to get it."""
 
     codes = Codes("unsupported", 501, "UNIMPLEMENTED", 8)
 
@@ -317,7 +319,7 @@ class UnsupportedError(SharedMemoryError):
 
 
 class ConfigError(SharedMemoryError):
-    """A setting is wrong; the message names the setting and where its value came from."""
+    """A setting is wrong; the message names the setting and the origin of its value."""
 
     codes = Codes("config", 500, "FAILED_PRECONDITION", 9)
 
@@ -327,7 +329,7 @@ class ConfigError(SharedMemoryError):
 
 
 class CorruptionError(SharedMemoryError):
-    """What is stored under a key is damaged: another client wrote there, or it was cut or edited by hand."""
+    """The data of a key is damaged: another client wrote there, or the data was truncated or edited by hand."""
 
     codes = Codes("corrupted", 500, "DATA_LOSS", 10)
 
@@ -337,9 +339,9 @@ class CorruptionError(SharedMemoryError):
 
 
 class UsageError(SharedMemoryError, RuntimeError):
-    """A hub or something of it is used in a way that cannot work: a mistake in the program, not a passing fault.
+    """A hub or one of its objects is used wrongly: a mistake in the program, not a temporary failure.
 
-    It was not opened yet or is closed already, or belongs to another event loop or another process.
+    For example, it is not open yet, is closed already, or belongs to another event loop or process.
     """
 
     codes = Codes("usage", 500, "INTERNAL", 70)
@@ -349,7 +351,7 @@ class UsageError(SharedMemoryError, RuntimeError):
 
 
 class NotPicklableError(UsageError, TypeError):
-    """Something that holds a connection was to be pickled or copied, for example as an argument for another process."""
+    """An object with a connection cannot be pickled or copied, for example as an argument for another process."""
 
     codes = Codes("not_picklable", 500, "INTERNAL", 70)
 

@@ -22,19 +22,19 @@ _PROMOTION_LEASE_MS = 600_000
 
 
 class IndexPromoter:
-    """Watches the records of one family in one namespace, as far as this hub writes them.
+    """Promotes the index of a namespace when this hub has written enough records of one family there.
 
     Args:
         context: what the hub shares with its stores.
-        index: of the family.
-        namespace: whose records.
+        index: index of the family.
+        namespace: namespace of the records.
     """
 
     def __init__(self, context: KnowledgeContext, index: Index, namespace: str) -> None:
         self._context = context
         self._index = index
         self._namespace = namespace
-        # A tenth of the size at which something happens: it may happen so much late.
+        # The size is checked each time that a tenth of the threshold was written, so promotion is at most so late.
         self._every = max(1, context.settings.promote_above // 10)
         self._unseen = self._every
         self._stage = 0
@@ -42,11 +42,11 @@ class IndexPromoter:
 
     @classmethod
     def of(cls, context: KnowledgeContext, index: Index, namespace: str) -> IndexPromoter:
-        """The one that all stores of the namespace share in this hub."""
+        """Return the object that all stores of the namespace share in this hub."""
         return context.shared(cls, f"{index.family.name}:{namespace}", lambda: cls(context, index, namespace))
 
     def count_writes(self, count: int) -> None:
-        """Note that so many records were written; looks at the size once in a while, in the background."""
+        """Count written records; now and then check the size in the background."""
         self._unseen += count
         if self._index.algorithm == "exact" or self._unseen < self._every:
             return
@@ -60,10 +60,10 @@ class IndexPromoter:
         keyspace, line, family = self._context.keyspace, self._context.client, self._index.family.name
         size = await line.call("ZCARD", keyspace.record_log(family, self._namespace))
         stage = self._stage_of(size) if isinstance(size, int) else 0
-        # To promote looks at every record: once for the index of its own, and once when that is to be approximate.
+        # Promotion reads every record: once for the namespace's own index, and once to make that approximate.
         if stage <= self._stage:
             return
-        # One hub does it; if it dies, another one goes on when the turn has ended.
+        # One hub does it; if it dies, another hub continues after the lease has expired.
         turn = keyspace.record_part(family, self._namespace, "tending")
         if await line.call("SET", turn, "1", "NX", "PX", _PROMOTION_LEASE_MS) is None:
             return
@@ -71,8 +71,8 @@ class IndexPromoter:
             await self._index.promote(self._namespace)
             self._stage = stage
         except SharedMemoryError as error:
-            # Searching goes on in the index that it has; the next look tries again.
-            _log.warning("the index of %s (%s) could not be tended: %s", self._namespace, family, error)
+            # Searches still use the present index; the next check tries again.
+            _log.warning("the index of %s (%s) could not be promoted: %s", self._namespace, family, error)
             self._context.counters.increment("index_tending_failures", family=family)
         finally:
             await line.call("DEL", turn)
@@ -91,8 +91,8 @@ class IndexedRecords:
 
     Args:
         context: what the hub shares with its stores.
-        index: of the family.
-        namespace: whose index; None for the one that small namespaces share.
+        index: index of the family.
+        namespace: namespace of the index; None for the index that small namespaces share.
     """
 
     def __init__(self, context: KnowledgeContext, index: Index, namespace: str | None) -> None:
@@ -103,20 +103,20 @@ class IndexedRecords:
         self._namespace = namespace
 
     async def begin(self) -> tuple[list[str], bool]:
-        """(the namespaces that are searched there, whether all their vectors are those of another embedder)."""
+        """Return (the namespaces that are searched there, whether all their vectors are those of another embedder)."""
         status = await self._status()
         namespaces = [namespace async for namespace in self._sharing(status)]
         return namespaces, status is not None and status.model != self._family.model
 
     async def pages(self, namespace: str) -> AsyncIterator[list[str]]:
-        """The ids of a namespace's records, those that have just gone among them."""
+        """Yield the ids of a namespace's records, recently deleted ones included."""
         log, first = self._keyspace.record_log(self._family.name, namespace), 0
         while isinstance(page := await self._client.call("ZRANGE", log, first, first + _PAGE - 1), list) and page:
             yield [id_.decode() for id_ in page if isinstance(id_, bytes)]
             first += _PAGE
 
     async def with_unusable_vectors(self, namespace: str, ids: list[str], *, every: bool) -> list[tuple[str, bytes]]:
-        """Those with a vector that does not fit, or with any at all: id and key."""
+        """Return (id, key) of the records with a vector of the wrong model, or with any vector if `every`."""
         keys = [self._keyspace.record(self._family.name, namespace, id_) for id_ in ids]
         lengths = await self._client.read_each([("HSTRLEN", key, "vector") for key in keys])
         fitting = {0, _BYTES_A_NUMBER * self._family.dimension}
@@ -133,7 +133,7 @@ class IndexedRecords:
         if self._namespace is not None and (status is None or status.namespaces):
             yield self._namespace
             return
-        # A star is a name that no namespace has, and here a glob for all of them.
+        # No namespace is named `*`; here it is a glob for all of them.
         async for keys in self._client.scan(self._keyspace.record_log(self._family.name, "*"), near=None):
             for key in keys:
                 namespace = key.decode().partition("}:$")[0].partition(":{")[2]
@@ -155,10 +155,10 @@ class _UnembeddedRecord(NamedTuple):
 
 
 class VectorSource(NamedTuple):
-    """What the vectors of one family are made of, and the script that writes them."""
+    """The text that the vectors of one family are computed from, and the script that writes them."""
 
     text: Callable[[str, bytes], str]
-    """Return the text to embed, of a record's id and body; empty where another client has written."""
+    """Return the text to embed, of a record's id and body; empty if another client wrote the body."""
     write: Callable[[ServerContext, str, Sequence[bytes], Sequence[Argument]], Awaitable[object]]
     """Write vectors: context, namespace, keys (of the records, then of the log), and (id, version, vector) of each."""
     prepare: Callable[[KnowledgeContext, str], Awaitable[object]] | None = None
@@ -180,9 +180,9 @@ class RecordReindexer:
 
     Args:
         context: what the hub shares with its stores.
-        index: of the family.
-        namespace: whose index; None for the one that small namespaces share.
-        vectors: what the vectors are made of.
+        index: index of the family.
+        namespace: namespace of the index; None for the index that small namespaces share.
+        vectors: source of the vectors.
     """
 
     def __init__(self, context: KnowledgeContext, index: Index, namespace: str | None, vectors: VectorSource) -> None:
@@ -193,7 +193,7 @@ class RecordReindexer:
         self._namespaces: list[str] = []
 
     async def forget(self) -> None:
-        """Delete the vectors that do not fit; a search finds these records by their words meanwhile."""
+        """Delete the vectors that do not fit; until they have new ones, searches find the records by words."""
         self._namespaces, every = await self._records.begin()
         if self._context.embedder is None:
             return
@@ -203,7 +203,7 @@ class RecordReindexer:
                 await asyncio.gather(*(self._context.client.call("HDEL", key, "vector") for _, key in chosen))
 
     async def embed(self, progress: IndexProgress | None) -> None:
-        """Embed all records without a vector; repeat it to go on.
+        """Embed all records without a vector; repeat the call to go on.
 
         Raises:
             UnavailableError, LimitedError, ConfigError: the server or the provider fails.

@@ -22,7 +22,7 @@ class Indexes(ProcessBound):
 
     Args:
         context: what the hub shares with its stores.
-        vectors: what vectors are made of, by family, besides those of memories and graphs.
+        vectors: sources of vectors by family, other than those of memories and graphs.
     """
 
     def __init__(self, context: KnowledgeContext, vectors: Mapping[str, VectorSource] | None = None) -> None:
@@ -33,7 +33,7 @@ class Indexes(ProcessBound):
         self._vectors = {GRAPH: GRAPH_VECTORS, **(vectors or {})}
 
     async def all(self) -> list[IndexStatus]:
-        """Every index with its documents, failures and problems. A few round trips.
+        """Return every index with its documents, failures and problems. A few round trips.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -41,10 +41,10 @@ class Indexes(ProcessBound):
         return [status for index in self._indexes.values() for status in await index.status()]
 
     async def check(self, namespace: str) -> list[str]:
-        """What is wrong with the search of a namespace, in sentences; empty when nothing is. Makes a missing index.
+        """Return the problems with the search of a namespace, in sentences; create its index if it does not exist.
 
         Args:
-            namespace: which is to be searched.
+            namespace: the namespace to check.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -57,14 +57,14 @@ class Indexes(ProcessBound):
             except ConfigError as error:
                 found.append(str(error))
         shown = [status for status in await self.all() if not status.namespaces or namespace in status.namespaces]
-        told = [f"{status.name}: {it}" for status in shown for it in status.problems if it not in found]
-        return found + told + unreadable_memories(self._context, namespace).problems()
+        reported = [f"{status.name}: {it}" for status in shown for it in status.problems if it not in found]
+        return found + reported + unreadable_memories(self._context, namespace).problems()
 
     async def promote(self, namespace: str, *, family: str = "memory", progress: IndexProgress | None = None) -> None:
-        """Give a namespace an index of its own, while it is used; done already, it does nothing.
+        """Build an index for a namespace alone, while it is used; do nothing if it has one.
 
         Args:
-            namespace: which.
+            namespace: name of the namespace.
             family: `memory`, `cache`, `graph` or `note`.
             progress: called with (documents done, documents in all).
 
@@ -77,21 +77,20 @@ class Indexes(ProcessBound):
     async def rebuild(
         self, namespace: str | None = None, *, family: str = "memory", progress: IndexProgress | None = None
     ) -> None:
-        """Build an index anew beside the old one, and change over when it is complete.
+        """Build a new index beside the old one, and switch to it when it is complete.
 
-        Where the embedder is another one than that of the old index, the memories, notes or records of graphs in it get
-        new vectors; until they have them, they are found by their words. Notes of an earlier
-        release that lack words get them.
+        If the old index was made for another embedder, its memories, notes or records of graphs get new vectors. Until
+        then, searches find them by their words. Notes of an earlier release get the words that they lack.
 
         Args:
-            namespace: in whose index it is searched, its own or the shared one; None for the shared one.
+            namespace: the namespace whose index is rebuilt, its own or the shared one; None for the shared one.
             family: `memory`, `cache`, `graph` or `note`.
-            progress: called with (documents done, documents in all), then likewise for the vectors made anew.
+            progress: called with (documents done, documents in all), then likewise for the new vectors.
 
         Raises:
             InvalidError: there is no such family.
             UnavailableError: server or embedding provider cannot be reached; call it again to go on.
-            LimitedError, ConfigError: the embedding provider refuses.
+            LimitedError, ConfigError: the embedding provider rejected a request.
         """
         checked = None if namespace is None else check_name("namespace", namespace)
         index = self._of(family)
@@ -103,7 +102,7 @@ class Indexes(ProcessBound):
             await reindexer.embed(progress)
 
     def _reindexer(self, index: Index, namespace: str | None) -> Reindexer | None:
-        """Return what embeds the records again; None for answers of the semantic cache, which expire soon enough."""
+        """Return the object that embeds the records again; None for the semantic cache, whose answers expire soon."""
         if index is self._context.memories:
             return MemoryReindexer(self._context, namespace)
         vectors = self._vectors.get(index.family.name)

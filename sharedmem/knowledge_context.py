@@ -23,23 +23,23 @@ class KnowledgeContext(HubContext):
 
     memories: Index
     answers: Index
-    """Of the semantic cache."""
+    """Index of the semantic cache."""
     graphs: Index
-    """Of the knowledge graphs."""
+    """Index of the knowledge graphs."""
     notes: Index
-    """Of what synthesis has made of conversations."""
+    """Index of the notes that synthesis made."""
     embedder: Embedder | None
-    """None: records are found by their words alone."""
+    """None: searches find records by their words alone."""
     model: LanguageModel
     memory_tier: Tier | None
-    """The durable tier, where the setting `memory_durability` lets records go there."""
+    """The durable tier, if the setting `memory_durability` allows records there."""
     endings: list[Callable[[], Awaitable[None]]] = field(default_factory=list, repr=False)
-    """Each is awaited before the hub closes, while everything still works."""
+    """Each is awaited before the hub closes, while its connections are still open."""
 
     def embedder_of(self, namespace: str) -> Embedder | None:
-        """The embedder with what a namespace has embedded: in this process and, where that is quicker, in Redis.
+        """Return the embedder with a namespace's embedding cache: in this process and, where that is faster, in Redis.
 
-        Namespaces share nothing: the time of an answer would tell what another tenant has embedded.
+        Namespaces share no cache: response times would reveal what another tenant has embedded.
         """
         whole, ttl_s = self.embedder, self.settings.embedding_cache_s
         if not isinstance(whole, CachedEmbedder):
@@ -56,16 +56,16 @@ class KnowledgeContext(HubContext):
         return self.shared(SharedCacheEmbedder, namespace, make)
 
     async def restore_lost(self, namespace: str) -> bool:
-        """Restore the records that Redis has lost, which may have been emptied; whether there were any."""
+        """Restore the records that Redis has lost; return whether there were any."""
         return self.memory_tier is not None and await self.memory_tier.gather(namespace, again=True)
 
     async def retry_after_restore(
         self, namespace: str, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool]
     ) -> T:
-        """Return what a look finds; look again if records were missing meanwhile, once they are restored.
+        """Return the result of a read; repeat the read if records were missing and have been restored.
 
-        Redis may have been emptied since this hub last asked, and another hub may be restoring it: then a look finds
-        nothing, or only a part. So the mark that all records are there is read in the same packet. No round trip more.
+        Redis may have been emptied since this hub last asked, and another hub may be restoring it: then a read finds
+        nothing, or only a part. So the mark that all records are there is read in the same packet. No extra round trip.
         """
         if self.memory_tier is None:
             return await look()
@@ -76,11 +76,11 @@ class KnowledgeContext(HubContext):
         return await look() if were_missing or not has_all else found
 
     async def end_work(self) -> None:
-        """Let workers end what they have in hand, for a few seconds; the providers are still there for them."""
+        """Wait a few seconds until workers have finished their tasks; the providers are still open."""
         await asyncio.gather(*(end() for end in self.endings))
 
     async def close(self) -> None:
-        """Give back what the providers hold, once no work needs them any more."""
+        """Close the providers, once no work needs them any more."""
         async with AsyncExitStack() as steps:
             steps.push_async_callback(self.model.close)
             if self.embedder is not None:

@@ -1,4 +1,4 @@
-"""The description of one kind of record: its index fields, and how Redis gets its records back from the durable store.
+"""The description of one kind of record: its index fields, and how its records are restored from the durable store.
 
 A record is a Redis hash at `KeySpace.record(family, namespace, id)`. In the durable store it is one key,
 `<namespace>:$<family>:<id>`, with one document.
@@ -29,16 +29,16 @@ class RestoreRun(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentFormat(Generic[R]):
-    """How a family's documents in the durable store become hashes in Redis.
+    """How documents of a family in the durable store become hashes in Redis.
 
-    Its functions are called where a hub restores something; they import what takes a while to load.
+    Its functions are called when a hub restores records; they import slow modules when called.
     """
 
     parse: Callable[[DurableRecord], R]
     """Parse a document, a tombstone too. Raises ValueError, LookupError or TypeError where it is unreadable."""
     hash_fields: Callable[[R, str], Sequence[Argument]]
-    """Return the fields of a record's hash in a namespace, each followed by its value; nothing of a deleted record.
-    Fields that other writers change (the mark of the index, what depends on the time) are left out."""
+    """Return the fields of a record's hash in a namespace, each followed by its value; empty for a deleted record.
+    Fields that other writers change (the mark of the index, fields that depend on the time) are left out."""
     restore: Callable[[RestoreRun, Sequence[R]], Awaitable[int | None]]
     """Restore records in the order of their keys, and return how many were missing; None if the lease was lost."""
     recounted: tuple[str, ...] = ()
@@ -52,13 +52,13 @@ class RecordFamily:
     name: str
     """Part of its keys: `memory`, `cache`."""
     tags: tuple[str, ...]
-    """Fields that hold one or more exact values."""
+    """Names of the fields with one or more exact values."""
     numbers: tuple[str, ...]
-    """Fields that hold a number."""
+    """Names of the fields with a number."""
     model: str = ""
     """Name of the embedder that makes its vectors; empty without vectors."""
     dimension: int = 0
-    """Numbers of a vector; 0 without vectors."""
+    """Dimension of a vector; 0 without vectors."""
     schema_version: int = 1
     ef_construction: int = 200
     """How many neighbours an approximate index visits to place a new vector (EF_CONSTRUCTION)."""
@@ -70,6 +70,6 @@ class RecordFamily:
 
         Args:
             model: name of the embedder; empty without one.
-            dimension: numbers of a vector; 0 without vectors.
+            dimension: dimension of a vector; 0 without vectors.
         """
         return replace(self, model=model, dimension=dimension)

@@ -1,4 +1,4 @@
-"""A store: one namespace seen by one actor, with every capability hanging on it."""
+"""A store: one namespace seen by one actor, with all its features."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ class SharedMemoryStore(
     Presences,
     ProcessBound,
 ):
-    """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
+    """Shared memory of one namespace, with the rights of one actor. Created by `Hub.store`; immutable.
 
-    A key without `:` lies in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
+    A key without `:` is in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
     its first part is the namespace.
     """
 
     def __init__(self, context: HubContext, scope: Scope, knowledge_context: Callable[[], KnowledgeContext]) -> None:
         self._context = context
         self._scope = scope
-        # The parts do not know each other: each has a constructor and attributes of its own.
+        # The parts are independent: each has a constructor and attributes of its own.
         keys = KeyAccess(context, scope)
         Values.__init__(self, keys)
         Lists.__init__(self, keys)
@@ -111,7 +111,7 @@ class SharedMemoryStore(
 
     @property
     def actor(self) -> str | None:
-        """Who acts; None for a store that speaks for the namespace itself."""
+        """The actor of this store; None for a store of the namespace itself."""
         return self._scope.identity.actor
 
     @property
@@ -121,33 +121,33 @@ class SharedMemoryStore(
 
     @cached_property
     def decisions(self) -> Decisions:
-        """The decision log of the namespace: plans, their executions, and how those went."""
-        from sharedmem.decisions.decisions import Decisions  # noqa: PLC0415  # many processes have no use for it
+        """The decision log of the namespace: plans, their executions, and their outcomes."""
+        from sharedmem.decisions.decisions import Decisions  # noqa: PLC0415  # many processes do not use it
 
         return Decisions(self._context, self._scope)
 
     @cached_property
     def episodes(self) -> Episodes:
-        """Episodic memory of the namespace: events of sessions, their summaries, finding things again."""
+        """Episodic memory of the namespace: events of sessions, their summaries, and search."""
         from sharedmem.episodes.episodes import Episodes  # noqa: PLC0415  # likewise
 
         return Episodes(self._context, self._scope)
 
     @cached_property
     def memory(self) -> Memories:
-        """Semantic memory of the namespace: what its agents remember, found again by meaning and by words.
+        """Semantic memory of the namespace: texts that agents store and find by meaning and by words.
 
         Raises:
             UnsupportedError: the extra `memory` is missing, or the settings name an embedder that is not installed.
         """
         require_memory("semantic memory", "memory")
-        from sharedmem.memory.memories import Memories  # noqa: PLC0415  # loads libraries that values do without
+        from sharedmem.memory.memories import Memories  # noqa: PLC0415  # loads libraries that values do not need
 
         return Memories(self._knowledge_context(), self._scope)
 
     @cached_property
     def cache(self) -> SemanticCache:
-        """Semantic cache of the namespace: answers that somebody has paid for already.
+        """Semantic cache of the namespace: stored answers of models, found by the same or a similar prompt.
 
         Raises:
             UnsupportedError: the extra `memory` is missing, or the settings name an embedder that is not installed.
@@ -159,7 +159,7 @@ class SharedMemoryStore(
 
     @cached_property
     def graph(self) -> Graph:
-        """Temporal knowledge graphs of the namespace: entities and dated facts, as true and known at any time.
+        """Temporal knowledge graphs of the namespace: entities and dated facts, at any valid and transaction time.
 
         Raises:
             UnsupportedError: the extra `graph` is missing, or the settings name an embedder or a backend that is not
@@ -173,7 +173,7 @@ class SharedMemoryStore(
 
     @cached_property
     def synthesis(self) -> Synthesis:
-        """Synthesised memory of the namespace: notes made of conversations, which settle their conflicts themselves.
+        """Synthesised memory of the namespace: notes made of conversations, with resolution of conflicts.
 
         Raises:
             UnsupportedError: the settings name an embedder that is not installed, or the extra `synthesis` is missing.
@@ -185,17 +185,17 @@ class SharedMemoryStore(
 
     @property
     def remembers(self) -> bool:
-        """Whether actors with this store remember (setting `memory_enabled`)."""
+        """Whether actors with this store use memory (setting `memory_enabled`)."""
         return self._context.settings.memory_enabled
 
     @property
     def counters(self) -> Counters:
-        """What the hub of this store has counted."""
+        """The counters of this store's hub."""
         return self._context.counters
 
     @cached_property
     def shared(self) -> SharedMemoryStore:
-        """The same store seen on the scope that all actors of the namespace share."""
+        """The same store with the scope that all actors of the namespace share."""
         identity = replace(self._scope.identity, shares=True)
         return SharedMemoryStore(self._context, Scope(self._scope.keyspace, identity), self._knowledge_context)
 

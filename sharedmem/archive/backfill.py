@@ -77,7 +77,7 @@ class MappedRecord(NamedTuple):
 
 
 def read_mapping(path: Path) -> BackfillMapping:
-    """The mapping in a YAML or JSON file.
+    """Return the mapping in a YAML or JSON file.
 
     Raises:
         NotFoundError: there is no such file.
@@ -95,10 +95,10 @@ def read_mapping(path: Path) -> BackfillMapping:
 
 
 def validate_mapping(content: object, source: str = "mapping") -> BackfillMapping:
-    """A mapping, of what a file or a program says.
+    """Return a mapping, of what a file or a program says.
 
     Raises:
-        InvalidError: it is none; says which of its fields is wrong.
+        InvalidError: it is invalid; says which of its fields is wrong.
     """
     try:
         return BackfillMapping.model_validate(content)
@@ -117,7 +117,7 @@ def map_line(line: bytes, mapping: BackfillMapping, namespace: str) -> MappedRec
         namespace: whose a plain key is.
 
     Raises:
-        InvalidError: it is no JSON object, lacks a field, or its key or time is none.
+        InvalidError: it is no JSON object, lacks a field, or its key or time is invalid.
     """
     try:
         record: Json = orjson.loads(line)
@@ -266,7 +266,7 @@ async def backfill(
 
     Raises:
         InvalidError: the compressed file is damaged.
-        NotFoundError, UnavailableError: a file cannot be read or written, or a side stayed away.
+        NotFoundError, UnavailableError: a file cannot be read or written, or a side cannot be reached.
         UnsupportedError: the library to unpack it is not installed.
     """
     run = _BackfillRun(endpoint, file, mapping, namespace, rejects, dry_run=dry_run)
@@ -346,7 +346,7 @@ class _BackfillRun:
     # -- what a line becomes
 
     def _documents(self, found: MappedRecord) -> tuple[list[DurableRecord], bytes]:
-        """The documents of a line, and the bytes of a large value."""
+        """Return the documents of a line, and the bytes of a large value."""
         kind = self._mapping.kind or self._endpoint.kind_of(found.key)
         ttl_ms = 0 if self._mapping.ttl is None else round(self._mapping.ttl * 1000)
         head = DurableRecord(
@@ -427,7 +427,7 @@ class _BackfillRun:
         self._counts["overtaken"] += sink.keys.older + sink.keys.skipped
 
     async def _held(self, keys: Sequence[str]) -> dict[str, list[DurableRecord]]:
-        """The documents of keys as they are now."""
+        """Return the documents of keys as they are now."""
         targets = [self._redis.keyspace.target(key) for key in keys]
         found: dict[str, list[DurableRecord]] = {}
         async for page in SnapshotReader(self._redis.client, self._redis.keyspace).documents(targets):
@@ -481,7 +481,7 @@ class _BackfillRun:
         return LinePosition()
 
     async def _still_there(self, note: BackfillCheckpoint) -> bool:
-        """Whether what was written then has not been lost since."""
+        """Return whether what was written then has not been lost since."""
         for namespace, clock in note.clocks.items():
             if await latest_version(self._endpoint, namespace) < clock:
                 return False
@@ -499,7 +499,7 @@ class _BackfillRun:
 
 
 def _with_version(line: _MappedLine, version: int, before: DurableRecord | None) -> list[DurableRecord]:
-    """The documents of a line under their version."""
+    """Return the documents of a line under their version."""
     head, *elements = line.documents
     known = before.created if before is not None and before.type == head.type else 0
     created = (head.created or known or version) if head.type == "value" else 0

@@ -65,7 +65,7 @@ class RedisEndpoint:
     change_log_length: int
 
     def owner(self, space: Space) -> KeyRestoreKeys:
-        """The service keys of a namespace that restoring touches."""
+        """Return the service keys of a namespace that restoring touches."""
         return KeyRestoreKeys(space.clock, space.changes, self.keyspace.kept(space.namespace))
 
 

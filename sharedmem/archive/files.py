@@ -216,7 +216,7 @@ async def verify_archive(
         limits: how much text it may contain; None for an archive that the caller trusts.
 
     Raises:
-        InvalidError: it is none, cut, or damaged, or unpacks to more than is allowed.
+        InvalidError: it is invalid, cut, or damaged, or unpacks to more than is allowed.
         UnsupportedError: a newer sharedmem has written it, or the library to unpack it is missing.
         NotFoundError, UnavailableError: it cannot be read.
     """
@@ -252,10 +252,10 @@ def _check_lengths(path: Path, lines: Sequence[bytes], before: int) -> None:
 
 
 def parse_header(path: Path, line: bytes) -> ArchiveHeader:
-    """The first line of an archive.
+    """Return the first line of an archive.
 
     Raises:
-        InvalidError: it is none.
+        InvalidError: it is invalid.
         UnsupportedError: a newer sharedmem has written it.
     """
     if not line.startswith(_HEAD):
@@ -270,7 +270,7 @@ def parse_header(path: Path, line: bytes) -> ArchiveHeader:
 
 
 async def read_records(path: Path, place: LinePosition) -> AsyncIterator[tuple[LinePosition, int, list[DurableRecord]]]:
-    """(place of the first, bytes of the file read, documents) of an archive from a place on.
+    """Yield (place of the first, bytes of the file read, documents) of an archive from a place on.
 
     Raises:
         InvalidError, NotFoundError, UnavailableError, UnsupportedError: as `verify_archive`.
@@ -315,7 +315,7 @@ def format_line(record: Record) -> bytes:
 
 
 def extend_footer(footer: ArchiveFooter, lines: Sequence[bytes], records: Sequence[DurableRecord]) -> ArchiveFooter:
-    """The last line, after these lines with these documents."""
+    """Return the last line, after these lines with these documents."""
     return ArchiveFooter(
         documents=footer.documents + len(records),
         keys=footer.keys + sum(record.is_head for record in records),

@@ -79,7 +79,7 @@ class LineBlock(NamedTuple):
 
 
 def encode_frame(path: Path, text: bytes) -> bytes:
-    """A frame that holds the text.
+    """Return a frame that holds the text.
 
     Raises:
         UnsupportedError: the library is missing.
@@ -90,7 +90,7 @@ def encode_frame(path: Path, text: bytes) -> bytes:
 
 
 def compress(text: bytes) -> bytes:
-    """A zstd frame with a checksum.
+    """Return a zstd frame with a checksum.
 
     Raises:
         UnsupportedError: the library is missing.
@@ -102,7 +102,7 @@ def compress(text: bytes) -> bytes:
 
 
 def decompress(frame: bytes, name: str, *, max_bytes: int) -> bytes:
-    """The text of a zstd frame.
+    """Return the text of a zstd frame.
 
     Args:
         frame: whole.
@@ -129,7 +129,7 @@ def decompress(frame: bytes, name: str, *, max_bytes: int) -> bytes:
 def iterate_blocks(
     path: Path, place: LinePosition, *, ends: bool = True, limits: UnpackLimits | None = None
 ) -> Iterator[LineBlock]:
-    """The lines of a file from a place on; little of it is in memory at a time.
+    """Yield the lines of a file from a place on; little of it is in memory at a time.
 
     A block may hold no line: so a caller that stops between blocks stops soon, however long the lines are.
 

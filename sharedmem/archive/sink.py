@@ -51,7 +51,7 @@ class TransferTally(Record):
         return self.imported + self.older + self.skipped
 
     def with_more(self, landed: WriteResult, number: int) -> TransferTally:
-        """The same with so many more."""
+        """Return the same with so many more."""
         return self.model_copy(update={landed: getattr(self, landed) + number})
 
 
@@ -209,7 +209,7 @@ class ArchiveSink:
     # -- large values
 
     async def _with_blob(self, head: DurableRecord, landing: RedisWriter | TierWriter) -> DurableRecord:
-        """The head with a reference to its bytes, which are stored."""
+        """Return the head with a reference to its bytes, which are stored."""
         try:
             reference = ArchivedBlobReference.model_validate_json(head.body)
         except ValidationError as error:
@@ -256,7 +256,7 @@ class ArchiveSink:
         await self._tier.look(lasting, going_on=self._head.key if self._head is not None else "")
 
     async def _kept_of(self, heads: Sequence[DurableRecord]) -> dict[str, str]:
-        """The kinds of keys that last there by argument, although nothing in the archive says so."""
+        """Return the kinds of keys that last there by argument, although nothing in the archive says so."""
         keys = [head.key for head in heads if head.kind not in DURABLE_KINDS]
         if self._endpoint.redis is None or not keys:
             return {}
@@ -267,7 +267,7 @@ class ArchiveSink:
 
 
 def _split_by_repeated_key(records: Sequence[DurableRecord]) -> Iterator[Sequence[DurableRecord]]:
-    """Parts in which each key occurs once: a second write of a key must see the result of the first one."""
+    """Yield parts in which each key occurs once: a second write of a key must see the result of the first one."""
     first, known = 0, set[str]()
     for number, record in enumerate(records):
         if record.is_head and record.key in known:

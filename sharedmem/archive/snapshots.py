@@ -95,13 +95,13 @@ class SnapshotReader:
         self._leave_out = leave_out or (lambda _key, _why: None)
 
     async def documents(self, targets: Sequence[Target]) -> AsyncIterator[list[DurableRecord]]:
-        """The documents of keys of one namespace, a few thousand or a few MiB at a time.
+        """Yield the documents of keys of one namespace, a few thousand or a few MiB at a time.
 
         A key's documents follow each other, its head first; absent keys have none. Three round trips, and one for
         each 4 MiB of values or 1,000 members.
 
         Raises:
-            UnavailableError, AccessDeniedError: the server stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
         """
         seen = await self._look(targets)
         for batch in _batches([one for one in seen if one.held == "string" or one.size <= _MOST_MEMBERS]):
@@ -126,7 +126,7 @@ class SnapshotReader:
         ]
 
     async def _read(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
-        """The replies; that of a key which holds another type by now is None."""
+        """Return the replies; that of a key which holds another type by now is None."""
         try:
             return await self._client.read_many(commands, aside=aside) if commands else []
         except ServerError as error:
@@ -234,7 +234,7 @@ async def snapshot(
     """What one key holds in Redis as documents, its head first; empty when it is absent. Three round trips.
 
     Raises:
-        UnavailableError, AccessDeniedError: the server stayed away, or does not allow it.
+        UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
     """
     pages = SnapshotReader(client, keyspace, kind_of=kind_of).documents([target])
     return [record async for page in pages for record in page]
@@ -286,7 +286,7 @@ def _decode_string(standing: _KeyMetadata, raw: bytes) -> DurableRecord:
 
 
 def _decode_headerless(standing: _KeyMetadata, raw: bytes) -> DurableRecord:
-    """A string without a header: a counter's, or another client's."""
+    """Return a string without a header: a counter's, or another client's."""
     codec, body = member_to_text(raw)
     held = "counter" if _COUNTER.fullmatch(raw) else "text"
     return standing.document(type=held, expires=standing.expires, floor=standing.stamp, codec=codec, body=body)

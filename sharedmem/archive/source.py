@@ -57,10 +57,10 @@ class ArchiveSource:
         self._leave_out = leave_out
 
     async def batches(self, position: SourcePosition) -> AsyncIterator[Batch]:
-        """All documents from a position on, a few MiB at a time.
+        """Yield all documents from a position on, a few MiB at a time.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+            UnavailableError, LimitedError, AccessDeniedError: a side cannot be reached, or does not allow it.
         """
         if self._endpoint.redis is not None and position.phase == "redis":
             async for batch in self._hot(self._endpoint.redis, position):
@@ -71,7 +71,7 @@ class ArchiveSource:
                 yield batch
 
     async def count(self) -> int | None:
-        """How many keys Redis has; None where there is no Redis. Pages of the server's scan."""
+        """Return how many keys Redis has; None where there is no Redis. Pages of the server's scan."""
         if self._endpoint.redis is None:
             return None
         client, keyspace = self._endpoint.redis.client, self._endpoint.redis.keyspace
@@ -114,7 +114,7 @@ class ArchiveSource:
         return found
 
     async def _own(self, redis: RedisEndpoint, targets: Sequence[Target]) -> list[Target]:
-        """The keys of which Redis knows more than the durable store, or alone."""
+        """Return the keys of which Redis knows more than the durable store, or alone."""
         if self._endpoint.durable is None or not targets:
             return list(targets)
         kept = redis.keyspace.kept(self._namespace)
@@ -174,7 +174,7 @@ class ArchiveSource:
         return record.is_head or not (record.deleted or record.stamp < head.floor)
 
     async def _states(self, heads: Sequence[DurableRecord]) -> dict[str, bytes]:
-        """The states of keys of which the durable store does not have the last change."""
+        """Return the states of keys of which the durable store does not have the last change."""
         if self._endpoint.redis is None or not heads:
             return {}
         keyspace = self._endpoint.redis.keyspace
@@ -198,7 +198,7 @@ class ArchiveSource:
     # -- large values
 
     async def _whole(self, records: Sequence[DurableRecord]) -> AsyncIterator[list[DurableRecord]]:
-        """The same with the bytes of large values in place of references to them."""
+        """Yield the same with the bytes of large values in place of references to them."""
         if self._endpoint.blobs is None:
             yield list(records)
             return
@@ -229,7 +229,7 @@ class ArchiveSource:
             yield [head.model_copy(update={**update, "floor": 0, "created": 0, "expires": 0, "actor": ""})]
 
     async def _with_bytes(self, head: DurableRecord) -> tuple[DurableRecord, bytes | None] | None:
-        """The head and its bytes; somebody may just have written the key anew."""
+        """Return the head and its bytes; somebody may just have written the key anew."""
         assert self._endpoint.blobs is not None
         why = ""
         for _ in range(_MOST_TRIES):

@@ -75,7 +75,7 @@ class LeftOutReasons:
             self._reasons[key] = why
 
     def report(self) -> LeftOut:
-        """All that was noted."""
+        """Return all that was noted."""
         return LeftOut(count=self._count, reasons=self._reasons)
 
 
@@ -170,7 +170,7 @@ async def export(
     Raises:
         NotFoundError: nothing was ever written to the namespace.
         ConflictError: the file exists, or another process is writing it.
-        UnavailableError: a side stayed away, or the file cannot be written.
+        UnavailableError: a side cannot be reached, or the file cannot be written.
         UnsupportedError: the library that compresses is not installed.
     """
     check_name("namespace", namespace)
@@ -290,7 +290,7 @@ class _Import:
         await self._sink.settle()
 
     def _next_head(self, records: list[DurableRecord]) -> int | None:
-        """The position for a checkpoint, if it is time for one: all keys before it are complete."""
+        """Return the position for a checkpoint, if it is time for one: all keys before it are complete."""
         if self._endpoint.clock.monotonic() < self._due:
             return None
         return next((number for number, record in enumerate(records) if record.is_head), None)
@@ -330,8 +330,8 @@ async def copy(
         progress: called from time to time.
 
     Raises:
-        InvalidError: source and target are the same, or a name is none.
-        UnavailableError, LimitedError, AccessDeniedError: a side stayed away, or does not allow it.
+        InvalidError: source and target are the same, or a name is invalid.
+        UnavailableError, LimitedError, AccessDeniedError: a side cannot be reached, or does not allow it.
     """
     if source.url == target.url and await _server_id(source) == await _server_id(target):
         raise InvalidError("target", target.url, "it is the source itself")
@@ -410,10 +410,10 @@ class _Copy:
 
 
 async def list_namespaces(endpoint: ArchiveEndpoint) -> list[str]:
-    """The namespaces of a place, in order.
+    """Return the namespaces of a place, in order.
 
     Raises:
-        UnavailableError, LimitedError, AccessDeniedError: it stayed away, or does not allow it.
+        UnavailableError, LimitedError, AccessDeniedError: it cannot be reached, or does not allow it.
     """
     found = set(await endpoint.durable.namespaces()) if endpoint.durable is not None else set()
     if endpoint.redis is not None:
@@ -424,7 +424,7 @@ async def list_namespaces(endpoint: ArchiveEndpoint) -> list[str]:
 
 
 async def latest_version(endpoint: ArchiveEndpoint, namespace: str) -> int:
-    """The last version of a namespace that a place knows of; 0 when there is none."""
+    """Return the last version of a namespace that a place knows of; 0 when there is none."""
     if endpoint.redis is not None:
         held = await endpoint.redis.client.call("GET", endpoint.redis.keyspace.space(namespace).clock)
         if isinstance(held, bytes):
@@ -440,7 +440,7 @@ async def _server_id(endpoint: ArchiveEndpoint) -> object:
 async def _valid_checkpoint(
     endpoint: ArchiveEndpoint, checked: VerifiedArchive, note: ImportCheckpoint | None
 ) -> ImportCheckpoint | None:
-    """The note of an earlier run, if it was of this file, and into a place that still has what it put there."""
+    """Return the note of an earlier run, if it was of this file, and into a place that still has what it put there."""
     if note is None or (note.digest, note.target) != (checked.footer.digest, endpoint.url):
         return None
     return note if note.clock <= await latest_version(endpoint, checked.header.namespace) else None
@@ -471,7 +471,7 @@ def _byte_progress(progress: Progress | None, file: Path) -> Callable[[int, int]
 async def stream_archive(
     endpoint: ArchiveEndpoint, namespace: str, *, version: str, compressed: bool = True
 ) -> AsyncGenerator[bytes, None]:
-    """An archive of a namespace as it is made, some MiB of text at a time; without its last line it is cut.
+    """Yield an archive of a namespace as it is made, some MiB of text at a time; without its last line it is cut.
 
     Args:
         endpoint: where the namespace is.
@@ -481,7 +481,7 @@ async def stream_archive(
 
     Raises:
         NotFoundError: nothing was ever written to the namespace; before anything is read.
-        UnavailableError: a side stayed away.
+        UnavailableError: a side cannot be reached.
         UnsupportedError: the library that compresses is not installed; before anything is read.
     """
     check_name("namespace", namespace)

@@ -77,7 +77,7 @@ class RedisWriter:
         self._bytes = 0
 
     async def wants(self, head: DurableRecord) -> bool:
-        """Whether a value would be taken, as far as can be known before."""
+        """Return whether a value would be taken, as far as can be known before."""
         start = await self._redis.client.call("TYPE", self._target(head).physical)
         if start != b"string":
             return True
@@ -123,7 +123,7 @@ class RedisWriter:
         """Put what is ready in its place.
 
         Raises:
-            UnavailableError: the server stayed away, is full, or the namespace is being cleared.
+            UnavailableError: the server cannot be reached, is full, or the namespace is being cleared.
         """
         commands, self._commands = self._commands, []
         waiting, self._waiting, self._bytes = self._waiting, [], 0
@@ -244,7 +244,7 @@ class TierWriter:
             self._stamps |= {key: first + number for number, key in enumerate(revived)}
 
     def wants(self, head: DurableRecord) -> bool:
-        """Whether a key would be taken, as far as is known."""
+        """Return whether a key would be taken, as far as is known."""
         return self._stamps[head.key] != _OVERTAKEN
 
     async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:  # noqa: ARG002  # only Redis has to count
@@ -279,7 +279,7 @@ class TierWriter:
             await self.settle()
 
     def _stamp(self, head: DurableRecord, known: DurableRecord | None, deleted: int) -> int:
-        """The stamp that all documents of a key get; `_OWN`, `_NEW`, or `_OVERTAKEN`: it is not taken."""
+        """Return the stamp that all documents of a key get; `_OWN`, `_NEW`, or `_OVERTAKEN`: it is not taken."""
         if known is not None and (known.deleted or has_expired(known, self._endpoint.now_ms)):
             deleted = max(deleted, known.stamp)
         elif known is not None and known.stamp > deleted:
@@ -294,7 +294,7 @@ class TierWriter:
         return _OWN if head.stamp else self._base
 
     async def _deletions(self, keys: Sequence[str]) -> dict[str, int]:
-        """The stamps of deletions that the store does not have yet."""
+        """Return the stamps of deletions that the store does not have yet."""
         if self._endpoint.redis is None or not keys:
             return {}
         redis = self._endpoint.redis
@@ -373,10 +373,10 @@ class TierWriter:
 async def allocate_versions(
     endpoint: ArchiveEndpoint, redis: RedisEndpoint, namespace: str, *, count: int, above: int = 0
 ) -> int:
-    """The first of so many new versions of a namespace.
+    """Return the first of so many new versions of a namespace.
 
     Raises:
-        UnavailableError: the server stayed away, or loses the namespace as often as it is joined.
+        UnavailableError: the server cannot be reached, or loses the namespace as often as it is joined.
     """
     space, joined = redis.keyspace.space(namespace), int(endpoint.join is not None)
     for _ in range(_MOST_TRIES):

@@ -83,7 +83,7 @@ class AzureBlobStore:
             await self._put(name, body)
 
     async def get(self, name: str) -> bytes | None:
-        """The bytes; None when there is no such object. One request up to 32 MiB. Raises as `put`."""
+        """Return the bytes; None when there is no such object. One request up to 32 MiB. Raises as `put`."""
         client = await self._opened()
         with self._translate_errors("read"), _ignore_missing():
             stream = await client.download_blob(self._folder + "/" + name)
@@ -91,7 +91,7 @@ class AzureBlobStore:
         return None
 
     async def mark(self, name: str) -> str | None:
-        """The object's ETag; None when there is no such object. One request. Raises as `put`."""
+        """Return the object's ETag; None when there is no such object. One request. Raises as `put`."""
         client = await self._opened()
         with self._translate_errors("read"), _ignore_missing():
             properties = await client.get_blob_client(self._folder + "/" + name).get_blob_properties()
@@ -112,7 +112,7 @@ class AzureBlobStore:
                 await blob.delete_blob(etag=mark, match_condition=MatchConditions.IfNotModified)
 
     async def list(self, prefix: str) -> AsyncIterator[tuple[str, float]]:
-        """(name, seconds since it was put) of the objects that begin so. A request for 5,000. Raises as `put`."""
+        """Yield (name, seconds since it was put) of the objects that begin so. A request for 5,000. Raises as `put`."""
         client = await self._opened()
         now = datetime.now(UTC)
         with self._translate_errors("list"), _ignore_missing():

@@ -74,7 +74,7 @@ class BlobStore(Protocol):
         """Store an object, whole or not at all, in place of what has that name; it gets a mark of its own."""
 
     async def get(self, name: str) -> bytes | None:
-        """The bytes; None when there is no such object."""
+        """Return the bytes; None when there is no such object."""
 
     async def mark(self, name: str) -> str | None:
         """What changes with every `put` of that name; None when there is no such object."""
@@ -88,7 +88,7 @@ class BlobStore(Protocol):
         """
 
     def list(self, prefix: str) -> AsyncIterator[tuple[str, float]]:
-        """(name, seconds since it was put) of the objects whose names begin so, in no order.
+        """Return (name, seconds since it was put) of the objects whose names begin so, in no order.
 
         Whatever was put before the call is told. The last part of a name begins with `.` where a write was broken off.
 
@@ -135,7 +135,7 @@ class Blobs:
         )
 
     async def get(self, key: str, reference: BlobReference) -> bytes:
-        """The bytes behind a reference. Two objects are asked for, at the same time.
+        """Return the bytes behind a reference. Two objects are asked for, at the same time.
 
         Raises:
             NotFoundError: they are gone, or not what was stored.
@@ -170,7 +170,7 @@ class Blobs:
             _logger.warning("a blob of key %r stays for a sweep: %s", key, error)
 
     async def referrers(self, namespace: str, *, older_than_s: float) -> AsyncIterator[tuple[str, str]]:
-        """(logical key, path) of the references of a namespace; whether a key still refers so is the caller's to ask.
+        """Yield (logical key, path) of the references of a namespace; whether a key still refers so is the caller's to ask.
 
         Args:
             namespace: whose.
@@ -241,7 +241,7 @@ class Blobs:
 
 
 def annex_namespace(namespace: str) -> str:
-    """Where lies what a namespace has put away and no key refers to: sweeps of the namespace do not come there.
+    """Return where lies what a namespace has put away and no key refers to: sweeps of the namespace do not come there.
 
     It takes the place of a namespace in the names of such contents; no namespace begins with `$`.
     """

@@ -66,7 +66,7 @@ class BlobGarbageCollector:
             remove: whether to remove them, or only to count.
 
         Raises:
-            UnavailableError: the server stayed away, or the blobs cannot be reached.
+            UnavailableError: the server cannot be reached, or the blobs cannot be reached.
         """
         found = 0
         async for key, path in self._blobs.referrers(namespace, older_than_s=_MIN_AGE_S):
@@ -85,7 +85,7 @@ class BlobGarbageCollector:
         return await self._value_references(key, path) or await self._once_result_references(key, path)
 
     async def _once_result_references(self, key: str, path: str) -> bool:
-        """Whether the key holds the result of work that was done once."""
+        """Return whether the key holds the result of work that was done once."""
         once = self._keyspace.part(self._keyspace.target(key), "once")
         result = await self._client.call("HGET", once, "result")
         return isinstance(result, bytes) and path.encode() in result

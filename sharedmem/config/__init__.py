@@ -1,4 +1,4 @@
-"""Settings: every value that can be chosen, and where each choice came from."""
+"""Settings: all configurable values, with the origin of each."""
 
 from sharedmem.config.settings import NO_TIER, SCHEMES, Kind, KindRules, Setting, Settings, masked, unknown_environment
 from sharedmem.config.sources import CONFIG_VARIABLE, TOKEN_VARIABLE

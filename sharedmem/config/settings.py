@@ -1,6 +1,6 @@
 """The settings of a hub: fields with their defaults and limits, read from arguments, environment and files.
 
-`Settings` is one frozen record. `Settings(...)` takes only what it is given; `Settings.load()` merges
+`Settings` is one frozen record. `Settings(...)` uses only its arguments and the defaults; `Settings.load()` merges
 arguments, the environment (`SHAREDMEM_<FIELD>`), the nearest file and the defaults, in this order.
 """
 
@@ -66,11 +66,11 @@ def _check_base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise ValueError("it is no URL; write it like https://api.openai.com/v1") from None
+        raise ValueError("it is not a URL; write it like https://api.openai.com/v1") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("it should be like https://api.openai.com/v1")
     if "@" in parts.netloc or not url.isprintable():
-        raise ValueError("it should hold no credentials; give those as embedding_key or llm_key")
+        raise ValueError("it should contain no credentials; give those as embedding_key or llm_key")
     return url.rstrip("/")
 
 
@@ -80,18 +80,18 @@ _BaseUrl = Annotated[str, AfterValidator(_check_base_url)]
 _Ttl = Annotated[int, Field(ge=1, le=_TEN_YEARS_S)]
 _Similarity = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
-# Only `Settings`, which has all fields, is ever validated: the validators of its bases are never built.
+# Only `Settings`, which has all fields, is validated: the validators of its bases are never built.
 _PART = ConfigDict(defer_build=True)
 
 
 class MemorySettings(BaseModel):
-    """What can be chosen of memory, providers and cache."""
+    """Settings of memory, providers and cache."""
 
     model_config = _PART
 
     embedder: _EmbedderName = Field(
         "auto",
-        description="Who turns texts into vectors: auto (wordllama where installed, else none), none, wordllama, "
+        description="Embedder: auto (wordllama if installed, else none), none, wordllama, "
         "hashing (tests), openai:<model>, azure:<deployment>, sentence-transformers:<model>.",
     )
     embedding_url: _BaseUrl | None = Field(
@@ -99,50 +99,53 @@ class MemorySettings(BaseModel):
     )
     embedding_key: SecretStr | None = Field(None, description="API key of the embedding service.")
     embedding_dimension: int | None = Field(
-        None, ge=1, le=4096, description="Numbers of a vector; without it what the model is known for."
+        None, ge=1, le=4096, description="Dimension of vectors; default: the known dimension of the model."
     )
-    embedding_batch: int = Field(100, ge=1, le=2048, description="Texts that one request for embeddings holds.")
+    embedding_batch: int = Field(100, ge=1, le=2048, description="Texts in one request for embeddings.")
     embedding_cache_s: int = Field(
-        3600, ge=0, le=_TEN_YEARS_S, description="Seconds that embeddings are remembered; 0 for not at all."
+        3600, ge=0, le=_TEN_YEARS_S, description="Seconds for which embeddings are cached; 0: not cached."
     )
     embedding_cache_items: int = Field(
-        10_000, ge=0, le=10_000_000, description="Embeddings that one process remembers."
+        10_000, ge=0, le=10_000_000, description="Embeddings in the cache of one process."
     )
     provider_timeout_s: float = Field(
-        30.0, gt=0, le=3600, allow_inf_nan=False, description="Seconds that one request to a provider may take."
+        30.0, gt=0, le=3600, allow_inf_nan=False, description="Timeout of one request to a provider, in seconds."
     )
     provider_retry_for_s: float = Field(
-        60.0, ge=0, le=3600, allow_inf_nan=False, description="Seconds in which a failed request is tried again."
+        60.0, ge=0, le=3600, allow_inf_nan=False, description="Seconds during which a failed request is retried."
     )
-    provider_concurrency: int = Field(4, ge=1, le=1000, description="Requests to one provider at a time.")
+    provider_concurrency: int = Field(4, ge=1, le=1000, description="Concurrent requests to one provider.")
     llm: _ModelName = Field(
         "extractive",
-        description="Who writes summaries: extractive (offline: picks sentences), openai:<model>, azure:<deployment>.",
+        description="Model that writes summaries: extractive (offline: picks sentences), openai:<model>, "
+        "azure:<deployment>.",
     )
     llm_url: _BaseUrl | None = Field(
         None, description="Base URL of an OpenAI-compatible chat service, or of the Azure resource."
     )
     llm_key: SecretStr | None = Field(None, description="API key of the chat service.")
     memory_enabled: bool = Field(
-        default=True, description="Whether actors remember; without it their memory calls do nothing."
+        default=True, description="Whether actors use memory; without it their memory calls do nothing."
     )
     memory_durability: bool = Field(
-        default=True, description="Whether memories and graphs are kept in the durable tier, where there is one."
+        default=True, description="Whether the durable tier, if there is one, stores memories and graphs."
     )
-    short_term_ttl_s: _Ttl = Field(86_400, description="Seconds that short-term memories live.")
+    short_term_ttl_s: _Ttl = Field(86_400, description="Lifetime of short-term memories in seconds.")
     dedup_similarity: _Similarity = Field(
-        0.95, description="Cosine similarity from which a memory is merged into the one it resembles."
+        0.95, description="Cosine similarity from which a memory is merged into an existing one."
     )
-    memory_history: int = Field(100, ge=1, le=10_000, description="Versions of a memory that are kept.")
-    memory_history_s: _Ttl = Field(2_592_000, description="Seconds that the history of a deleted memory stays.")
-    cache_ttl_s: _Ttl = Field(3600, description="Seconds that the semantic cache keeps an answer.")
+    memory_history: int = Field(100, ge=1, le=10_000, description="Stored versions of a memory.")
+    memory_history_s: _Ttl = Field(2_592_000, description="Seconds for which a deleted memory's history is stored.")
+    cache_ttl_s: _Ttl = Field(3600, description="Seconds for which the semantic cache stores an answer.")
     cache_similarity: _Similarity = Field(
-        0.98, description="Cosine similarity from which the semantic cache takes two prompts for the same."
+        0.98, description="Cosine similarity from which the semantic cache treats two prompts as the same."
     )
     search_candidates: int = Field(
         100, ge=10, le=1000, description="Hits by words and hits by meaning that a search ranks."
     )
-    search_timeout_ms: int = Field(2000, ge=1, le=60_000, description="Milliseconds that the server may search.")
+    search_timeout_ms: int = Field(
+        2000, ge=1, le=60_000, description="Timeout of a search at the server, in milliseconds."
+    )
     promote_above: int = Field(
         1000, ge=1, le=10_000_000, description="Memories above which a namespace gets an index of its own."
     )
@@ -150,17 +153,17 @@ class MemorySettings(BaseModel):
         20_000, ge=1, le=1_000_000_000, description="Memories above which such an index is approximate (HNSW)."
     )
     graph_backend: Literal["redis", "falkordb"] = Field(
-        "redis", description="Who keeps knowledge graphs: redis, or the FalkorDB module of the server."
+        "redis", description="Storage of knowledge graphs: redis, or the FalkorDB module of the server."
     )
     graph_rules: str | None = Field(
-        None, description="File with the relations, vocabularies and rules by which facts are found offline (YAML)."
+        None, description="YAML file with the relations, vocabularies and rules for offline extraction of facts."
     )
     graph_summary_every: int = Field(
-        20, ge=0, le=10_000, description="Turns of a session after which the graph sums them up; 0 for never."
+        20, ge=0, le=10_000, description="Turns of a session after which the graph summarises them; 0: never."
     )
 
 
-# The base64 of 24 to 64 bytes, as the Standard Webhooks scheme has it.
+# The base64 of 24 to 64 bytes, as in the Standard Webhooks scheme.
 _WEBHOOK_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{32,86}={0,2}")
 
 
@@ -178,36 +181,36 @@ _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class SynthesisSettings(BaseModel):
-    """What can be chosen of synthesis."""
+    """Settings of synthesis."""
 
     model_config = _PART
 
-    synthesis_max_messages: int = Field(30, ge=1, le=1000, description="Messages that one note is made of at most.")
+    synthesis_max_messages: int = Field(30, ge=1, le=1000, description="Most messages in one note.")
     synthesis_recall_threshold: _Share | None = Field(
         None,
-        description="Cosine similarity below which a query does not look at a note, unless it holds the query's words; "
-        "without it the embedder's.",
+        description="Cosine similarity below which a query ignores a note, unless the note contains the query's words; "
+        "default: that of the embedder.",
     )
     synthesis_score_threshold: _Share | None = Field(
         None,
-        description="Composite score below which a query does not answer a note, unless it holds the query's words; "
-        "without it the embedder's.",
+        description="Composite score below which a query does not return a note, unless it contains the query's words; "
+        "default: that of the embedder.",
     )
-    synthesis_results: int = Field(10, ge=1, le=1000, description="Notes that a query answers.")
+    synthesis_results: int = Field(10, ge=1, le=1000, description="Most notes that a query returns.")
     synthesis_link_threshold: _Share | None = Field(
         None,
-        description="Composite score from which a note is held against older ones; without it the embedder's.",
+        description="Composite score from which a note is compared with older ones; default: that of the embedder.",
     )
-    synthesis_links: int = Field(4, ge=1, le=33, description="Older notes that a new one is held against at most.")
+    synthesis_links: int = Field(4, ge=1, le=33, description="Most older notes that a new one is compared with.")
     synthesis_concurrency: int = Field(
-        4, ge=0, le=1000, description="Tasks that one process works on at a time; 0 leaves them to other processes."
+        4, ge=0, le=1000, description="Concurrent tasks of one process; 0 leaves them to other processes."
     )
-    synthesis_attempts: int = Field(5, ge=1, le=100, description="How often a task is tried before it is given up.")
+    synthesis_attempts: int = Field(5, ge=1, le=100, description="Attempts before a task counts as failed.")
     synthesis_result_s: int = Field(
-        604_800, ge=60, le=31_622_400, description="Seconds that the result of a task can be asked for."
+        604_800, ge=60, le=31_622_400, description="Seconds for which the result of a task is stored."
     )
     synthesis_archive_after_days: int = Field(
-        3650, ge=1, le=36_500, description="Days after which a note that nobody needs may be archived."
+        3650, ge=1, le=36_500, description="Days after which an unused note may be archived."
     )
     webhook_secret: Annotated[SecretStr, AfterValidator(_check_webhook_secret)] | None = Field(
         None, description="Secret that signs webhooks: `whsec_` and the base64 of 24 to 64 random bytes."
@@ -228,7 +231,7 @@ _SECRET = frozenset(
 _HOUR_S = 3600
 _LONGEST_STRING_BYTES = 512 * 1024 * 1024
 
-# Greedy up to the last "@": of a URL that is written wrongly, rather too much is hidden than too little.
+# Greedy up to the last "@": of a malformed URL, rather hide too much than too little.
 _USER_PASSWORD = re.compile(r"(?<=://)([^:]*):.*@", re.DOTALL)
 _QUERY_PASSWORD = re.compile(r"([?&][^=&#]*password=)[^&#]*", re.IGNORECASE)
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(\d{1,5}))?")
@@ -237,12 +240,12 @@ _FORBIDDEN_IN_NAMES = re.compile(r"[{}:\x00-\x1f\x7f]")
 
 
 def masked(url: str) -> str:
-    """The URL with every password in it shown as `***`, fit for logs and people."""
+    """Return the URL with every password in it shown as `***`, fit for logs and people."""
     return _QUERY_PASSWORD.sub(rf"\g<1>{_MASK}", _USER_PASSWORD.sub(rf"\g<1>:{_MASK}@", url))
 
 
 class Kind(StrEnum):
-    """How long a value should live, and where."""
+    """The class of a key, which decides how long its value lives, and where."""
 
     EPHEMERAL = "ephemeral"
     SESSION = "session"
@@ -250,7 +253,7 @@ class Kind(StrEnum):
 
 
 class KindRules(Mapping[str, Kind]):
-    """Key patterns and the kind that each gives, in the order written; cannot be changed and can be hashed."""
+    """Key patterns with the kind of each, in the given order; immutable and hashable."""
 
     def __init__(self, rules: Mapping[str, Kind]) -> None:
         self._rules = dict(rules)
@@ -272,7 +275,7 @@ class KindRules(Mapping[str, Kind]):
 
 
 class Setting(BaseModel):
-    """One setting as people see it: secrets are masked."""
+    """One setting for display: secrets are masked."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -284,17 +287,17 @@ class Setting(BaseModel):
 
 
 def _check_url(url: str) -> str:
-    """The URL, when a connection can be made of it; messages never quote it, since it may hold a password."""
+    """Return the URL if it is valid; messages never quote it, since it may contain a password."""
     scheme = url.partition("://")[0]
     if scheme not in SCHEMES or "://" not in url:
         raise ValueError(f"it should begin with one of {', '.join(f'{known}://' for known in SCHEMES)}")
     if not url.isprintable() or " " in url:
-        raise ValueError("it should hold no blanks, line breaks or control characters; percent-encode them")
+        raise ValueError("it should contain no blanks, line breaks or control characters; percent-encode them")
     try:
         parts = urlsplit(url)
     except ValueError:
         # The cause is left out: it quotes the part with the password.
-        raise ValueError("it is no URL; write it like redis://host:6379/0") from None
+        raise ValueError("it is not a URL; write it like redis://host:6379/0") from None
     if scheme == "unix":
         _check_socket(parts.netloc, parts.path)
         return url
@@ -337,7 +340,7 @@ def _check_durable_url(url: str) -> str:
     if url != NO_TIER and (scheme not in DURABLE_SCHEMES or not separator or not rest.strip("/")):
         raise ValueError("it should be sqlite:///path/file.db, cosmos://account.documents.azure.com, or none")
     if not url.isprintable() or "@" in rest:
-        raise ValueError("it should hold no control characters and no credentials; give those as cosmos_key")
+        raise ValueError("it should contain no control characters and no credentials; give those as cosmos_key")
     return url
 
 
@@ -347,12 +350,12 @@ def _check_blob_url(url: str) -> str:
     if scheme not in {"azure", "azure+http"} or not separator or not account or not slash or not container:
         raise ValueError("it should be azure://account.blob.core.windows.net/container")
     if not url.isprintable() or "@" in rest or "?" in rest:
-        raise ValueError("it should hold no control characters and no credentials; give those as blob_key")
+        raise ValueError("it should contain no control characters and no credentials; give those as blob_key")
     return url
 
 
 def _parse_json(value: object) -> object:
-    """What the JSON text stands for, so that an environment variable can hold a mapping."""
+    """Return the parsed JSON text, so that an environment variable can contain a mapping."""
     if not isinstance(value, str):
         return value
     try:
@@ -362,14 +365,14 @@ def _parse_json(value: object) -> object:
 
 
 def _parse_comma_list(value: object) -> object:
-    """The names in `search,json`, so that an environment variable can hold several; `[]` means none."""
+    """Return the names in `search,json`, so that an environment variable can contain several; `[]`: no name."""
     if not isinstance(value, str):
         return value
     return [name for part in value.strip("[] ").split(",") if (name := part.strip("\"' "))]
 
 
 def _parse_yaml_no(value: object) -> object:
-    """The word `no`, which YAML takes for the opposite of yes."""
+    """Return the word `no`, which YAML parses as false."""
     return "no" if value is False else value
 
 
@@ -398,11 +401,11 @@ _Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
 
 
 class Settings(MemorySettings, SynthesisSettings):
-    """Every choice: validated, frozen, safe to share between tasks, threads and processes.
+    """All settings: validated, frozen, safe to share between tasks, threads and processes.
 
     `Settings(redis_url="redis://localhost")` uses the arguments and the defaults, nothing else. Raises
-    `ConfigError`, which names the field and where its value came from. Neither `repr` nor JSON show a
-    secret; `redis_password.get_secret_value()` and the attribute `redis_url` hold the real ones.
+    `ConfigError`, which names the field and the origin of its value. Neither `repr` nor JSON show a secret;
+    `redis_password.get_secret_value()` and the attribute `redis_url` contain the real ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=False)
@@ -414,7 +417,7 @@ class Settings(MemorySettings, SynthesisSettings):
     )
     redis_username: str | None = Field(None, description="User name at the server, when the URL has none.")
     redis_password: SecretStr | None = Field(None, description="Password at the server, when the URL has none.")
-    tls_ca_file: Path | None = Field(None, description="PEM file of the authorities that may sign the server.")
+    tls_ca_file: Path | None = Field(None, description="PEM file of the certificate authorities for the server.")
     tls_cert_file: Path | None = Field(None, description="PEM file of the client's own certificate.")
     tls_key_file: Path | None = Field(None, description="PEM file of the key to the client's certificate.")
     tls_verify: bool = Field(default=True, description="Whether the server's certificate and name are checked.")
@@ -425,41 +428,39 @@ class Settings(MemorySettings, SynthesisSettings):
     namespace: _Name = Field("default", description="Namespace that the command line works in.")
     actor: _Name | None = Field(None, description="Actor that the command line works as; shared scope without it.")
     access: Literal["namespaced", "open"] = Field(
-        "namespaced", description="Who may do what: by namespace and grants, or open to everyone."
+        "namespaced", description="Access policy: namespaced (by namespace and grants), or open to all actors."
     )
     memory_rights: Literal["shared", "owner"] = Field(
         "shared",
         description="Who may change and delete memories, notes and graphs: shared (every actor that may write in the "
-        "namespace) or owner (their author, holders of a grant, and the namespace itself).",
+        "namespace) or owner (their author, actors with a grant, and the namespace itself).",
     )
     kind_rules: _Rules = Field(
         _DEFAULT_RULES,
         description="Kind of memory by key pattern: ephemeral, session or knowledge. Given rules replace the "
         "default ones; in the environment write JSON.",
     )
-    ephemeral_ttl_s: _Ttl = Field(3600, description="Seconds that ephemeral values live.")
-    session_ttl_s: _Ttl = Field(604_800, description="Seconds that session values live.")
+    ephemeral_ttl_s: _Ttl = Field(3600, description="Lifetime of ephemeral values in seconds.")
+    session_ttl_s: _Ttl = Field(604_800, description="Lifetime of session values in seconds.")
     connect_timeout_s: _Wait = Field(
         5.0,
         description="Seconds that opening a hub may take: connection, log-in, scripts, durable tier; later, seconds to "
         "wait for a connection. Starting a private server and creating a database have limits of their own.",
     )
-    response_timeout_s: _Wait = Field(
-        5.0, description="Seconds after which a connection that makes no progress is given up."
-    )
+    response_timeout_s: _Wait = Field(5.0, description="Seconds after which a connection without progress is closed.")
     retry_for_s: float = Field(
         10.0,
         ge=0,
         le=_HOUR_S,
         allow_inf_nan=False,
-        description="Seconds in which a call whose reply was lost is repeated; 0 for not at all.",
+        description="Seconds during which a call whose reply was lost is repeated; 0: not repeated.",
     )
     max_connections: int = Field(50, ge=1, le=10_000, description="Most connections that one hub opens.")
     change_log_length: int = Field(
-        100_000, ge=1, le=1_000_000_000, description="Changes that a namespace's stream keeps, approximately."
+        100_000, ge=1, le=1_000_000_000, description="Changes in the change feed of a namespace, approximately."
     )
     blob_threshold_bytes: int = Field(
-        262_144, ge=1, le=_LONGEST_STRING_BYTES, description="Coded bytes above which a value becomes a blob file."
+        262_144, ge=1, le=_LONGEST_STRING_BYTES, description="Encoded bytes above which a value becomes a blob file."
     )
     blob_dir: Path | None = Field(None, description="Folder of the blob files; without it `blobs` in data_dir.")
     blob_url: _BlobUrl | None = Field(
@@ -468,8 +469,8 @@ class Settings(MemorySettings, SynthesisSettings):
     blob_key: SecretStr | None = Field(None, description="Account key of blob_url; without it Entra ID logs in.")
     durable_url: _DurableUrl | None = Field(
         None,
-        description="Where what must last is kept: sqlite:///path/file.db, cosmos://account.documents.azure.com, or "
-        "none. Without it: where other hubs of that server keep it; with the embedded server a file in data_dir.",
+        description="Durable tier: sqlite:///path/file.db, cosmos://account.documents.azure.com, or none. Default: the "
+        "one that other hubs of that server use; with the embedded server a file in data_dir.",
     )
     cosmos_key: SecretStr | None = Field(None, description="Account key of Cosmos DB; without it Entra ID logs in.")
     cosmos_database: _Name = Field("sharedmem", description="Database in Cosmos DB; created when missing.")
@@ -477,18 +478,18 @@ class Settings(MemorySettings, SynthesisSettings):
     cosmos_memories: _Name = Field("memories", description="Container for memories there; created when missing.")
     cosmos_graphs: _Name = Field("graphs", description="Container for knowledge graphs there; created when missing.")
     cosmos_many_memories: bool = Field(
-        default=False, description="Whether there will be more than 100,000 memories: the vector index is then diskANN."
+        default=False, description="Whether there will be more than 100,000 memories: then the vector index is diskANN."
     )
     cosmos_index_by_tenant: bool = Field(
         default=False, description="Whether each namespace has a vector index of its own in Cosmos DB."
     )
     session_durability: _Durability = Field(
-        "behind", description="When a write of kind session returns: behind (soon kept) or through (kept)."
+        "behind", description="When a write of kind session returns: behind (before it is durable) or through (after)."
     )
     knowledge_durability: _Durability = Field("behind", description="The same for kind knowledge.")
     log_durability: _Durability = Field("behind", description="The same for plans and executions.")
     knowledge_cache_s: _Ttl = Field(
-        3600, description="Seconds that a knowledge value stays in Redis after it is kept; then it is loaded when read."
+        3600, description="Seconds for which a durable knowledge value stays in Redis; later, reads load it again."
     )
     durable_queue_length: int = Field(
         100_000,
@@ -497,32 +498,32 @@ class Settings(MemorySettings, SynthesisSettings):
         description="Changes that may wait for the durable tier before writes are refused.",
     )
     embedded: Literal["auto", "never"] = Field(
-        "auto", description="Whether a private server may be started where no redis_url is set: auto or never."
+        "auto", description="Whether a private server may be started without redis_url: auto or never."
     )
     embedded_modules: _Names = Field(
-        ("search", "json"), description="Modules the embedded server loads; in the environment put commas between."
+        ("search", "json"), description="Modules the embedded server loads; comma-separated in the environment."
     )
     embedded_fsync: _Fsync = Field(
-        "everysec", description="How often the embedded server forces its log to disk: everysec, always or no."
+        "everysec", description="How often the embedded server syncs its log to disk: everysec, always or no."
     )
     embedded_port: int = Field(
-        0, ge=0, le=65_535, description="Loopback TCP port of the embedded server beside its socket; 0 for none."
+        0, ge=0, le=65_535, description="Loopback TCP port of the embedded server beside its socket; 0: no port."
     )
     bulk_cpu_s: int = Field(
         600,
         ge=0,
         le=86_400,
-        description="CPU seconds an hour that the bulk work of one token may take (REST: imports, exports, batches, "
-        "whole namespaces); 0 for no limit.",
+        description="CPU seconds an hour for the bulk work of one token (REST: imports, exports, batches, whole "
+        "namespaces); 0: no limit.",
     )
     subscriber_queue_length: int = Field(
-        10_000, ge=1, le=10_000_000, description="Messages kept for a slow subscriber before some are missed."
+        10_000, ge=1, le=10_000_000, description="Messages queued for a slow subscriber before the oldest are dropped."
     )
     plans_per_session: int = Field(
-        100, ge=1, le=10_000, description="Plans that a session keeps; beyond it the oldest go."
+        100, ge=1, le=10_000, description="Plans that a session stores; beyond this the oldest are deleted."
     )
     episode_events: int = Field(
-        10_000, ge=1, le=10_000_000, description="Events that an episode keeps; beyond it the oldest go."
+        10_000, ge=1, le=10_000_000, description="Events that an episode stores; beyond this the oldest are deleted."
     )
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -531,16 +532,16 @@ class Settings(MemorySettings, SynthesisSettings):
     def load(
         cls, *, start: Path | None = None, environment: Mapping[str, str] | None = None, **arguments: object
     ) -> Self:
-        """Merge the arguments, the environment, the nearest file and the defaults; the first to speak wins.
+        """Merge the arguments, the environment, the nearest file and the defaults; the first source with a value wins.
 
         The file is `SHAREDMEM_CONFIG`, else the nearest `sharedmem.yaml` or `pyproject.toml` with
         `[tool.sharedmem]` from `start` (default: the working directory) up to the home folder or the root.
-        Paths in a file are relative to it. An argument that is None and a variable that is empty count as
-        not given; `environment` defaults to that of the process.
+        Paths in a file are relative to it. An argument that is None and an empty variable count as not given;
+        `environment` defaults to that of the process.
 
-        A variable that begins with `SHAREDMEM_` and is no setting is refused, except for those that Kubernetes sets.
+        A variable that begins with `SHAREDMEM_` and is not a setting raises an error, unless Kubernetes sets it.
 
-        Raises `ConfigError` with the field, its origin and the problem. Reads files: call it in a thread
+        Raises `ConfigError` with the field, its origin and the problem. It reads files: call it in a thread
         from a running event loop.
         """
         variables = os.environ if environment is None else environment
@@ -556,13 +557,13 @@ class Settings(MemorySettings, SynthesisSettings):
         return cls.model_validate(from_file | from_environment | given, context=origins)
 
     def replace(self, **arguments: object) -> Self:
-        """The same settings with some values replaced, validated anew. Raises `ConfigError`."""
+        """Return the same settings with some values replaced, validated again. Raises `ConfigError`."""
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         origins = self._origins | dict.fromkeys(arguments, "argument")
         return self.model_validate(kept | arguments, context=origins)
 
     def origin(self, field: str) -> str:
-        """Where the value came from: `argument`, `environment SHAREDMEM_X`, `file /x/y.yaml` or `default`.
+        """Return the origin of a value: `argument`, `environment SHAREDMEM_X`, `file /x/y.yaml` or `default`.
 
         Raises `NotFoundError` when there is no such setting.
         """
@@ -571,7 +572,7 @@ class Settings(MemorySettings, SynthesisSettings):
         return self._origins.get(field, "default")
 
     def describe(self) -> list[Setting]:
-        """Every setting in the order of the documentation, with its origin; passwords are masked."""
+        """Return every setting in the order of the documentation, with its origin; passwords are masked."""
         return [
             Setting(
                 name=name,
@@ -583,11 +584,11 @@ class Settings(MemorySettings, SynthesisSettings):
         ]
 
     def blob_path(self) -> Path:
-        """The folder of the blob files: `blob_dir`, else `blobs` in `data_dir`."""
+        """Return the folder of the blob files: `blob_dir`, else `blobs` in `data_dir`."""
         return self.blob_dir or self.data_dir / "blobs"
 
     def __eq__(self, other: object) -> bool:
-        # Values alone count: the same settings read from a file are the same settings.
+        # Only values count: equal settings from different sources are equal.
         return isinstance(other, Settings) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:
@@ -602,7 +603,7 @@ class Settings(MemorySettings, SynthesisSettings):
                 yield name, masked(value) if name == "redis_url" and value else value
 
     def model_post_init(self, context: Any, /) -> None:
-        """Keep where each value came from; without a word on it, whatever was given is an argument."""
+        """Store the origin of each value; without a given origin it is an argument."""
         self._origins = dict(context) if context else dict.fromkeys(self.model_fields_set, "argument")
 
     @field_serializer("redis_url", when_used="json-unless-none")
@@ -625,13 +626,13 @@ class Settings(MemorySettings, SynthesisSettings):
 
 
 def unknown_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that begin with `SHAREDMEM_` but set nothing, in order, and what was likely meant by each."""
+    """Return the variables that begin with `SHAREDMEM_` but set nothing, sorted, with a suggestion for each."""
     fields = Settings.model_fields
     return {name: suggest_variable(name, fields) for name in unknown_variables(environment, fields)}
 
 
 def _format_value(value: object) -> str:
-    """The value as one would write it, except for secrets."""
+    """Return the value as a user would write it; secrets are masked."""
     match value:
         case None:
             return "not set"
@@ -654,7 +655,7 @@ def _suggest_setting(name: str) -> str:
 
 
 def _config_error(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
-    """The first problem that pydantic found, in words that name the field and its origin."""
+    """Return the first problem that pydantic found, in words that name the field and its origin."""
     problem = error.errors()[0]
     field = str(problem["loc"][0]) if problem["loc"] else "config"
     origin = origins.get(field, "argument")

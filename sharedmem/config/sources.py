@@ -14,10 +14,10 @@ PATHS = ("data_dir", "blob_dir", "tls_ca_file", "tls_cert_file", "tls_key_file")
 
 
 def expand_user(path: Path) -> Path:
-    """The path with its `~` written out.
+    """Return the path with its `~` expanded.
 
     Raises:
-        ValueError: the `~` names nobody.
+        ValueError: the `~` names an unknown user.
     """
     try:
         return path.expanduser()
@@ -26,7 +26,7 @@ def expand_user(path: Path) -> Path:
 
 
 def read_file(variables: Mapping[str, str], start: Path) -> tuple[Path | None, dict[str, object]]:
-    """The settings file in force and what it says, with its paths made relative to it."""
+    """Return the settings file in use and its values, with its paths relative to it."""
     named = variables.get(CONFIG_VARIABLE)
     path, values = _read_named(named) if named else _read_nearest(start)
     if path is not None:
@@ -35,7 +35,7 @@ def read_file(variables: Mapping[str, str], start: Path) -> tuple[Path | None, d
 
 
 def _relative_to_file(file: Path, value: object) -> object:
-    # "~" waits for the validator: joined to the folder it would mean nothing.
+    # "~" waits for the validator: joined to the folder it would have no meaning.
     return file.parent / value if isinstance(value, str) and not value.startswith("~") else value
 
 
@@ -65,8 +65,8 @@ def _read_nearest(start: Path) -> tuple[Path | None, dict[str, object]]:
 
 
 def _parent_folders(start: Path) -> Iterator[Path]:
-    """The folder and those above it, up to the home folder (included) or the root."""
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises where there is none; this does not
+    """Yield the folder and those above it, up to the home folder (included) or the root."""
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises without a home folder; this does not
     for folder in (start, *start.parents):
         yield folder
         if folder == home:
@@ -82,16 +82,16 @@ def _read_yaml(path: Path) -> dict[str, object]:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else "it"
         problem = f"{line} is not valid YAML: {getattr(error, 'problem', None) or 'it cannot be read'}"
-        # The cause is left out: it quotes the line, which may hold a password.
+        # The cause is left out: it quotes the line, which may contain a password.
         raise ConfigError("config", f"file {path}", problem) from None
     return _check_mapping(path, {} if values is None else values)
 
 
 def _read_toml(path: Path) -> dict[str, object] | None:
-    """What `[tool.sharedmem]` says; None when the file has no such table."""
+    """Return the values of `[tool.sharedmem]`; None if the file has no such table."""
     text = _read_text(path)
     if "sharedmem" not in text:
-        return None  # most files are other people's: neither their size nor their mistakes concern us
+        return None  # most files belong to other projects: their size and mistakes do not matter
     import tomllib  # noqa: PLC0415  only a file needs it; the import stays light
 
     try:
@@ -119,24 +119,24 @@ def _check_mapping(path: Path, values: object) -> dict[str, object]:
 
 
 TOKEN_VARIABLE = "SHAREDMEM_FENCING_TOKEN"  # noqa: S105  # a fencing token is no secret
-"""What `sharedmem lock NAME -- COMMAND` tells the command."""
+"""Variable in which `sharedmem lock NAME -- COMMAND` passes the fencing token to the command."""
 
 _PREFIX = "SHAREDMEM_"
-# No settings, and ours all the same; what begins with the last one steers our tests.
+# Variables of sharedmem that are not settings; those with the last prefix control the tests.
 _OTHER_OWN_VARIABLES = frozenset({CONFIG_VARIABLE, TOKEN_VARIABLE, "SHAREDMEM_CRASH_ROUNDS"})
 _TEST_PREFIX = "SHAREDMEM_TEST_"
-# What Kubernetes sets in every container for a service whose name begins with `sharedmem`.
+# Variables that Kubernetes sets in every container for a service whose name begins with `sharedmem`.
 _KUBERNETES_VARIABLE = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 _KUBERNETES_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 
 def variable_of(field: str) -> str:
-    """The variable that sets a field."""
+    """Return the variable that sets a field."""
     return _PREFIX + field.upper()
 
 
 def unknown_variables(environment: Mapping[str, str], fields: Iterable[str]) -> list[str]:
-    """The names that begin with `SHAREDMEM_`, hold something, and are neither settings nor known to be others'."""
+    """Return the names that begin with `SHAREDMEM_`, are not empty, and are neither settings nor foreign names."""
     known = _OTHER_OWN_VARIABLES.union(map(variable_of, fields))
     return sorted(
         name
@@ -152,7 +152,7 @@ def _is_foreign(name: str, value: str) -> bool:
 
 
 def suggest_variable(variable: str, fields: Collection[str]) -> str:
-    """What to do about a variable that is unknown, in words."""
+    """Return advice for an unknown variable."""
     from difflib import get_close_matches  # noqa: PLC0415  # only a mistake needs it
 
     names = [*fields, CONFIG_VARIABLE.removeprefix(_PREFIX).lower()]

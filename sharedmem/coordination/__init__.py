@@ -1,1 +1,1 @@
-"""Agreement: who holds, who leads, who does what, who is there. Built on leases that end by themselves."""
+"""Coordination: locks, leaders, barriers, rate limits, once, presence and task queues. Most use leases that expire."""

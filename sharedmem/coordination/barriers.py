@@ -1,4 +1,4 @@
-"""Barriers: nobody goes on before all have come."""
+"""Barriers: no party continues before all have arrived."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ MOST_PARTIES = 1000
 
 
 class Barriers:
-    """Barriers: nobody goes on before all have come."""
+    """Barriers: no party continues before all have arrived."""
 
     def __init__(self, names: NameAccess) -> None:
         self._barrier_names = names
 
     def barrier(self, name: str, parties: int, *, lease: float = 30.0) -> Barrier:
-        """A place where so many wait for each other, again and again. No round trip.
+        """Return a barrier, at which `parties` callers wait for each other, any number of times. No round trip.
 
         Args:
-            name: plain is `<namespace>:shared:<name>`.
-            parties: how many have to come, 1 to 1,000; all have to name the same number.
+            name: plain (`<namespace>:shared:<name>`) or absolute.
+            parties: number of parties that must arrive, 1 to 1,000; all callers must give the same number.
             lease: seconds after which a waiter that sends no heartbeat no longer counts;
                 renewed while it waits.
 
         Raises:
             InvalidError: an argument is out of bounds.
-            AccessDeniedError: this actor may not take part.
+            AccessDeniedError: this actor may not use the name.
         """
         if isinstance(parties, bool) or not isinstance(parties, int) or not 1 <= parties <= MOST_PARTIES:
             raise InvalidError("parties", parties, f"give a whole number from 1 to {MOST_PARTIES}")
@@ -39,7 +39,7 @@ class Barriers:
 
 
 class Barrier(ProcessBound):
-    """One barrier, shared by all who use its name. Made by `barrier`."""
+    """One barrier, shared by all users of its name. Created by `barrier`."""
 
     def __init__(self, names: NameAccess, target: Target, *, parties: int, lease_ms: int) -> None:
         self._names = names
@@ -56,24 +56,24 @@ class Barrier(ProcessBound):
 
     @property
     def parties(self) -> int:
-        """How many have to come."""
+        """The number of parties that must arrive."""
         return self._parties
 
-    async def wait(self, *, timeout: float | None = None) -> Arrival:  # noqa: ASYNC109  # it also tells the server
-        """Wait until all have come. Then all are called at once, and the barrier is closed again for the next time.
+    async def wait(self, *, timeout: float | None = None) -> Arrival:  # noqa: ASYNC109  # the server uses it too
+        """Wait until all parties have arrived. Then the barrier notifies all of them at once and closes again.
 
-        Who dies while it waits no longer counts when its lease has ended: the barrier waits for somebody who lives.
-        One round trip for the last to come, two and one every `lease` / 3 seconds for the others.
+        A party that dies while it waits no longer counts after its lease has expired; the barrier then waits for
+        another one. One round trip for the last party; two, and one every `lease` / 3 seconds, for the others.
 
         Args:
-            timeout: seconds to wait at most; 0 goes through only as the last to come, None for as long as it takes.
+            timeout: longest wait in seconds; 0: pass only as the last party; None: no limit.
 
         Returns:
-            The place in the order of arrival, and the generation: a number that rises with every opening.
+            The position in the order of arrival, and the generation: a number that rises with every opening.
 
         Raises:
-            BarrierError: not all came in that time; this one has left again, and no longer counts.
-            ConflictError: others wait at this barrier for another number of parties.
+            BarrierError: not all parties came in time; this one no longer counts as arrived.
+            ConflictError: other callers wait at this barrier with another number of parties.
             InvalidError, UnavailableError: as `write`.
         """
         patience = check_wait(timeout)
@@ -87,7 +87,7 @@ class Barrier(ProcessBound):
                 raise
 
     async def waiting(self) -> int:
-        """How many wait here now. One round trip.
+        """Return the number of parties that wait now. One round trip.
 
         Raises:
             UnavailableError: as `read`.
@@ -105,7 +105,7 @@ class Barrier(ProcessBound):
         return place
 
     async def _arrive(self, waiter: Waiter) -> Arrival | bytes:
-        """Through it, or the entry under which it is there."""
+        """Arrive; return the passage, or the entry under which this party waits."""
         call = self._scripts.barrier_arrive(
             self._target.space,
             self._keys,
@@ -122,7 +122,7 @@ class Barrier(ProcessBound):
         return _parse_arrival(rest) if word == b"opened" else rest
 
     async def _stay(self, waiter: Waiter, entry: bytes) -> Arrival | bytes:
-        """Renew the entry, or find that the barrier has opened; whose entry has lapsed comes anew."""
+        """Renew the entry, or pass if the barrier has opened; arrive again if the entry has expired."""
         call = self._scripts.barrier_stay(
             self._target.space,
             self._keys,
@@ -137,7 +137,7 @@ class Barrier(ProcessBound):
         return _parse_arrival(rest) if word == b"opened" else rest
 
     async def _leave(self, waiter: Waiter) -> Arrival:
-        """Go away, unless it has opened just now."""
+        """Leave the barrier, unless it has opened just now."""
         call = self._scripts.barrier_leave(self._target.space, self._keys, self._names.actor, waiter=waiter.name)
         word, rest = _split_reply(await self._names.explained(self._target, call))
         if word == b"opened":
@@ -145,7 +145,7 @@ class Barrier(ProcessBound):
         raise BarrierError(self.name, came=int(rest) + 1, parties=self._parties)
 
     def _leave_in_background(self, name: str) -> None:
-        """Tell the server that this one is gone, without holding it up."""
+        """Leave the barrier at the server in the background."""
         self._names.context.release_in_background(
             f"leave barrier {self.name}",
             lambda: self._scripts.barrier_leave(self._target.space, self._keys, self._names.actor, waiter=name),

@@ -19,11 +19,11 @@ _logger = get_logger("leader")
 
 
 class Campaign:
-    """Stands for election until it is stopped; behind a `Candidacy`.
+    """Runs the election of a `Candidacy` until it is stopped.
 
     Args:
         context: what the hub shares with its stores.
-        new_session: makes the hold of one term; takes what is called when it is lost.
+        new_session: creates the lease session of one term; its argument is called if the lease is lost.
         on_gain, on_loss: called with the token.
     """
 
@@ -42,25 +42,25 @@ class Campaign:
         self._term_ends = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        # Set in office and after the end: whoever waits to be elected looks what it is.
+        # Set on election and at the end of the campaign; waiters then check which of both it is.
         self._news = asyncio.Event()
         self._is_over = False
 
     @property
     def token(self) -> int | None:
-        """The fencing token in office, None out of it."""
+        """The fencing token while it leads, else None."""
         hold = self._hold
         return hold.token if hold is not None and hold.is_held() else None
 
     async def run(self) -> None:
-        """Campaign, lead, and campaign again."""
+        """Wait to be elected, lead, and start again."""
         try:
             while not self._is_over:
                 hold = self._new_session(self._term_ends.set)
                 try:
                     await hold.take(None)
                 except SharedMemoryError as error:
-                    _logger.warning("%s %r: the campaign goes on after: %s", hold.place.kind, hold.place.name, error)
+                    _logger.warning("%s %r: the election continues after: %s", hold.place.kind, hold.place.name, error)
                     await self._context.clock.sleep(_PAUSE_S)
                 else:
                     await self._lead(hold)
@@ -68,26 +68,26 @@ class Campaign:
             self.end()
 
     def end(self) -> None:
-        """End the term, and do not campaign again; a cancellation alone can get lost in the moment of a reply."""
+        """End the term and the campaign; a cancellation alone could be lost while a reply arrives."""
         self._is_over = True
         self._term_ends.set()
         self._news.set()
 
     async def elected(self) -> int:
-        """Wait until it leads; returns the token.
+        """Wait until it leads; return the token.
 
         Raises:
             UsageError: the campaign is over.
         """
         while (token := self.token) is None:
             if self._is_over:
-                raise UsageError("this candidacy", "its block was left; stand for election again")
+                raise UsageError("this candidacy", "its block has ended; call leader() again")
             self._news.clear()
             await self._news.wait()
         return token
 
     async def resign(self) -> None:
-        """End the term, and return when that is done."""
+        """End the term, and wait until that is done."""
         if not self._idle.is_set():
             self._term_ends.set()
             await self._idle.wait()
@@ -100,7 +100,7 @@ class Campaign:
         try:
             await self._term_ends.wait()
         finally:
-            # From here on `token` is None, while the place is kept until the work in office has stopped.
+            # From here on `token` is None, but the lease is kept until the callback of this term has stopped.
             self._hold = None
             if gaining is not None:
                 await gaining.stop()
@@ -113,12 +113,12 @@ class Campaign:
         try:
             await hold.give_back()
         except SharedMemoryError as error:
-            _logger.warning("%s %r: its lease has to run out, since: %s", hold.place.kind, hold.place.name, error)
+            _logger.warning("%s %r: not released, its lease will expire: %s", hold.place.kind, hold.place.name, error)
         if self._on_loss is not None:
             await self._run_callback(self._on_loss, hold.token)
 
     def _start_callback(self, callback: TermCallback | None, token: int) -> BackgroundTask | None:
-        """In the background: what is done in office may take as long as the term, and is stopped with it."""
+        """Start a callback in the background: it may run as long as the term, and is cancelled at its end."""
         return None if callback is None else self._context.background.start("lead", self._run_callback(callback, token))
 
     async def _run_callback(self, callback: TermCallback, token: int) -> None:
@@ -128,7 +128,7 @@ class Campaign:
                 await answer
         except Exception:
             self._context.counters.increment("callback_failures")
-            _logger.exception("a callback of a candidate failed; its campaign goes on")
+            _logger.exception("a callback of a candidate failed; the election continues")
 
 
 class Candidacy(ProcessBound):
@@ -140,12 +140,12 @@ class Candidacy(ProcessBound):
 
     @property
     def name(self) -> str:
-        """The name that it wants to lead, as the caller gave it."""
+        """The name of the election, as the caller gave it."""
         return self._name
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads now, by the local clock, which steps down before the server's lease ends."""
+        """Whether it leads now, by the local clock, which ends the term before the server's lease expires."""
         return self._campaign.token is not None
 
     @property
@@ -165,9 +165,9 @@ class Candidacy(ProcessBound):
         return await self._campaign.elected()
 
     async def resign(self) -> None:
-        """Give leadership up now, so that the next in line leads; then stand for election again, behind the others.
+        """End the term now, so that the next candidate leads; then wait for election again, behind the others.
 
-        When nobody waits in line it is elected again at once. Does nothing while it does not lead. One round trip.
+        Without other candidates it is elected again at once. If it does not lead, nothing happens. One round trip.
         """
         await self._campaign.resign()
 

@@ -1,7 +1,7 @@
 """A lease from request to release: acquire, wait, renew, release; a lost lease cancels its block.
 
-One task looks after all of it. Most of what is held is given back long before its first renewal is due, and
-shall not pay for a task of its own.
+One background task renews all leases of a hub. Most leases are released long before their first renewal is due, so
+a task for each of them would cost too much.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ _NEVER = float("inf")
 
 
 class Renewable(Protocol):
-    """What can be kept; times are seconds of the hub's monotonic clock."""
+    """A lease that can be renewed; times are seconds of the hub's monotonic clock."""
 
     renew_at: float
     deadline: float
 
     async def renew(self) -> bool:
-        """Prolong it, and move both times on; False when it is lost for good."""
+        """Renew the lease and advance both times; return False if it is lost."""
 
     def lose(self) -> None:
-        """Take the news that it is held no longer."""
+        """Handle the loss of the lease."""
 
 
 class LeaseRenewer:
-    """Keeps leases for the tasks of one hub.
+    """Renews leases for the tasks of one hub.
 
     Args:
-        background: runs the keeper and the renewals.
-        clock: for the times.
+        background: runs the renewer and the renewals.
+        clock: gives the time.
     """
 
     def __init__(self, background: Background, clock: Clock) -> None:
         self._background = background
         self._clock = clock
         self._planned: dict[Renewable, float] = {}
-        # Entries that `_planned` does not know (any more) are left in the heap and passed over.
+        # Entries that are not in `_planned` (any more) stay in the heap and are skipped.
         self._plan: list[tuple[float, int, Renewable]] = []
         self._order = count()
         self._alarm = Waiter("keeper", clock)
@@ -64,7 +64,7 @@ class LeaseRenewer:
         self._work: BackgroundTask | None = None
 
     def keep(self, kept: Renewable) -> None:
-        """Renew it from now on.
+        """Renew a lease from now on.
 
         Raises:
             UsageError: the hub is closed.
@@ -74,7 +74,7 @@ class LeaseRenewer:
         self._schedule(kept, kept.renew_at)
 
     def stop_renewing(self, kept: Renewable) -> None:
-        """Leave it alone; it gets no more notices from us."""
+        """Stop renewing a lease; it gets no more calls."""
         self._planned.pop(kept, None)
         if len(self._plan) > 2 * len(self._planned) + _SPARE_ENTRIES:
             self._plan = [entry for entry in self._plan if self._planned.get(entry[2]) == entry[0]]
@@ -93,10 +93,10 @@ class LeaseRenewer:
                 await self._sleep_until(self._plan[0][0])
 
     async def _linger(self) -> bool:
-        """Stay for a while: who has just given something back often takes it again."""
+        """Wait a while before the task ends: a released lease is often taken again soon."""
         leaves_at = self._clock.monotonic() + _LINGERS_S
         while not self._planned and self._clock.monotonic() < leaves_at:
-            # Not beyond what was planned last: what is taken next has its renewal later, and need not wake it.
+            # Not beyond the last plan: the next lease is renewed later, and need not wake this task.
             await self._sleep_until(min(self._plan[0][0], leaves_at) if self._plan else leaves_at)
             self._renew_due()
         return bool(self._planned)
@@ -116,7 +116,7 @@ class LeaseRenewer:
         if self._clock.monotonic() >= kept.deadline:
             self._give_up(kept)
             return
-        # The renewal may take longer than there is time: its end is watched as well.
+        # The renewal may take longer than the lease: its deadline is watched as well.
         self._schedule(kept, kept.deadline)
         self._background.start("renew a lease", self._renew(kept))
 
@@ -135,58 +135,58 @@ class LeaseRenewer:
 
 
 def lease_renewer(context: HubContext) -> LeaseRenewer:
-    """Return the renewer of a hub, which keeps the leases of all its tasks."""
+    """Return the renewer of a hub, which renews the leases of all its tasks."""
     return context.shared(LeaseRenewer, "", lambda: LeaseRenewer(context.background, context.clock))
 
 
 _ENDED = float("-inf")
-# Who is not among the first in line is called in time, and looks by itself only in case the call was lost.
+# Waiters behind the first ones are notified in time; they poll only in case a notification was lost.
 _LONGEST_POLL_S = 45.0
 _POLL_GROWTH_RANKS = 16
 _logger = get_logger("leases")
 
 
 class LeaseResource(NamedTuple):
-    """A name that can be held."""
+    """A name that can be leased."""
 
     kind: str
     name: str
-    """As its users spell it."""
+    """The name as callers give it."""
     target: Target
     contest: NamedLeaseKeys
     places: LeaseKeys
 
 
 class LeaseTerms(NamedTuple):
-    """On what terms it is held."""
+    """The terms of a lease."""
 
     capacity: int
     weight: int
     lease_ms: int
     gain: bytes = b""
-    """The operation announced on the change stream when it was got."""
+    """The operation on the change feed when the lease is acquired."""
 
 
 class LeaseEnvironment(NamedTuple):
-    """What every hold of a store needs."""
+    """The objects that every lease of a store needs."""
 
     names: NameAccess
     scripts: LeaseScripts
 
 
 class LeaseRefusal(NamedTuple):
-    """Others hold it."""
+    """A refusal, because other holders have the name."""
 
     remaining_ms: int
     rank: int
-    """How many wait in line before the asker."""
+    """Number of waiters before this one."""
 
 
-def parse_grant_id(id: str, actor: bytes) -> tuple[int, bytes]:  # noqa: A002  as grants call it
-    """The token of a hold of weight 1, and how the server knows it, by its id.
+def parse_grant_id(id: str, actor: bytes) -> tuple[int, bytes]:  # noqa: A002  the field of grants
+    """Return (fencing token, member at the server) of a lease of weight 1 from its id.
 
     Raises:
-        InvalidError: it is no id.
+        InvalidError: the id is invalid.
     """
     try:
         words = base64.b64decode(id + "=" * (-len(id) % 4), altchars=b"-_", validate=True).decode().split(" ")
@@ -197,13 +197,13 @@ def parse_grant_id(id: str, actor: bytes) -> tuple[int, bytes]:  # noqa: A002  a
 
 
 class LeaseSession:
-    """One place, from asking for it to giving it back.
+    """One lease, from the request to the release.
 
     Args:
         environment: the names of the store and the scripts of leases.
-        place: which name.
-        terms: how it is held.
-        on_lost: called in the moment when it is held no longer against its holder's will.
+        place: the name to lease.
+        terms: the terms of the lease.
+        on_lost: called when the lease is lost against the will of its holder.
     """
 
     __slots__ = (
@@ -234,38 +234,38 @@ class LeaseSession:
 
     @property
     def actor(self) -> str:
-        """Who holds it."""
+        """The actor that holds the lease."""
         return self._environment.names.actor.decode()
 
     @property
     def id(self) -> str:
-        """What `parse_grant_id` takes: lets somebody else renew it and give it back."""
+        """Id for `parse_grant_id`: other callers can renew and release the lease with it."""
         return base64.urlsafe_b64encode(f"{self.token} {self._asker}".encode()).decode().rstrip("=")
 
     @property
     def remaining(self) -> float:
-        """Seconds until it ends if it is not renewed, by the local clock."""
+        """Seconds until the lease expires if it is not renewed, by the local clock."""
         return max(0.0, self.deadline - self._environment.names.context.clock.monotonic())
 
     def is_held(self) -> bool:
-        """Whether it has not ended, by the local clock."""
+        """Return whether the lease has not expired, by the local clock."""
         return self._environment.names.context.clock.monotonic() < self.deadline
 
     def lost(self) -> LockLostError:
-        """The error for a lease that is held no longer."""
+        """Return the error for a lost lease."""
         return LockLostError(self.place.kind, self.place.name, self.token)
 
-    # -- asking for it
+    # -- request
 
     async def take(self, wait: float | None) -> None:
-        """Get the place, and keep it from now on. One round trip when it is free; while it waits, few.
+        """Acquire the lease, and renew it from now on. One round trip if it is free; a few while it waits.
 
         Args:
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
-            LockHeldError: others hold it.
-            SharedMemoryError: as the store.
+            LockHeldError: other holders have the name.
+            SharedMemoryError: as the calls of a store.
         """
         clock = self._environment.names.context.clock
         give_up_at = None if wait is None else clock.monotonic() + wait
@@ -312,7 +312,7 @@ class LeaseSession:
         try:
             reply = await environment.names.explained(place.target, asking)
         except (asyncio.CancelledError, UnavailableError):
-            # It may have been granted when nobody waited for the answer any more.
+            # The lease may have been granted although the caller no longer waited for the reply.
             self._leave_in_background(asker)
             raise
         verdict, *words = reply.split()
@@ -329,22 +329,22 @@ class LeaseSession:
         self.deadline = safe_deadline(asked_at, lease)
 
     def _pause(self, refused: LeaseRefusal) -> float:
-        """Seconds after which to look again without being called."""
+        """Return the seconds after which to try again without a notification."""
         remaining = refused.remaining_ms / 1000
         if refused.rank == 0:
             return remaining
         patience = self.terms.lease_ms / 1000 * (1 + refused.rank / _POLL_GROWTH_RANKS)
-        looks_in = min(patience, _LONGEST_POLL_S) * random.uniform(2 / 3, 4 / 3)  # noqa: S311  # spreads the looks
-        # The first may be gone: the second looks when something changes as well.
+        looks_in = min(patience, _LONGEST_POLL_S) * random.uniform(2 / 3, 4 / 3)  # noqa: S311  # spreads the attempts
+        # The first waiter may be dead: the second one also tries when a lease expires.
         return min(looks_in, remaining) if refused.rank == 1 else looks_in
 
     def _lock_held_error(self, refused: LeaseRefusal) -> LockHeldError:
         return LockHeldError(self.place.kind, self.place.name, remaining=refused.remaining_ms / 1000)
 
-    # -- keeping it
+    # -- renewal
 
     async def renew(self) -> bool:
-        """Prolong it; False when it was lost. One round trip."""
+        """Renew the lease; return False if it is lost. One round trip."""
         environment, place = self._environment, self.place
         clock = environment.names.context.clock
         asked_at = clock.monotonic()
@@ -361,28 +361,28 @@ class LeaseSession:
             _logger.warning("%s %r could not be renewed and is tried again: %s", place.kind, place.name, error)
             self.renew_at = clock.monotonic() + self.terms.lease_ms / 1000 / 10
             return True
-        # What was given up here in the meantime does not come back to life.
+        # A lease that was released here in the meantime stays released.
         if not self.is_gone and self.is_held():
             self._set_deadlines(asked_at)
         return not self.is_gone
 
     def lose(self) -> None:
-        """Be held no longer, by the keeper's word."""
+        """Mark the lease as lost; called by the renewer."""
         self.deadline = _ENDED
         environment = self._environment
         environment.names.context.counters.increment("leases_lost", kind=self.place.kind)
         _logger.warning("%s %r of %s was lost (token %d)", self.place.kind, self.place.name, self.actor, self.token)
         self._on_lost()
 
-    # -- giving it back
+    # -- release
 
     async def give_back(self) -> bool:
-        """End it, and let the next one in; whether it was held until now. One round trip.
+        """Release the lease for the next waiter; return whether it was held until now. One round trip.
 
-        A lease that was lost is ended in the background, since its server may be out of reach.
+        A lost lease is released in the background, since its server may be unreachable.
 
         Raises:
-            SharedMemoryError: as the store; the place comes free when the lease ends.
+            SharedMemoryError: as the calls of a store; the name is free when the lease expires.
         """
         environment, place = self._environment, self.place
         was_held = self.is_held()
@@ -412,14 +412,14 @@ class LeaseSession:
         try:
             await environment.names.explained(place.target, leaving)
         except SharedMemoryError as error:
-            _logger.warning("%s %r could not be left and waits for its lease: %s", place.kind, place.name, error)
+            _logger.warning("%s %r could not be released, its lease will expire: %s", place.kind, place.name, error)
 
 
 class Lease(ProcessBound):
-    """What a holder has. It renews itself while its block runs.
+    """A lease that is held. It is renewed while its block runs.
 
-    Give `token` along with every write that the lock protects: tokens rise with every holder, so whatever
-    is written to can refuse a token below the highest it has seen.
+    Send `token` with every write that the lock protects. Tokens rise with every holder, so the resource can reject
+    a token that is lower than the highest that it has received.
     """
 
     def __init__(self, hold: LeaseSession) -> None:
@@ -427,7 +427,7 @@ class Lease(ProcessBound):
 
     @property
     def name(self) -> str:
-        """What is held, as it was asked for."""
+        """The name of the lease, as the caller gave it."""
         return self._hold.place.name
 
     @property
@@ -437,21 +437,21 @@ class Lease(ProcessBound):
 
     @property
     def remaining(self) -> float:
-        """Seconds for which it is held even if it cannot be renewed; 0 when it has ended.
+        """Seconds for which the lease is valid without a renewal; 0 if it has ended.
 
-        Counted by this machine's monotonic clock, and a little shorter than at the server.
+        Measured by this machine's monotonic clock, and a little shorter than at the server.
         """
         return self._hold.remaining
 
     def is_held(self) -> bool:
-        """Whether it has not ended. No round trip."""
+        """Return whether the lease is still held. No round trip."""
         return self._hold.is_held()
 
     def check(self) -> None:
-        """Do nothing while it is held. No round trip.
+        """Raise if the lease is no longer held. No round trip.
 
         Raises:
-            LockLostError: it has ended.
+            LockLostError: the lease has ended.
         """
         if not self._hold.is_held():
             raise self._hold.lost()
@@ -462,7 +462,7 @@ class Lease(ProcessBound):
 
 
 class LeaseBlock:
-    """Holds a place while a block runs, and cancels the block when the place is lost, as `asyncio.timeout` does.
+    """Holds a lease while a block runs, and cancels the block if the lease is lost, as `asyncio.timeout` does.
 
     Args:
         environment, place, terms: as `LeaseSession`.
@@ -490,7 +490,7 @@ class LeaseBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        # Somebody else may have cancelled the task as well; then it has to stay cancelled.
+        # Other code may have cancelled the task as well; then it must stay cancelled.
         is_ours = self._interrupted and task is not None and task.uncancel() <= self._cancelling
         was_held = self._hold.is_held()
         try:

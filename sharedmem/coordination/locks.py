@@ -31,7 +31,7 @@ EnterLock = Callable[[int, float, float | None], LeaseBlock]
 
 
 class ReadWriteLock(ProcessBound):
-    """One read/write lock. All wait in one line: readers who come after a writer do not delay it."""
+    """One read/write lock. All callers wait in one queue: readers that come after a writer do not delay it."""
 
     def __init__(self, name: str, enter: EnterLock) -> None:
         self._name = name
@@ -39,16 +39,16 @@ class ReadWriteLock(ProcessBound):
 
     @property
     def name(self) -> str:
-        """What it is called, as it was asked for."""
+        """The name of the lock, as the caller gave it."""
         return self._name
 
     @asynccontextmanager
     async def reading(self, *, lease: float = 30.0, wait: float | None = None) -> AsyncIterator[Lease]:
-        """Hold it together with other readers while the block runs; all else as `SharedMemoryStore.lock`.
+        """Hold the lock together with other readers while the block runs; otherwise like `SharedMemoryStore.lock`.
 
         Args:
-            lease: seconds until it comes free if this process dies; renewed while the block runs.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            lease: seconds until the lock is free if this process dies; renewed while the block runs.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, LockLostError, InvalidError, UnavailableError: as `SharedMemoryStore.lock`.
@@ -58,11 +58,11 @@ class ReadWriteLock(ProcessBound):
 
     @asynccontextmanager
     async def writing(self, *, lease: float = 30.0, wait: float | None = None) -> AsyncIterator[Lease]:
-        """Hold it alone while the block runs; all else as `SharedMemoryStore.lock`.
+        """Hold the lock exclusively while the block runs; otherwise like `SharedMemoryStore.lock`.
 
         Args:
-            lease: seconds until it comes free if this process dies; renewed while the block runs.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            lease: seconds until the lock is free if this process dies; renewed while the block runs.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, LockLostError, InvalidError, UnavailableError: as `SharedMemoryStore.lock`.
@@ -82,34 +82,34 @@ _GAIN = b"leader.gain"
 
 
 class Leases:
-    """Locks, semaphores, read/write locks and leaders: places that are held for a while."""
+    """Locks, semaphores, read/write locks and leaders: names that are leased."""
 
     def __init__(self, names: NameAccess) -> None:
         self._lease_names = names
 
     @asynccontextmanager
     async def lock(self, name: str, *, lease: float = 30.0, wait: float | None = None) -> AsyncIterator[Lease]:
-        """Hold a lock while the block runs: of all actors and processes one at a time.
+        """Hold a lock while the block runs; one holder at a time among all actors and processes.
 
-        The lease renews itself in the background. When it is lost all the same (the server was out of reach, this
-        process was frozen), the block is cancelled as by `asyncio.timeout`, and the `async with` raises
-        LockLostError. Those who wait do so in line, first come first served, and are notified. Taking a free lock
-        is one round trip, giving it back another.
+        The lease is renewed in the background. If it is lost (the server was unreachable, or this process was frozen),
+        the block is cancelled as by `asyncio.timeout`, and the `async with` raises LockLostError. Waiters queue, first
+        come first served, and are notified when it is their turn. One round trip to take a free lock, one to release
+        it.
 
         Args:
-            name: plain (`<namespace>:shared:<name>`) or absolute, as channels are.
-            lease: seconds until the lock comes free if this process dies; from 0.05 to a day.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            name: plain (`<namespace>:shared:<name>`) or absolute, like a channel.
+            lease: seconds until the lock is free if this process dies; from 0.05 to a day.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Yields:
-            The lease, whose `token` goes along with what is written under the lock.
+            The lease; send its `token` with every write under the lock.
 
         Raises:
-            LockHeldError: others hold it, and it did not come free within `wait`.
-            LockLostError: it was lost before the block ended.
+            LockHeldError: the lock is held, and was not released within `wait`.
+            LockLostError: the lock was lost before the block ended.
             AccessDeniedError: this actor may not write the name.
-            InvalidError: a time is out of bounds, or the name is none.
-            UnavailableError: the server stayed away; after the block: the lock comes free when its lease ends.
+            InvalidError: a time is out of bounds, or the name is invalid.
+            UnavailableError: the server cannot be reached; after the block: the lock is free when its lease expires.
         """
         terms = LeaseTerms(1, 1, check_lease_ms(lease))
         async with LeaseBlock(
@@ -121,13 +121,13 @@ class Leases:
     async def semaphore(
         self, name: str, limit: int, *, lease: float = 30.0, wait: float | None = None
     ) -> AsyncIterator[Lease]:
-        """Hold one of `limit` places while the block runs; all else as `lock`.
+        """Hold one of `limit` places while the block runs; otherwise like `lock`.
 
         Args:
-            name: plain or absolute. A semaphore is no lock of the same name.
-            limit: how many hold it at a time; should be the same for all who use the name.
-            lease: seconds until the place comes free if this process dies; from 0.05 to a day.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            name: plain or absolute. A semaphore and a lock of the same name are independent.
+            limit: most holders at a time; should be the same for all users of the name.
+            lease: seconds until the place is free if this process dies; from 0.05 to a day.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, LockLostError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
@@ -139,7 +139,7 @@ class Leases:
             yield held
 
     def rwlock(self, name: str) -> ReadWriteLock:
-        """A lock that many may read under together, and one may write under alone. No round trip.
+        """Return a lock for many concurrent readers or one exclusive writer. No round trip.
 
         Args:
             name: plain or absolute.
@@ -165,19 +165,19 @@ class Leases:
         on_gain: Callable[[int], Awaitable[None] | None] | None = None,
         on_loss: Callable[[int], Awaitable[None] | None] | None = None,
     ) -> AsyncIterator[Candidacy]:
-        """Stand for election while the block runs: of all candidates for a name one leads.
+        """Take part in an election while the block runs: one of all candidates for a name leads.
 
-        Entering does not wait; the campaign runs in the background, and goes on after a loss. Leaving the block
-        gives leadership up at once, so that the next in line leads. A gain is announced on the change stream
+        Entering does not wait: the election runs in the background, and continues after a loss. Leaving the block ends
+        the term at once, so that the next candidate leads. The start of a term is announced on the change feed
         (`leader.gain`).
 
         Args:
             name: plain or absolute.
-            lease: seconds after which another takes over when this process has fallen silent.
-            on_gain: a function or coroutine function, called with the token. It may go on for as long as the
-                candidate leads: it is cancelled when that ends. When it fails, that is logged and counted
-                (`sharedmem_callback_failures`), and the campaign goes on.
-            on_loss: a function or coroutine function, called with the token when the candidate does not lead any more.
+            lease: seconds after which another candidate leads if this process dies or hangs.
+            on_gain: a function or coroutine function, called with the token. It may run for as long as the candidate
+                leads: it is cancelled when the term ends. Its exceptions are logged and counted
+                (`sharedmem_callback_failures`), and the election continues.
+            on_loss: a function or coroutine function, called with the token when the term has ended.
 
         Raises:
             AccessDeniedError, InvalidError: as `lock`.
@@ -196,11 +196,11 @@ class Leases:
             await running.stop()
 
     async def lease_state(self, name: str, kind: LeaseKind = "lock") -> LeaseState:
-        """Who holds a name, and how many wait for it. One round trip.
+        """Return the holders of a name, and the number of waiters. One round trip.
 
         Args:
             name: plain or absolute.
-            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
 
         Raises:
             AccessDeniedError: this actor may not read the name.
@@ -272,7 +272,7 @@ class Leases:
             lease: seconds from now.
 
         Raises:
-            LockLostError: the lease has ended, or was given back.
+            LockLostError: the lease has expired, or was released.
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
         environment, place, lease_ms = (

@@ -1,4 +1,4 @@
-"""The names that agents coordinate by, with the rights of one actor, and the checks of lease and wait times."""
+"""The names of locks and other primitives, with the rights of one actor, and the checks of lease and wait times."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LONGEST_MARGIN_S = 1.0
 
 
 class NameAccess:
-    """The names that one actor may coordinate by, and the services that every primitive needs.
+    """The names that one actor may use for coordination, and the services that every primitive needs.
 
     Args:
         context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
+        scope: returns names within the actor's rights.
     """
 
     def __init__(self, context: HubContext, scope: Scope) -> None:
@@ -36,7 +36,7 @@ class NameAccess:
         return self.scope.keyspace.part(target, part)
 
     async def explained(self, target: Target, call: Awaitable[T]) -> T:
-        """Return the call's result; raise what the server refuses with the name that it was about.
+        """Return the call's result; turn a refusal of the server into an error with the name.
 
         Raises:
             SharedMemoryError: the public error for the server's refusal.
@@ -50,11 +50,11 @@ class NameAccess:
 
 
 def safe_deadline(asked_at: float, lease_s: float) -> float:
-    """Return until when a lease surely lasts, on the local clock: its holder stops before it ends at the server.
+    """Return when a holder must stop, on the local clock; this is before its lease expires at the server.
 
     Args:
-        asked_at: when it was asked for, which is before the server began to count.
-        lease_s: how long it lasts there.
+        asked_at: when the request was sent, which is before the server began to count.
+        lease_s: length of the lease at the server.
     """
     return asked_at + lease_s - min(lease_s / 10, _LONGEST_MARGIN_S)
 
@@ -63,7 +63,7 @@ def check_seconds(field: str, value: float, *, least: float, most: float) -> int
     """Return a time in seconds as whole milliseconds, rounded up.
 
     Raises:
-        InvalidError: not a number, or out of bounds.
+        InvalidError: the value is not a number, or out of bounds.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise InvalidError(field, value, f"give seconds from {least:g} to {most:g}")
@@ -74,19 +74,19 @@ def check_lease_ms(lease: float) -> int:
     """Return a lease in seconds as whole milliseconds.
 
     Raises:
-        InvalidError: under 0.05 s, or over a day.
+        InvalidError: the lease is under 0.05 s, or over a day.
     """
     return check_seconds("lease", lease, least=SHORTEST_LEASE_S, most=LONGEST_LEASE_S)
 
 
 def check_wait(wait: float | None) -> float | None:
-    """Return how many seconds a caller waits; None without a limit.
+    """Return the longest wait in seconds; None without a limit.
 
     Raises:
-        InvalidError: it is not a number, or negative.
+        InvalidError: `wait` is not a number, or is negative.
     """
     if wait is None:
         return None
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 0:
-        raise InvalidError("wait", wait, "give seconds, 0 to try once, None to wait for as long as it takes")
+        raise InvalidError("wait", wait, "give seconds, 0 to try once, or None to wait without a limit")
     return float(wait)

@@ -1,4 +1,4 @@
-"""Once: work that is done a single time, however many ask for it."""
+"""Once: work that runs a single time for any number of callers."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ LONGEST_TTL_S = 100 * 365 * 86_400.0
 DEFAULT_TTL_S = 86_400.0
 # Those who are not first in line look again by themselves after so long.
 _POLL_S = (10.0, 20.0)
-# Prefixes of a result that is stored elsewhere, or nowhere; coded values begin with neither.
+# Prefixes of a result that is stored elsewhere, or not at all; no encoded value begins with them.
 _IN_BLOB_STORE, _NOT_KEPT = b"\x02", b"\x03"
 _runner_numbers = count(1)
-_current_token: ContextVar[int] = ContextVar("fencing token of the work that this task does once")
+_current_token: ContextVar[int] = ContextVar("fencing token of the once() run in this task")
 _logger = get_logger("once")
 
 
 class _OnceWork(NamedTuple):
-    """A piece of work, as one caller would do it."""
+    """A piece of work with the terms of one caller."""
 
     target: Target
     keys: OnceKeys
@@ -58,34 +58,34 @@ class _OnceWork(NamedTuple):
 
 
 class _RunningElsewhere(NamedTuple):
-    """Somebody else does it."""
+    """Another caller runs the work."""
 
     remaining: float
     is_first: bool
 
     def pause(self) -> float:
-        """Seconds after which to look again without having been called."""
+        """Return the seconds after which to poll without a notification."""
         safety = random.uniform(*_POLL_S)  # noqa: S311  # spreads the waiters; no secret depends on it
         return min(self.remaining, safety) if self.is_first else safety
 
 
 class _OnceClaim(NamedTuple):
-    """It is this caller's to do."""
+    """This caller must run the work."""
 
     token: int
     attempt: int
     asked_at: float
-    """By the hub's monotonic clock: the lease ends no earlier than its length after this."""
+    """Time of the request by the hub's monotonic clock: the lease ends at least its length after this."""
 
 
 class _OnceResult(NamedTuple):
-    """Somebody has done it."""
+    """The work is done."""
 
     value: Any
 
 
 class Once:
-    """Once: work that is done a single time, however many ask for it."""
+    """Once: work that runs a single time for any number of callers."""
 
     def __init__(self, names: NameAccess) -> None:
         self._once_names = names
@@ -107,30 +107,30 @@ class Once:
         lease: float = 30.0,
         wait: float | None = None,
     ) -> T:
-        """Do a piece of work unless it has been done, and return its result: of all callers exactly one runs `fn`.
+        """Run a function once for all callers with the same key, and return its stored result to all of them.
 
-        The others wait, and get the stored result. If `fn` raises, the next in line runs it; if its process dies,
-        somebody does when the lease has ended. So what is done once is that a result is stored; `fn` itself may run
-        again after a crash: hand `once_token()` to what must refuse a runner that was overtaken.
+        The other callers wait for the stored result. If `fn` raises, the next waiter runs it; if its process dies,
+        another caller runs it after the lease has expired. So one result is stored, but `fn` itself may run again
+        after a crash: pass `once_token()` to resources that must reject a runner whose lease has expired.
 
         Args:
-            key: names the work; plain is `<namespace>:shared:<key>`.
-            fn: does it, without arguments; a function or coroutine function. Its result is coded as a value; one
+            key: names the work; plain (`<namespace>:shared:<key>`) or absolute.
+            fn: function or coroutine function without arguments. Its result is encoded as a value; one
                 over `blob_threshold_bytes` is in the blob store.
-            ttl: seconds for which the result is kept, and returned at once; of the caller who runs `fn`.
-            lease: seconds after which another caller may begin if the runner stops; renewed while `fn` runs.
-            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+            ttl: seconds for which the result is stored; the value of the caller that runs `fn` counts.
+            lease: seconds after which another caller may run `fn` if this one dies; renewed while `fn` runs.
+            wait: longest wait in seconds for the run of another caller; 0: do not wait; None: no limit.
 
         Returns:
-            The result as it is stored (a tuple is a list), the same for all. One round trip when it is stored
-            already, two for the runner, three for those who wait.
+            The result as it is stored (a tuple becomes a list), the same for all callers. One round trip if it is
+            stored already, two for the runner, three for waiters.
 
         Raises:
-            LockHeldError: somebody else was still at it when `wait` had passed.
+            LockHeldError: another caller still ran the work after `wait` seconds.
             ClaimLostError: the lease was lost while `fn` ran; its result is not stored.
-            ResultNotKeptError: somebody has done it, but its large result could not be stored, or is gone. The caller
-                who ran `fn` gets the result all the same.
-            InvalidError: an argument is refused, or the result cannot be coded (the next in line then runs its own).
+            ResultNotKeptError: the work is done, but its large result could not be stored, or is lost. The caller
+                that ran `fn` gets the result nevertheless.
+            InvalidError: an argument is invalid, or the result cannot be encoded (then the next waiter runs its `fn`).
             AccessDeniedError, UnavailableError: as `write`.
             Exception: what `fn` raises.
         """
@@ -145,17 +145,17 @@ class Once:
         return cast("T", value)
 
     def once_token(self) -> int:
-        """The fencing token of the work that is being done here; no round trip.
+        """Return the fencing token of the run that this code is part of; no round trip.
 
-        It is higher than that of every earlier run of the key. Call it inside of `fn`, and hand it to what must
-        not be changed by a runner whose lease has ended.
+        It is higher than that of every earlier run of the key. Call it inside `fn`, and pass it to resources that must
+        reject a runner whose lease has expired.
 
         Raises:
-            NotFoundError: the caller is not inside of a `fn` of `once`.
+            NotFoundError: the caller is not inside the `fn` of `once`.
         """
         found = _current_token.get(None)
         if found is None:
-            raise NotFoundError("work", "once", "ask for its token inside of the function that once() runs")
+            raise NotFoundError("work", "once", "call once_token() inside the function that once() runs")
         return found
 
     # -- call by call
@@ -242,7 +242,7 @@ class Once:
         return await self._once_names.explained(work.target, self._once_runner.release(work, _check_token(token)))
 
     async def once_state(self, key: str) -> OnceState:
-        """How far a piece of work is. One round trip.
+        """Return the state of a piece of work. One round trip.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `read`.
@@ -264,7 +264,7 @@ class Once:
     async def once_delete(self, key: str) -> bool:
         """Delete a stored result, so that the work can be done again; whether there was one. One round trip.
 
-        Work that is under way is left alone.
+        Running work is not changed.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
@@ -284,28 +284,28 @@ class Once:
 
 
 class _OnceRunner:
-    """How one actor takes work, waits for it, and does it."""
+    """Claims, waits for and runs the work of one actor."""
 
     def __init__(self, names: NameAccess) -> None:
         self._names = names
         self.scripts = OnceScripts(names.context.executor)
 
     def work(self, key: str, *, ttl_ms: int, lease_ms: int) -> _OnceWork:
-        """A piece of work.
+        """Return a piece of work.
 
         Raises:
-            AccessDeniedError, InvalidError: the key is not for this actor, or is none.
+            AccessDeniedError, InvalidError: this actor may not use the key, or the key is invalid.
         """
         names = self._names
         target = names.scope.common(key, "write")
         keys = OnceKeys(names.part(target, "once"), names.part(target, "once.waiters"))
         return _OnceWork(target, keys, lease_ms, ttl_ms)
 
-    # -- whose it is
+    # -- claiming
 
     async def begin(self, work: _OnceWork) -> _RunningElsewhere | _OnceClaim | _OnceResult:
-        """Take it if it is to be had, without standing in line."""
-        # Below 0, so that it is no waiter's.
+        """Claim the work if it is free, without waiting."""
+        # Below 0, so that it is not the name of a waiter.
         return await self._begin(work, self._names.scope.keyspace.waiter(-next(_runner_numbers)), waits=False)
 
     async def _begin(self, work: _OnceWork, name: str, *, waits: bool) -> _RunningElsewhere | _OnceClaim | _OnceResult:
@@ -323,7 +323,7 @@ class _OnceRunner:
         try:
             reply = await names.explained(work.target, call)
         except BaseException:
-            # The work may have become ours in this moment.
+            # The server may have granted the claim just now.
             self._leave_in_background(work, name)
             raise
         word, _, rest = reply.partition(b" ")
@@ -339,7 +339,7 @@ class _OnceRunner:
     async def follow(
         self, work: _OnceWork, found: _RunningElsewhere, patience: float | None
     ) -> _OnceClaim | _OnceResult:
-        """Wait until somebody has done it, or until it is ours to do."""
+        """Wait until the work is done, or until this caller must run it."""
         deadline = float("inf") if patience is None else self._names.context.clock.monotonic() + patience
         if patience == 0:
             raise LockHeldError("once", work.target.key, remaining=found.remaining)
@@ -349,7 +349,7 @@ class _OnceRunner:
             return answer
 
     async def _pause(self, work: _OnceWork, waiter: Waiter, found: _RunningElsewhere, deadline: float) -> None:
-        """Wait for a call, or until it is worth a look."""
+        """Wait for a notification, or until the next poll."""
         left = deadline - self._names.context.clock.monotonic()
         try:
             if left > 0:
@@ -362,17 +362,17 @@ class _OnceRunner:
         raise LockHeldError("once", work.target.key, remaining=found.remaining)
 
     def _leave_in_background(self, work: _OnceWork, name: str) -> None:
-        """Tell the server that this name neither waits nor runs, without holding up who leaves."""
+        """Remove this name as waiter and runner at the server, in the background."""
         self._names.context.release_in_background(f"leave once {work.target.key}", lambda: self._leave(work, name))
 
     async def _leave(self, work: _OnceWork, name: str) -> None:
         with suppress(UnavailableError, UsageError):
             await self.scripts.once_leave(work.target.space, work.keys, self._names.actor, name=name)
 
-    # -- doing it
+    # -- running
 
     async def run(self, work: _OnceWork, claim: _OnceClaim, fn: Callable[[], Awaitable[object] | object]) -> Any:
-        """Do it, keep the lease meanwhile, and store the result."""
+        """Run the work, renew its lease until it ends, and store the result."""
         names = self._names
         held = _OnceLease(self, work, claim, names.context.clock)
         lease_renewer(names.context).keep(held)
@@ -404,7 +404,7 @@ class _OnceRunner:
         )
 
     async def _result(self, work: _OnceWork, token: int, fn: Callable[[], Awaitable[object] | object]) -> bytes:
-        """What `fn` returns, coded; on any failure the work is given back."""
+        """Return the encoded result of `fn`; on any failure release the work."""
         try:
             with _set_current_token(token):
                 value = fn()
@@ -425,7 +425,7 @@ class _OnceRunner:
             await self.release(work, token)
 
     async def renew_lease(self, work: _OnceWork, token: int) -> bool:
-        """Whether it is still ours, with its lease prolonged."""
+        """Renew the lease; return whether this run still has it."""
         return await self.scripts.once_renew(
             work.target.space,
             work.keys.once,
@@ -438,7 +438,7 @@ class _OnceRunner:
     # -- results
 
     async def _stored(self, target: Target, coded: bytes) -> bytes:
-        """What Redis keeps of a result. The work is done, whatever becomes of its result: it must not be done again."""
+        """Return the stored form of a result. If it cannot be stored, the work is still done: it never reruns."""
         names = self._names
         if len(coded) <= names.context.settings.blob_threshold_bytes:
             return coded
@@ -446,19 +446,19 @@ class _OnceRunner:
             reference = await names.context.blobs.put(target.key, b"member", coded)
             names.context.blob_gc.watch(target.space.namespace)
         except SharedMemoryError as error:
-            _logger.warning("once %s: its result of %d bytes is not kept: %s", target.key, len(coded), error)
+            _logger.warning("once %s: its result of %d bytes is not stored: %s", target.key, len(coded), error)
             return _NOT_KEPT
         return _IN_BLOB_STORE + reference.model_dump_json().encode()
 
     async def _value(self, target: Target, stored: bytes) -> Any:
-        """The result that Redis keeps, or refers to.
+        """Return a result from its stored form or its blob.
 
         Raises:
-            ResultNotKeptError: it is not there.
-            UnavailableError: it cannot be read just now.
+            ResultNotKeptError: the result was not stored, or is lost.
+            UnavailableError: the result cannot be read now.
         """
         if stored[:1] == _NOT_KEPT:
-            raise ResultNotKeptError("once", target.key, "the blob store could not take it")
+            raise ResultNotKeptError("once", target.key, "the blob store could not store it")
         if stored[:1] != _IN_BLOB_STORE:
             return decode_member(stored)
         try:
@@ -470,9 +470,9 @@ class _OnceRunner:
 
 
 class _OnceLease:
-    """The lease of work under way, as the hub's keeper keeps it.
+    """The lease of running work, for the hub's renewer.
 
-    The server decides whose the work is, when its result comes: here it is only kept alive.
+    The server checks the claim when the result arrives: this object only renews the lease.
     """
 
     def __init__(self, runs: _OnceRunner, work: _OnceWork, claim: _OnceClaim, clock: Clock) -> None:
@@ -482,7 +482,7 @@ class _OnceLease:
         self.renew_at = claim.asked_at + self._lease_s / 3
 
     async def renew(self) -> bool:
-        """Prolong it; a server that is away may be back before the lease ends."""
+        """Renew the lease; an unreachable server may be back before the lease expires."""
         asked_at = self._clock.monotonic()
         self.renew_at = asked_at + self._lease_s / 3
         with suppress(UnavailableError):
@@ -492,7 +492,7 @@ class _OnceLease:
         return True
 
     def lose(self) -> None:
-        """Log that the lease is lost. The function runs on; its caller gets the error when it returns."""
+        """Log that the lease is lost. The function keeps running; its caller gets the error when it returns."""
         lost = (self._work.target.key, self._claim.token)
         _logger.warning("once %s: the lease (token %d) was lost while its function ran", *lost)
 
@@ -505,7 +505,7 @@ def _check_token(token: int) -> int:
 
 @contextmanager
 def _set_current_token(token: int) -> Iterator[None]:
-    """Let the function that runs inside know its token."""
+    """Set the token for the function that runs inside the block."""
     before = _current_token.set(token)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Presence: who is there, in what role."""
+"""Presence: which actors are present, and in what role."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ MOST_ROLE_BYTES = 128
 
 
 class Presences:
-    """Presence: who is there, in what role."""
+    """Presence: which actors are present, and in what role."""
 
     def __init__(self, names: NameAccess) -> None:
         self._presence_names = names
 
     @cached_property
     def presence(self) -> Presence:
-        """Who is here, of the actors of this namespace."""
+        """The actors of this namespace that are present."""
         return Presence(self._presence_names)
 
 
 class Presence(ProcessBound):
-    """The actors of a namespace who are here. The property `presence` of a store.
+    """The actors of a namespace that are present. The property `presence` of a store.
 
-    Joining, leaving and lapsing go on the change stream as `presence.join`, `presence.leave` and `presence.lapse`, each
-    with the key `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` follows them.
+    The change feed announces `presence.join`, `presence.leave` and `presence.lapse`, each with the key
+    `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` yields them.
     """
 
     def __init__(self, names: NameAccess) -> None:
@@ -47,22 +47,22 @@ class Presence(ProcessBound):
 
     @asynccontextmanager
     async def here(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> AsyncIterator[Presence]:
-        """Be here while the block runs. One round trip now, one every `ttl` / 3 seconds, one at the end.
+        """Be present while the block runs. One round trip now, one every `ttl` / 3 seconds, one at the end.
 
-        An actor that lapsed (its process hung, or its server was away) joins anew with its next sign of life. Of
-        two processes under one name the last one to speak is what others see, and the first one to leave takes
-        the name away until the other speaks again: give each a name of its own.
+        An actor that lapsed (its process hung, or its server was unreachable) joins again with its next heartbeat. If
+        two processes use one name, the others see the last heartbeat of both, and the first process to leave removes
+        the name until the other sends a heartbeat: give each process its own name.
 
         Args:
-            role: what it does here, up to 128 bytes.
-            info: anything that can be a value, up to 8 KiB coded.
-            ttl: seconds after which it counts as lapsed without a heartbeat; 0.3 to a day.
+            role: role of the actor, up to 128 bytes.
+            info: any value, up to 8 KiB encoded.
+            ttl: seconds after which the actor lapses without a heartbeat; 0.3 to a day.
 
         Yields:
             This object.
 
         Raises:
-            InvalidError: an argument is refused, or the store has no actor.
+            InvalidError: an argument is invalid, or the store has no actor.
             UnavailableError: as `write`.
         """
         await self.announce(role=role, info=info, ttl=ttl)
@@ -73,13 +73,13 @@ class Presence(ProcessBound):
             yield self
         finally:
             await beats.stop()
-            with suppress(UnavailableError, UsageError):  # its hub was closed: the others will find that it has lapsed
+            with suppress(UnavailableError, UsageError):  # its hub was closed: the actor lapses
                 await self.leave()
 
     async def announce(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> None:
-        """Be here for the next `ttl` seconds: one sign of life, for those who have a rhythm of their own.
+        """Be present for the next `ttl` seconds: one heartbeat, for callers that send their own.
 
-        One round trip; the others are informed first of those who have lapsed.
+        One round trip; it first announces the actors that have lapsed.
 
         Raises:
             InvalidError, UnavailableError: as `here`.
@@ -94,7 +94,7 @@ class Presence(ProcessBound):
                 return
 
     async def leave(self) -> bool:
-        """Be here no longer; whether this actor was. One round trip.
+        """Stop being present; return whether this actor was present. One round trip.
 
         Raises:
             InvalidError: the store has no actor.
@@ -123,13 +123,13 @@ class Presence(ProcessBound):
     def _require_actor(self) -> str:
         actor = self._names.scope.identity.actor
         if actor is None:
-            raise InvalidError("actor", actor, "open the store with actor=, so that there is somebody to be here")
+            raise InvalidError("actor", actor, "open the store with actor=, presence needs the name of an actor")
         return actor
 
     async def _send_heartbeats(self, role: str, info: object, ttl: float) -> None:
         while True:
             await self._names.context.clock.sleep(ttl / 3)
-            with suppress(UnavailableError):  # it joins anew when the server is back
+            with suppress(UnavailableError):  # it joins again when the server is back
                 await self.announce(role=role, info=info, ttl=ttl)
 
     # The last one: a method named as a type hides the type from the annotations after it.

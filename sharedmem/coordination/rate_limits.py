@@ -20,13 +20,13 @@ Algorithm = Literal["sliding_window", "token_bucket"]
 MOST_IN_WINDOW = 10_000
 SHORTEST_PER_S = 0.001
 LONGEST_PER_S = 366 * 86_400.0
-# Up to here the server's numbers are exact.
+# Up to here the numbers of Lua are exact.
 _MOST_PARTS = 1 << 53
 _OTHER = {"sliding_window": "token_bucket", "token_bucket": "sliding_window"}
 
 
 class RateLimits:
-    """Rate limits: how often a caller may do a thing."""
+    """Rate limits: how often callers may do something."""
 
     def __init__(self, names: NameAccess) -> None:
         self._limit_names = names
@@ -40,23 +40,23 @@ class RateLimits:
         algorithm: Algorithm = "sliding_window",
         burst: int | None = None,
     ) -> RateLimit:
-        """A rate limit that all who use its name share. No round trip.
+        """Return a rate limit that all users of its name share. No round trip.
 
         Args:
-            name: plain is `<namespace>:shared:<name>`.
-            limit: how much is admitted, 1 or more; at most 10,000 for `sliding_window`.
-            per: in how many seconds, 0.001 to 366 days.
-            algorithm: `sliding_window` never admits more than `limit` in any `per` seconds, and remembers each
+            name: plain (`<namespace>:shared:<name>`) or absolute.
+            limit: highest admitted cost, 1 or more; at most 10,000 for `sliding_window`.
+            per: period of the limit in seconds, from 0.001 to 366 days.
+            algorithm: `sliding_window` never admits more than `limit` in any `per` seconds, and stores each
                 admission (about 11 bytes each, `limit` of them). `token_bucket` admits `burst` at once and `limit`
-                per `per` seconds in the long run, in one small key whatever the limit.
-            burst: size of the token bucket; None is `limit`.
+                per `per` seconds in the long run, and uses one small key for any limit.
+            burst: size of the token bucket; None: `limit`.
 
-        Processes should name the same numbers. If they do not, each call is judged by its own numbers, over what
-        was admitted to all. A window remembers as far back as the longest `per` lately used under its name.
+        All processes should give the same numbers. If they differ, each call is checked against its own numbers and
+        the admissions of all callers. A window stores admissions for the longest `per` lately used under its name.
 
         Raises:
             InvalidError: an argument is out of bounds.
-            AccessDeniedError: this actor may not take part.
+            AccessDeniedError: this actor may not use the name.
         """
         target = self._limit_names.scope.common(name, "write")
         per_ms = check_seconds("per", per, least=SHORTEST_PER_S, most=LONGEST_PER_S)
@@ -65,7 +65,7 @@ class RateLimits:
 
 
 class RateLimit(ProcessBound):
-    """One rate limit, shared by all who use its name. Made by `rate_limit`."""
+    """One rate limit, shared by all users of its name. Created by `rate_limit`."""
 
     def __init__(self, names: NameAccess, target: Target, rule: _LimitAlgorithm) -> None:
         self._names = names
@@ -80,16 +80,16 @@ class RateLimit(ProcessBound):
         return self._target.key
 
     async def take(self, cost: int = 1) -> Permit:
-        """Ask for a permit; a refusal is an answer, not an error. One round trip.
+        """Request a permit; a refusal is a result, not an error. One round trip.
 
         Args:
-            cost: how much of the limit it takes; all of it or nothing.
+            cost: cost of the request; admitted as a whole or not at all.
 
         Returns:
-            A `Permit`, true if it was admitted; else `retry_after` says in seconds when it can be.
+            A `Permit`, true if the cost was admitted; otherwise try again after `retry_after` seconds.
 
         Raises:
-            InvalidError: the cost is under 1 or can never be admitted; or others use another algorithm by this name.
+            InvalidError: the cost is under 1 or over the limit; or other callers use another algorithm with this name.
             UnavailableError: as `write`.
         """
         taken = await self._judged(self._checked(cost))
@@ -98,14 +98,14 @@ class RateLimit(ProcessBound):
         )
 
     async def acquire(self, cost: int = 1, *, wait: float | None = None) -> Permit:
-        """Wait until a cost is admitted. One round trip a try; a try is made when it can succeed.
+        """Wait until a cost is admitted. One round trip an attempt; attempts are made when they can succeed.
 
         Args:
-            cost: as `take`.
-            wait: seconds to wait at most; 0 not at all, None for as long as it takes.
+            cost: as in `take`.
+            wait: longest wait in seconds; 0: do not wait; None: no limit.
 
         Raises:
-            LimitedError: it would take longer; raised at once, with `retry_after`.
+            LimitedError: the wait would be longer; raised at once, with `retry_after`.
             InvalidError, UnavailableError: as `take`.
         """
         patience = check_wait(wait)
@@ -116,14 +116,14 @@ class RateLimit(ProcessBound):
             left = deadline - clock.monotonic()
             if permit.retry_after > left:
                 raise LimitedError(f"rate limit {self.name!r} ({self._rule}) is used up", permit.retry_after)
-            # Many may wait for the same moment: whoever is refused again keeps further away from the others.
+            # Many callers may wait for the same moment: a caller that is refused again gets more jitter.
             jitter = random.uniform(0, spread)  # noqa: S311  # no secret depends on it
             spread = min(spread * 2, self._rule.per)
             await clock.sleep(min(permit.retry_after + jitter, left))
         return permit
 
     async def state(self) -> LimitState:
-        """What is left, without taking any of it. One round trip.
+        """Return the remaining limit, without using any of it. One round trip.
 
         Raises:
             InvalidError, UnavailableError: as `take`.
@@ -149,7 +149,7 @@ class RateLimit(ProcessBound):
             return await self._names.explained(self._target, call)
         except WrongTypeError as error:
             theirs = _OTHER[self._rule.algorithm]
-            advice = f"others use {theirs} by the name {self.name!r}; agree on one, or take another name"
+            advice = f"other callers use {theirs} with the name {self.name!r}; use the same, or another name"
             raise InvalidError("algorithm", self._rule.algorithm, advice) from error
 
     def _checked(self, cost: int) -> int:
@@ -175,24 +175,24 @@ class _LimitAlgorithm(ABC):
         self.burst = burst
         self.per = per_us / 1_000_000
         self.interval = self.per / limit
-        """Seconds in which one is admitted, on the average."""
+        """Average seconds between admissions of cost 1."""
 
     @abstractmethod
     async def take(
         self, scripts: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
     ) -> LimitDecision:
-        """Ask the server to admit a cost."""
+        """Request a cost from the server."""
 
     @abstractmethod
     async def look(self, scripts: RateLimitScripts, where: bytes) -> LimitDecision:
-        """The permit that a cost of one would get."""
+        """Return the decision for a cost of one, without using it."""
 
     def __str__(self) -> str:
         return f"{self.limit} in {self.per:g} s"
 
 
 class _SlidingWindow(_LimitAlgorithm):
-    """Remembers each admission for as long as it counts."""
+    """Stores each admission for as long as it counts."""
 
     algorithm = "sliding_window"
 
@@ -212,7 +212,7 @@ class _SlidingWindow(_LimitAlgorithm):
 
 
 class _TokenBucket(_LimitAlgorithm):
-    """Divides a token into so many parts that a whole number of them comes in each microsecond."""
+    """Divides a token into so many parts that each microsecond adds a whole number of them."""
 
     algorithm = "token_bucket"
 
@@ -221,9 +221,7 @@ class _TokenBucket(_LimitAlgorithm):
         common = math.gcd(limit, per_us)
         self._unit, self._rate = per_us // common, limit // common
         if max(burst * self._unit, self._rate * 1_000_000) > _MOST_PARTS:
-            advice = (
-                f"with {limit} in {self.per:g} s the numbers would no longer be exact; take smaller or rounder ones"
-            )
+            advice = f"with {limit} in {self.per:g} s the numbers would no longer be exact; use smaller or rounder ones"
             raise InvalidError("burst", burst, advice)
 
     async def take(
@@ -243,9 +241,9 @@ def _make_algorithm(algorithm: str, limit: int, per_us: int, burst: int | None) 
     if algorithm != "sliding_window":
         raise InvalidError("algorithm", algorithm, "give 'sliding_window' or 'token_bucket'")
     if burst is not None:
-        raise InvalidError("burst", burst, "a sliding window takes none; use the algorithm token_bucket")
+        raise InvalidError("burst", burst, "a sliding window has no burst; use the algorithm token_bucket")
     if limit > MOST_IN_WINDOW:
-        advice = f"a sliding window remembers each of them, at most {MOST_IN_WINDOW}; use the algorithm token_bucket"
+        advice = f"a sliding window stores each admission, at most {MOST_IN_WINDOW}; use the algorithm token_bucket"
         raise InvalidError("limit", limit, advice)
     return _SlidingWindow(limit, per_us)
 

@@ -12,7 +12,7 @@ from sharedmem.runtime.process_bound import ProcessBound
 
 
 class Access(ProcessBound):
-    """What one store may do."""
+    """The access rights of one store."""
 
     def __init__(self, context: HubContext, scope: Scope) -> None:
         self._client = context.client
@@ -21,41 +21,41 @@ class Access(ProcessBound):
 
     @property
     def policy(self) -> PolicyName:
-        """`namespaced`, or `open` where everybody is trusted."""
+        """`namespaced`, or `open` if all actors are trusted."""
         return self._scope.identity.policy
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """What this store may do beyond its own scope and namespace."""
+        """The rights of this store beyond its own scope and namespace."""
         return self._scope.identity.grants
 
     def may(self, need: Need, key: str) -> bool:
-        """Whether this store may `read` or `write` a key; asks no server.
+        """Return whether this store may `read` or `write` a key; no round trip.
 
         Raises:
-            InvalidError: it cannot be a key.
+            InvalidError: the key is invalid.
         """
         return self._scope.identity.may(need, self.absolute(key))
 
     def absolute(self, key: str) -> str:
-        """The key as this store looks it up, `<namespace>:<scope>:<identifier>`; asks no server.
+        """Return the absolute form of a key, `<namespace>:<scope>:<identifier>`; no round trip.
 
         Raises:
-            InvalidError: it cannot be a key.
+            InvalidError: the key is invalid.
         """
         identity = self._scope.identity
         return absolute_key(key, identity.namespace, identity.scope)
 
     def acl_rules(self, *, password: str) -> list[str]:
-        """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`, word by word.
+        """Return the rules of a Redis ACL user with these rights: the arguments after `ACL SETUSER <user>`.
 
-        Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`), and
-        of channel patterns it may use those that a rule grants as they stand. Where it may write anything in a
-        namespace, it may write that namespace's service keys, as its scripts do. It searches memories once the
-        namespace has an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
+        Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`). Of the
+        channel patterns it may use those that a grant names literally. If it may write anything in a namespace, it may
+        also write the service keys of that namespace, as its scripts do. It can search memories once the namespace has
+        an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
 
         Args:
-            password: of that user.
+            password: the password of that user.
 
         Raises:
             UnsupportedError: the policy is `open`.
@@ -65,24 +65,24 @@ class Access(ProcessBound):
         return acl_rules(identity, keyspace, password=password, searches=self._searches)
 
     async def apply(self, user: str, *, password: str) -> None:
-        """Make or replace a Redis ACL user with these rights; one round trip.
+        """Create or replace a Redis ACL user with these rights; one round trip.
 
-        On a cluster every server of it gets the user. Behind sentinels only the master does: replicas keep
-        users of their own, so give them all an ACL file.
+        On a cluster, every server gets the user. Behind sentinels only the master does: replicas store their own
+        users, so give them all an ACL file.
 
         Args:
-            user: its name.
-            password: its password.
+            user: name of the Redis user.
+            password: password of the Redis user.
 
         Raises:
             AccessDeniedError: this hub's own Redis user may not manage users.
             UnsupportedError, InvalidError: as `acl_rules`.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         rules = self.acl_rules(password=password)
         try:
             await self._client.call("ACL", "SETUSER", check_name("user", user), *rules)
         except ServerError as error:
-            # The server's words could quote a rule, and one of them is the password.
+            # The server's message could quote a rule, and one of the rules is the password.
             hidden = ServerError(error.text.replace(password, "***"))
             raise public_error(hidden, self._client.address) from InternalError("ACL SETUSER was refused")

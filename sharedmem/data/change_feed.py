@@ -25,11 +25,11 @@ _consumer_logger = get_logger("consumers")
 
 
 class Consumer(ProcessBound):
-    """One consumer of a group: an async iterator of changes that are its own to handle.
+    """One consumer of a group: an async iterator of the changes that it must handle.
 
-    A change that is not acknowledged comes again: to this consumer after a restart under its name, to another
-    one when this one has been silent too long. So handle changes idempotently, by version. Changes come
-    again one by one, so that one which kills its consumers drags no other into the dead letters.
+    A change that is not acknowledged is delivered again: to this consumer after a restart under its name, or to
+    another one after `idle` seconds. So handle changes idempotently, by version. Changes are redelivered one by one,
+    so a change that crashes its consumers does not take other changes into the dead letters.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Consumer(ProcessBound):
         self._after = "-"
 
     async def join(self, start: str) -> None:
-        """Make the group, beginning at `start`, unless it exists. One round trip.
+        """Create the group, beginning at `start`, unless it exists. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `write`.
@@ -65,7 +65,7 @@ class Consumer(ProcessBound):
                 raise public_error(error, self._client.address) from error
 
     async def __aiter__(self) -> AsyncIterator[Change]:
-        # First what this consumer had when it stopped, then what others left lying, then what is new.
+        # First the unacknowledged changes of this consumer, then those of idle consumers, then new ones.
         async for change in self._own_pending():
             yield change
         while True:
@@ -76,7 +76,7 @@ class Consumer(ProcessBound):
                 yield change
 
     async def ack(self, *changes: Change) -> int:
-        """Say that the work of these changes is done; returns how many were this group's. One round trip.
+        """Acknowledge changes; return how many of them were pending in this group. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `write`.
@@ -86,25 +86,25 @@ class Consumer(ProcessBound):
         return done if isinstance(done, int) else 0
 
     async def pending(self) -> int:
-        """How many changes of the group are delivered but not acknowledged. One round trip."""
+        """Return how many changes of the group are delivered but not acknowledged. One round trip."""
         summary = as_list(await self._client.call("XPENDING", self._space.changes, self.group))
         return summary[0] if summary and isinstance(summary[0], int) else 0
 
     async def dead_letters(self) -> list[Change]:
-        """The changes that were delivered too often, oldest first. One round trip."""
+        """Return the changes that became dead letters, oldest first. One round trip."""
         entries = as_list(await self._client.call("XRANGE", self._dead_key, "-", "+", "COUNT", _MOST_DEAD_LETTERS))
         letters = {letter.cursor: letter for letter in map(_parse_dead_letter, entries)}
         return sorted(letters.values(), key=lambda letter: letter.version)
 
     async def _own_pending(self) -> AsyncIterator[Change]:
-        """What was delivered to this consumer, behind the newest that came through to it."""
+        """Yield the changes that were delivered to this consumer and are not acknowledged."""
         while (found := await self._first_pending(self._after, "+", 1, self.name)) is not None:
             self._after = f"({found[0]}"
             if (change := await self._claim_pending(*found, idle_ms=0)) is not None:
                 yield change
 
     async def _claim_idle(self) -> Change | None:
-        """The oldest change whose consumer has been silent too long, now ours."""
+        """Claim the oldest change of an idle consumer; return it, or None."""
         while (found := await self._first_pending("IDLE", self._idle_ms, "-", "+", 1)) is not None:
             if (change := await self._claim_pending(*found, idle_ms=self._idle_ms)) is not None:
                 return change
@@ -112,15 +112,15 @@ class Consumer(ProcessBound):
 
     async def _fresh(self) -> AsyncIterator[Change]:
         wait_ms = int(_CONSUMER_WAIT_S * 1000)
-        # What is fetched ahead counts as delivered: where once is too often, nothing may be.
+        # Prefetched changes count as delivered: with max_deliveries=1 none may be prefetched.
         count = _CONSUMER_BATCH if self._max_deliveries > 1 else 1
-        who = ("GROUP", self.group, self.name, "COUNT", count, "BLOCK", wait_ms)
+        reader = ("GROUP", self.group, self.name, "COUNT", count, "BLOCK", wait_ms)
         try:
             reply = await self._client.block(
-                "XREADGROUP", *who, "STREAMS", self._space.changes, ">", wait_s=_CONSUMER_WAIT_S
+                "XREADGROUP", *reader, "STREAMS", self._space.changes, ">", wait_s=_CONSUMER_WAIT_S
             )
         except LostError as error:
-            # The server may have handed changes to us that never came: they are ours already.
+            # The server may have delivered changes whose reply was lost: they are pending here.
             _consumer_logger.warning("consumer %s of %s: %s", self.name, self.group, error)
             async for change in self._own_pending():
                 yield change
@@ -134,7 +134,7 @@ class Consumer(ProcessBound):
             yield change
 
     async def _first_pending(self, *which: Argument) -> tuple[str, int] | None:
-        """(cursor, deliveries so far) of the oldest unacknowledged change among those asked for."""
+        """Return (cursor, deliveries so far) of the oldest unacknowledged change that matches."""
         rows = as_list(await self._client.call("XPENDING", self._space.changes, self.group, *which))
         if not rows:
             return None
@@ -142,7 +142,7 @@ class Consumer(ProcessBound):
         return text_of(cursor), deliveries if isinstance(deliveries, int) else 0
 
     async def _claim_pending(self, cursor: str, deliveries: int, *, idle_ms: int) -> Change | None:
-        """The change, made ours; None when another was faster, it was trimmed, or it is a dead letter now."""
+        """Claim a change and return it; None if another consumer has it, it was trimmed, or it became a dead letter."""
         reply = await self._client.call("XCLAIM", self._space.changes, self.group, self.name, idle_ms, cursor)
         for entry in filter(as_list, as_list(reply)):
             if deliveries < self._max_deliveries:
@@ -153,7 +153,7 @@ class Consumer(ProcessBound):
     async def _move_to_dead_letters(self, entry: Reply) -> None:
         cursor, fields = as_list(entry)
         words: list[Argument] = [field for field in as_list(fields) if isinstance(field, bytes)]
-        # Under an id of its own: letters are buried in any order, and twice when a reply was lost.
+        # Under a new id: changes become dead letters in any order, and twice if a reply was lost.
         await self._client.call(
             "XADD", self._dead_key, "MAXLEN", "~", _MOST_DEAD_LETTERS, "*", "cursor", text_of(cursor), *words
         )
@@ -161,7 +161,7 @@ class Consumer(ProcessBound):
 
 
 def _parse_dead_letter(entry: Reply) -> Change:
-    """The change that a dead letter holds."""
+    """Return the change in a dead letter."""
     fields = as_list(as_list(entry)[1])
     return parse_change([fields[1], fields[2:]])
 
@@ -171,7 +171,7 @@ def _parse_changes(reply: Reply) -> list[Change]:
     return [parse_change(entry) for entry in as_list(as_list(streams[0])[1])] if streams else []
 
 
-# An idle reader asks again this often, so that a connection that died in silence is noticed.
+# An idle reader reads again this often, so that it notices a dead connection.
 _WAIT_S = 2.0
 _SHORTEST_IDLE_S = 0.001
 # Stream ids are pairs of unsigned 64-bit numbers.
@@ -180,29 +180,29 @@ _logger = get_logger("feed")
 
 
 class ChangeFeed:
-    """Follows the change stream."""
+    """Reads the change feed."""
 
     def __init__(self, client: RedisClient, scope: Scope) -> None:
         self._feed_client = client
         self._feed_scope = scope
 
     async def watch(self, pattern: str = "*", *, since: str | int | None = None) -> AsyncIterator[Change]:
-        """Yield every change of the keys that match, in order, for ever; two round trips a wake-up.
+        """Yield every change of the matching keys, in order, without end; two round trips a wake-up.
 
         Args:
-            pattern: with `*` and `?`. Without `:` it is matched against the identifier in every scope of the own
+            pattern: with `*` and `?`. Without `:` it is matched against the identifier in every scope of the store's
                 namespace (`*`: everything); with `:` it is absolute and begins with a literal namespace.
-            since: the `cursor` of the last change seen, or a version; 0 from the oldest kept; None from now on.
+            since: the `cursor` of the last change that was read, or a version; 0: the oldest kept change; None: now.
 
         Yields:
-            `Change`, and `Gap` (a kind of it) where changes were trimmed before they could be read. A lost
-            connection is waited out: nothing is lost or doubled by it.
+            `Change`, or `Gap` (a subclass) where changes were trimmed before they were read. If the connection is
+            lost, the iterator waits and continues; no change is lost or repeated.
 
         Raises:
             AccessDeniedError: this actor may not read that namespace.
-            InvalidError: the pattern or cursor is none.
+            InvalidError: the pattern or cursor is invalid.
             ConfigError: the server refuses this user.
-            UnavailableError: the server stayed away for longer than the retry time; go on from the last cursor.
+            UnavailableError: the server was unreachable for the retry time; continue from the last cursor.
         """
         namespace, matches = self._feed_scope.matcher(pattern)
         space = self._feed_scope.keyspace.space(namespace)
@@ -221,10 +221,10 @@ class ChangeFeed:
                 await self._wait(space, cursor)
 
     async def cursor(self, pattern: str = "*") -> str:
-        """Where the feed stands now: `watch` with it as `since` misses nothing from here on. One round trip.
+        """Return the present end of the feed: `watch(since=...)` from it yields all later changes. One round trip.
 
         Args:
-            pattern: as `watch` takes it; it names the namespace.
+            pattern: as in `watch`; only its namespace counts.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `watch`.
@@ -245,11 +245,11 @@ class ChangeFeed:
         """Share the namespace's changes with the other consumers of a group: each change goes to one of them.
 
         Args:
-            group: who shares the work; made when it does not exist.
-            name: this consumer, unique in the group.
-            since: where a new group begins: a cursor or version, 0 for the oldest kept, None for now.
-            idle: seconds after which a change that a consumer got but never acknowledged goes to another.
-            max_deliveries: a change delivered so often without acknowledgement becomes a dead letter.
+            group: name of the group; created if it does not exist.
+            name: name of this consumer, unique in the group.
+            since: the start of a new group: a cursor or version; 0: the oldest kept change; None: now.
+            idle: seconds after which an unacknowledged change is delivered to another consumer.
+            max_deliveries: after so many deliveries without acknowledgement, a change becomes a dead letter.
 
         Yields:
             A `Consumer`: iterate over it, and `ack` each change when its work is done.
@@ -280,24 +280,24 @@ class ChangeFeed:
         yield consumer
 
     async def _wait(self, space: Space, cursor: str) -> None:
-        """Return when there may be news."""
+        """Wait until there may be new changes."""
         wait_ms = int(_WAIT_S * 1000)
         try:
             await self._feed_client.block(
                 "XREAD", "BLOCK", wait_ms, "COUNT", 1, "STREAMS", space.changes, cursor, wait_s=_WAIT_S
             )
         except LostError as error:
-            # The next read finds out whether the server is back.
+            # The next read shows whether the server is back.
             _logger.warning("watching %s: %s", space.namespace, error)
         except ServerError as error:
             raise public_error(error, self._feed_client.address) from error
 
 
 def parse_cursor(since: str | int) -> str:
-    """A point of the feed as its stream spells it.
+    """Return a cursor or version as an id of the Redis stream.
 
     Raises:
-        InvalidError: it is none.
+        InvalidError: the cursor or version is invalid.
     """
     if isinstance(since, bool) or _CURSOR.fullmatch(str(since)) is None:
         raise InvalidError("since", since, "give the cursor of a change, a version, or 0")

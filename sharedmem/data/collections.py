@@ -32,20 +32,20 @@ class Lists:
         ttl: float | None = None,
         kind: Kind | str | None = None,
     ) -> int:
-        """Put a value at the end of a list. One round trip.
+        """Append a value to a list. One round trip.
 
         Args:
             key: plain or absolute.
-            value: as `write` takes it, up to the blob threshold.
-            max_length: keep only that many of the newest, cut in the same atomic step.
-            ttl: seconds until the whole list expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            value: as in `write`, up to the blob threshold.
+            max_length: keep only so many of the newest values; trimmed in the same atomic step.
+            ttl: seconds until the whole list expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             The length of the list.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         access = self._list_keys
@@ -66,12 +66,12 @@ class Lists:
         return int(length)
 
     async def read_list(self, key: str, start: int = 0, end: int = -1) -> list[Any]:
-        """The values from `start` to `end`, both included; negative ones count from the end (-10: the last ten).
+        """Return the values from `start` to `end`, both included; negative ones count from the end (-10: the last ten).
 
-        One round trip a thousand values. What is appended or cut while a longer read goes on may move it.
+        One round trip a thousand values. Appends and trims during a longer read may shift its pages.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         access = self._list_keys
@@ -85,7 +85,7 @@ class Lists:
             if end < start:
                 return []
         values: list[Any] = []
-        # At least one page, even of an empty range: the server tells when the key holds something else.
+        # At least one page, even of an empty range: so the server reports a key of another type.
         for first in range(start, max(start, end) + 1, _PAGE):
             last = min(first + _PAGE - 1, end)
             members = as_list(await access.ask(target, _LIST, "LRANGE", target.physical, first, last))
@@ -93,10 +93,10 @@ class Lists:
         return values
 
     async def list_length(self, key: str) -> int:
-        """How many values a list holds; 0 when there is none. One round trip.
+        """Return how many values a list holds; 0 if it does not exist. One round trip.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         access = self._list_keys
@@ -125,20 +125,20 @@ class Hashes:
         ttl: float | None = None,
         kind: Kind | str | None = None,
     ) -> int:
-        """Set one field, or those of a mapping, in one atomic step. One round trip.
+        """Set one field, or all fields of a mapping, in one atomic step. One round trip.
 
         Args:
             key: plain or absolute.
-            field, value: what to set; or
+            field, value: one field and its value; or
             mapping: values by field.
-            ttl: seconds until the whole hash expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            ttl: seconds until the whole hash expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             How many fields are new.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         access = self._hash_keys
@@ -155,7 +155,7 @@ class Hashes:
         return int(added)
 
     async def hget(self, key: str, field: str, default: Any = None) -> Any:
-        """The value of a field, or `default` when there is none. One round trip.
+        """Return the value of a field, or `default` if it does not exist. One round trip.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -166,9 +166,9 @@ class Hashes:
         return decode_member(member) if isinstance(member, bytes) else default
 
     async def hgetall(self, key: str) -> dict[str, Any]:
-        """All fields and values; empty when there are none. One round trip a thousand fields.
+        """Return all fields and values; empty if the hash does not exist. One round trip a thousand fields.
 
-        A hash that changes while a longer read goes on may show old and new fields together.
+        If the hash changes during a longer read, the result may contain both old and new fields.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -188,7 +188,7 @@ class Hashes:
                 return found
 
     async def hdel(self, key: str, *fields: str) -> int:
-        """Remove fields; returns how many were there. One round trip.
+        """Delete fields; return how many existed. One round trip.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -205,10 +205,10 @@ class Hashes:
     async def hincrby(
         self, key: str, field: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None
     ) -> int:
-        """Add to the whole number in a field, which starts at 0; returns the new number. One round trip.
+        """Add to the whole number in a field, which starts at 0; return the new number. One round trip.
 
         Raises:
-            InvalidError: the field holds no whole number, or the result would leave 64 bits.
+            InvalidError: the field holds no whole number, or the result would exceed 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         access = self._hash_keys
@@ -252,22 +252,22 @@ _HASHABLE = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class Sets:
-    """Adds to, takes from and reads sets. Members are hashable, as in Python; lists come back as tuples."""
+    """Changes and reads sets. Members are hashable, as in Python; lists are read back as tuples."""
 
     def __init__(self, keys: KeyAccess) -> None:
         self._set_keys = keys
 
     async def sadd(self, key: str, *values: object, ttl: float | None = None, kind: Kind | str | None = None) -> int:
-        """Add members; returns how many are new. One round trip.
+        """Add members; return how many are new. One round trip.
 
         Args:
             key: plain or absolute.
             values: text, numbers, bytes, datetimes, UUIDs, tuples of these.
-            ttl: seconds until the whole set expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            ttl: seconds until the whole set expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Raises:
-            InvalidError: a member that cannot be coded or hashed, or none at all.
+            InvalidError: a member cannot be encoded or hashed, or no member was given.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         access = self._set_keys
@@ -279,7 +279,7 @@ class Sets:
         return int(added)
 
     async def srem(self, key: str, *values: object) -> int:
-        """Remove members; returns how many were there. One round trip.
+        """Remove members; return how many existed. One round trip.
 
         Raises:
             InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
@@ -293,9 +293,9 @@ class Sets:
         return int(removed)
 
     async def smembers(self, key: str) -> set[Any]:
-        """All members; empty when there are none. One round trip a thousand members.
+        """Return all members; empty if the set does not exist. One round trip a thousand members.
 
-        A set that changes while a longer read goes on may show old and new members together.
+        If the set changes during a longer read, the result may contain both old and new members.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -312,7 +312,7 @@ class Sets:
                 return found
 
     async def sismember(self, key: str, value: object) -> bool:
-        """Whether a value is a member. One round trip.
+        """Return whether a value is a member. One round trip.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -322,7 +322,7 @@ class Sets:
         return await access.ask(target, _SET, "SISMEMBER", target.physical, *self._coded((value,))) == 1
 
     async def scard(self, key: str) -> int:
-        """How many members a set has; 0 when there is none. One round trip.
+        """Return how many members a set has; 0 if it does not exist. One round trip.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -333,9 +333,9 @@ class Sets:
         return count if isinstance(count, int) else 0
 
     async def spop(self, key: str) -> Any:
-        """Take a random member out, or None when the set is empty; of racing takers exactly one gets it.
+        """Remove and return a random member, or None if the set is empty; one of several racing callers gets it.
 
-        One round trip; a repeat after a lost reply brings the same member.
+        One round trip; a repeat after a lost reply returns the same member.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -347,10 +347,10 @@ class Sets:
         return _decode_member(member) if version else None
 
     async def smove(self, source: str, destination: str, value: object) -> bool:
-        """Move a member to another set of the same namespace; False when it was not there. One round trip.
+        """Move a member to another set of the same namespace; False if it was not there. One round trip.
 
         Raises:
-            InvalidError: the sets are of different namespaces, or the value cannot be a member.
+            InvalidError: the sets are in different namespaces, or the value cannot be a member.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         access = self._set_keys
@@ -377,7 +377,7 @@ class Sets:
 
 def _encode_member(value: object) -> bytes:
     member = encode_set_member(value)
-    # What it comes back as counts: a frozen dataclass can be hashed, the dict that is read cannot.
+    # The decoded form must be hashable: a frozen dataclass is, but the dict that is read back is not.
     if type(value) not in _HASHABLE and not _is_hashable(_to_hashable(decode_member(member))):
         raise InvalidError("member", value, "members of a set must be hashable; keep it in a hash or a list")
     return member
@@ -385,7 +385,7 @@ def _encode_member(value: object) -> bytes:
 
 def _decode_member(member: bytes) -> Any:
     value = _to_hashable(decode_member(member))
-    # A foreign client may have put there what is no member to us: its text will do.
+    # Another client may have added a member that sharedmem cannot decode: return its text.
     return value if _is_hashable(value) else member.decode(errors="replace")
 
 
@@ -404,7 +404,7 @@ def _is_hashable(value: object) -> bool:
 
 
 class IntegerCounters:
-    """Counts up and down. A counter is a bare number in Redis; `read` reads it too."""
+    """Increments and decrements counters. A counter is a plain number in Redis; `read` reads it too."""
 
     def __init__(self, keys: KeyAccess) -> None:
         self._counter_keys = keys
@@ -414,15 +414,15 @@ class IntegerCounters:
 
         Args:
             key: plain or absolute.
-            by: how much, a whole number of 64 bits.
-            ttl: seconds until the counter expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            by: the amount, a whole number of 64 bits.
+            ttl: seconds until the counter expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             The new number.
 
         Raises:
-            InvalidError: the key holds no whole number, or the result would leave 64 bits.
+            InvalidError: the key holds no whole number, or the result would exceed 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         access = self._counter_keys

@@ -1,4 +1,4 @@
-"""Access to the keys of a store with the rights of one actor, and the errors for what the server refuses."""
+"""Access to the keys of a store with the rights of one actor, and the errors for refused commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KNOWLEDGE_MARK = b"k"
 _UNSETTLED_STATES = (b"pending", b"deleted")
 _LARGEST_INTEGER = (1 << 63) - 1
 MOST_TRIES = 20
-"""How often a key is restored that has gone again when it is read."""
+"""How often a key is restored if it is evicted again before it is read."""
 # Replies of commands about a key that is absent, and sometimes about one that is present.
 _ABSENT_REPLIES: tuple[Reply, ...] = (None, 0, -2, [], [b"0", []])
 
@@ -31,7 +31,7 @@ class KeyAccess:
 
     Args:
         context: what the hub shares with its stores.
-        scope: hands out keys within the actor's rights.
+        scope: returns keys within the actor's rights.
     """
 
     def __init__(self, context: HubContext, scope: Scope) -> None:
@@ -44,11 +44,11 @@ class KeyAccess:
         self.scripts = DataScripts(context.executor)
 
     async def explained(self, target: Target, wanted: str, call: Awaitable[T]) -> T:
-        """Return the call's result; raise what the server refuses with the key and the type that it holds.
+        """Return the call's result; turn a refusal of the server into an error with the key and its type.
 
         Raises:
-            WrongTypeError: the key holds something else than `wanted`.
-            InvalidError: what it holds cannot be counted.
+            WrongTypeError: the key holds another type than `wanted`.
+            InvalidError: the data of the key is not a number.
             DurabilityPendingError: the change is made, but the durable tier does not have it yet.
         """
         try:
@@ -59,16 +59,16 @@ class KeyAccess:
             raise durability_pending_error(target, error) from error.cause
 
     async def key_error(self, error: ServerError, target: Target, wanted: str) -> SharedMemoryError:
-        """Return the public error for a refused call on a key. One round trip, for the type that it holds."""
+        """Return the public error for a refused call on a key. One round trip, to read the type of the key."""
         held = text_of(await self.client.call("TYPE", target.physical))
         return public_key_error(error, self.client.address, key=target.key, held=held, wanted=wanted)
 
     async def ask(self, target: Target, wanted: str, *command: Argument) -> Reply:
-        """Return the reply to a command that reads a key; a key that lasts and is not in Redis is restored first.
+        """Return the reply to a command that reads a key; a durable key that is not in Redis is restored first.
 
         Raises:
-            UnavailableError: it is not in Redis, and the durable tier cannot be asked, or it goes as often as it is
-                restored.
+            UnavailableError: the key is not in Redis and the durable tier is unreachable, or Redis evicts the key as
+                often as it is restored.
             WrongTypeError: as `explained`.
         """
         if self.tier is None:
@@ -79,7 +79,7 @@ class KeyAccess:
         for _ in range(MOST_TRIES):
             if is_there or reply not in _ABSENT_REPLIES or not await self.restore(target):
                 return reply
-            # It may have gone again by now: evicted, or expired as a copy.
+            # The key may be absent again by now: evicted, or its copy has expired.
             commands = (command, ("EXISTS", target.physical))
             reply, is_there = await self.explained(target, wanted, self.client.read_many(commands))
         raise restored_in_vain_error(target)
@@ -87,48 +87,48 @@ class KeyAccess:
     # -- the durable tier
 
     def durability(self, *targets: Target, kind: Kind | str | None = None) -> DurabilityModes | None:
-        """Return how a change of these keys is kept; None without a durable tier."""
+        """Return how a change of these keys is made durable; None without a durable tier."""
         if self.tier is None:
             return None
         return DurabilityModes(targets, "".join(self.lifetimes.mode(target.key, kind) for target in targets))
 
     async def ensure_joined(self, target: Target) -> None:
-        """Return when Redis is known not to be behind the durable tier."""
+        """Wait until Redis is known to be up to date with the durable tier."""
         if self.tier is not None and not self.tier.is_joined(target.space.namespace):
             await self.tier.join(target.space.namespace)
 
     async def restore(self, target: Target) -> bool:
-        """Restore a key that lasts and is not in Redis; return whether it is there now."""
+        """Restore a durable key that is not in Redis; return whether it exists now."""
         return self.tier is not None and await self.tier.recall(target, self.lifetimes.mode(target.key))
 
     async def remove_blob(self, target: Target, path: bytes) -> None:
-        """Remove the blob of a value that was replaced or deleted, unless the durable tier may still refer to it."""
+        """Delete the blob of a replaced or deleted value, unless the durable tier may still refer to it."""
         if self.tier is not None:
             state = await self.client.call("GET", self.scope.keyspace.state(target))
             if isinstance(state, bytes) and state.startswith(_UNSETTLED_STATES):
-                return  # if Redis were lost now, the value before would be the newest: a sweep removes the blob later
+                return  # if Redis were lost now, the old value would be the newest: a sweep deletes the blob later
         await self.context.blobs.remove(target.key, path.decode())
 
     # -- expiry
 
     def expiry_commands(self, target: Target) -> list[Command]:
-        """Return the commands whose replies `remaining_ms` takes."""
+        """Return the commands whose replies `remaining_ms` needs."""
         keyspace, expiry = self.scope.keyspace, ("PTTL", target.physical)
         if self.tier is None:
             return [expiry]
         return [expiry, ("GET", keyspace.state(target)), ("HGET", keyspace.kept(target.space.namespace), target.key)]
 
     def remaining_ms(self, target: Target, replies: Sequence[Reply]) -> int | None:
-        """Return the milliseconds until a key expires; None when it never does, or only its copy in Redis does."""
-        left_ms, *told = replies
+        """Return the milliseconds until a key expires; None if it never expires, or only its copy in Redis does."""
+        left_ms, *states = replies
         if not isinstance(left_ms, int) or left_ms < 0:
             return None
-        if not told:
+        if not states:
             return left_ms
-        state, kept = told
+        state, kept = states
         if isinstance(state, bytes):
             return None if state == durability.CACHED_STATE else left_ms
-        # As in lua/include/kept.lua: the state of knowledge may be evicted alone.
+        # As in lua/include/kept.lua: Redis may evict the state of a `knowledge` key alone.
         mode = self.lifetimes.mode(target.key)
         is_knowledge = (
             kept == _KNOWLEDGE_MARK
@@ -139,12 +139,12 @@ class KeyAccess:
 
 
 def restored_in_vain_error(target: Target) -> UnavailableError:
-    """Return the error for a key that is gone again each time that it is read after it was restored."""
-    return UnavailableError(f"key {target.key!r}", "it goes as often as it is brought back; try again")
+    """Return the error for a key that was absent again after each restore."""
+    return UnavailableError(f"key {target.key!r}", "Redis evicts it as often as it is restored; try again")
 
 
 def durability_pending_error(target: Target, error: UnsettledError) -> DurabilityPendingError:
-    """Return the error for a change that is made, but that the durable tier does not have yet."""
+    """Return the error for a change that is in Redis, but not yet in the durable tier."""
     version = error.reply.partition(b"\n")[0].partition(b" ")[0]
     return DurabilityPendingError(target.key, int(version) if version.isdigit() else 0, str(error))
 
@@ -153,7 +153,7 @@ def check_integer(field: str, value: object) -> int:
     """Return a whole number of 64 bits.
 
     Raises:
-        InvalidError: the value is not a whole number, or takes more bits.
+        InvalidError: the value is not a whole number, or needs more bits.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidError(field, value, "give a whole number")

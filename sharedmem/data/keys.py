@@ -18,13 +18,13 @@ _CLOSED_FOR_MS = 30_000
 
 
 class KeyOperations:
-    """Operations on keys of any type, one by one or all of the own namespace."""
+    """Operations on keys of any type, on single keys or on the whole namespace."""
 
     def __init__(self, keys: KeyAccess) -> None:
         self._any_keys = keys
 
     async def exists(self, key: str) -> bool:
-        """Whether the key holds anything. One round trip.
+        """Return whether the key exists. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -34,7 +34,7 @@ class KeyOperations:
         return await access.ask(target, _ANY_TYPE, "EXISTS", target.physical) == 1
 
     async def delete(self, key: str) -> bool:
-        """Remove a key with whatever it holds; False when there was nothing. One round trip.
+        """Delete a key of any type; return False if it did not exist. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -42,7 +42,7 @@ class KeyOperations:
         return await self._delete(self._any_keys.scope.to_write(key))
 
     async def expire(self, key: str, ttl: float) -> bool:
-        """Let a key expire in `ttl` seconds; False when there is no such key. One round trip.
+        """Let a key expire in `ttl` seconds; return False if it does not exist. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -54,7 +54,7 @@ class KeyOperations:
         return version > 0
 
     async def persist(self, key: str) -> bool:
-        """Take a key's expiry away; False when it has none or is not there. One round trip.
+        """Remove the expiry of a key; return False if it has no expiry or does not exist. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -66,7 +66,7 @@ class KeyOperations:
         return version > 0
 
     async def ttl(self, key: str) -> float | None:
-        """Seconds until the key expires; None when it never does or is not there. One round trip.
+        """Return the seconds until the key expires; None if it never expires or does not exist. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -83,11 +83,11 @@ class KeyOperations:
         raise restored_in_vain_error(target)
 
     async def keys(self, pattern: str = "*") -> AsyncIterator[str]:
-        """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable tier.
+        """Yield the absolute keys that match, each once, in no order; in pages, from Redis, then from the durable tier.
 
         Args:
             pattern: with `*` and `?` as wild cards. Without `:` it is matched against the identifier in every
-                scope of the own namespace (`*`: all its keys); with `:` it is absolute and begins with a
+                scope of the store's namespace (`*`: all its keys); with `:` it is absolute and begins with a
                 literal namespace.
 
         Raises:
@@ -108,18 +108,18 @@ class KeyOperations:
                     if access.scope.identity.may("read", key):
                         yield key
 
-    # -- the own namespace
+    # -- the whole namespace
 
     async def usage(self, progress: Callable[[int], None] | None = None) -> Usage:
-        """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long.
+        """Count the keys and bytes of the namespace, by type; paced so that other clients do not wait long.
 
-        What is agreed on and remembered there is counted too; the search indexes are not.
+        Locks, queues, decisions and memories are counted too; search indexes are not.
 
         Args:
-            progress: called with the number of keys seen so far.
+            progress: called with the number of keys counted so far.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         access = self._any_keys
         keys: defaultdict[str, int] = defaultdict(int)
@@ -143,19 +143,19 @@ class KeyOperations:
         )
 
     async def clear(self, progress: Callable[[int], None] | None = None) -> int:
-        """Remove every key of the namespace that this store may write; returns how many.
+        """Delete every key of the namespace that this store may write; return their number.
 
-        A store without an actor may write them all, and what is agreed on with them: locks (their holders are
-        told that they lost them), queues and their tasks, decisions, memories and the semantic cache. Writers are
-        then refused until it is done, and one change `clear` is announced. An actor's store removes key by key, each
-        announced, and leaves what is agreed on and remembered. Paced: other clients of the server hardly notice,
-        also with millions of keys.
+        A store without an actor deletes all of them, and also locks (their holders lose them), queues with their tasks,
+        decisions, memories and the semantic cache. Until it is done, writes are refused; the change feed gets one
+        change `clear`. A store with an actor deletes key by key, each with a change of its own, and leaves locks,
+        queues, decisions and memories as they are. The work is paced: other clients of the server hardly notice it,
+        even with millions of keys.
 
         Args:
-            progress: called with the number of keys removed so far.
+            progress: called with the number of keys deleted so far.
 
         Raises:
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         access = self._any_keys
         if access.scope.identity.actor is None:
@@ -170,16 +170,16 @@ class KeyOperations:
         return removed
 
     async def sweep(self, *, remove: bool = True) -> int:
-        """Find what nothing refers to any more: blobs of keys that have expired, and what memories leave that have.
+        """Find unreferenced data: blobs of expired keys, and what expired memories left behind.
 
         Args:
-            remove: whether to remove them, or only to count.
+            remove: whether to delete the data, or only to count it.
 
         Returns:
-            How many were found. Blobs younger than an hour are left out: a write may be about to refer to them.
+            The number of finds. Blobs younger than an hour do not count: a write may be about to refer to them.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         access = self._any_keys
         namespace = access.scope.identity.namespace
@@ -189,15 +189,15 @@ class KeyOperations:
         return found
 
     async def damaged_keys(self) -> dict[str, str]:
-        """Look at sharedmem's own keys of the namespace: which of them another client has damaged.
+        """Find the service keys of the namespace that another client has damaged.
 
-        The types of all keys are compared, and of what they hold up to 1,000 members each.
+        Checks the type of every service key, and up to 1,000 members of each.
 
         Returns:
-            By key, as it lies in Redis: what is wrong with it, and what to do about it.
+            The problem and its remedy by physical key.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         access = self._any_keys
         space, keyspace = access.scope.home, access.scope.keyspace
@@ -217,7 +217,7 @@ class KeyOperations:
         return version > 0
 
     async def _pages(self, namespace: str) -> AsyncIterator[list[bytes]]:
-        """The users' physical keys of a namespace, page by page; a key may come twice."""
+        """Yield the users' physical keys of a namespace, page by page; a key may come twice."""
         access = self._any_keys
         keyspace = access.scope.keyspace
         near = keyspace.space(namespace).clock
@@ -226,7 +226,7 @@ class KeyOperations:
                 yield keys
 
     async def _owned_key_pages(self, namespace: str) -> AsyncIterator[list[bytes]]:
-        """As `_pages`, with what agents agree by (locks, queues, decisions) and what they remember."""
+        """Yield pages as `_pages` does, with keys of locks, queues, decisions and memories."""
         access = self._any_keys
         keyspace = access.scope.keyspace
         near = keyspace.space(namespace).clock
@@ -236,7 +236,7 @@ class KeyOperations:
                 yield keys
 
     async def _list_all_keys(self) -> AsyncIterator[list[str]]:
-        """The absolute keys of the namespace, page by page: those in Redis, then those that the tier has alone."""
+        """Yield the absolute keys of the namespace, page by page: those in Redis, then those only in the tier."""
         access = self._any_keys
         namespace = access.scope.identity.namespace
         async for page in self._pages(namespace):
@@ -251,18 +251,18 @@ class KeyOperations:
         removed = 0
         stamp = await access.scripts.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
         if access.tier is not None:
-            # First there: whatever is still in Redis can be cleared once more.
+            # The tier first: after a failure, what is still in Redis can be cleared again.
             await access.tier.clear(space.namespace, stamp)
         async for page in self._owned_key_pages(space.namespace):
             count = await access.client.call_aside("UNLINK", *page)
-            # How keys stood between Redis and the tier is nothing that anybody has made.
+            # State keys between Redis and the tier are not counted: no caller wrote them.
             states = sum(map(access.scope.keyspace.is_state, page))
             removed += max(0, count - states) if isinstance(count, int) else 0
             await access.scripts.namespace_close(space.clock, lease_ms=_CLOSED_FOR_MS)
             if progress is not None:
                 progress(removed)
         await access.context.blobs.clear(space.namespace)
-        for told in access.context.clear_hooks:
-            await told(space.namespace)
+        for hook in access.context.clear_hooks:
+            await hook(space.namespace)
         await access.scripts.namespace_cleared(space, access.actor, logical=space.namespace)
         return removed

@@ -1,4 +1,4 @@
-"""Messages: what agents call out to whoever listens just now."""
+"""Messages: pub/sub between agents that are connected now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _logger = get_logger("messages")
 
 
 class Subscription(ProcessBound):
-    """The messages of some channels, as an async iterator of `Message` and, where some may be lost, `Missed`."""
+    """The messages of some channels: an async iterator of `Message` and, where messages may be lost, `Missed`."""
 
     def __init__(self, scope: Scope, *, longest_queue: int) -> None:
         self._keyspace = scope.keyspace
@@ -42,17 +42,17 @@ class Subscription(ProcessBound):
         return self._queue.popleft()
 
     def hear(self, channel: bytes, message: bytes) -> None:
-        """Take a message from the connection; the oldest ones give way when nobody reads them."""
+        """Store a message from the connection; if the queue is full, drop the oldest one."""
         name = self._keyspace.logical(channel)
         if not self._identity.may("read", name):
-            return  # a pattern may reach further than its reader's rights
+            return  # a pattern may match channels that its reader may not read
         if len(self._queue) >= self._longest_queue:
             self._queue.clear()
             self._put(Missed(channel=name, value=f"{self._longest_queue} messages waited unread and were dropped"))
         self._put(Message(channel=name, value=decode_member(message)))
 
     def missed(self, channel: bytes, reason: str) -> None:
-        """Take the news that messages of a channel may be lost."""
+        """Store a notice that messages of a channel may be lost."""
         self._put(Missed(channel=self._keyspace.logical(channel), value=reason))
 
     def _put(self, message: Message) -> None:
@@ -61,20 +61,20 @@ class Subscription(ProcessBound):
 
 
 class Messages:
-    """Publishes and subscribes. What must not be missed belongs into a list or is watched on the change feed."""
+    """Publishes and subscribes. Messages can be lost: use a list or the change feed for data that must arrive."""
 
     def __init__(self, keys: KeyAccess) -> None:
         self._message_keys = keys
 
     async def publish(self, channel: str, message: object) -> int:
-        """Send a message to whoever subscribes now. One round trip; a repeat after a lost reply sends once.
+        """Send a message to the present subscribers. One round trip; a repeat after a lost reply sends once.
 
         Args:
             channel: plain (`<namespace>:shared:<channel>`) or absolute, as keys are.
-            message: as `write` takes values.
+            message: a value as in `write`.
 
         Returns:
-            How many subscriptions got it (of this server, on a cluster).
+            The number of subscriptions that received it (on this server only, if it is a cluster).
 
         Raises:
             AccessDeniedError: this actor may not write there.
@@ -94,10 +94,10 @@ class Messages:
 
         Args:
             channel: plain or absolute; `*` and `?` make it a pattern.
-            callback: a function or coroutine function. When it fails, that is logged and counted
-                (`sharedmem_callback_failures`), and the subscription goes on.
-            on_missed: called when messages may have been lost: after a lost connection, or when callbacks are so
-                slow that too many wait.
+            callback: a function or coroutine function. Its exceptions are logged and counted
+                (`sharedmem_callback_failures`), and the subscription continues.
+            on_missed: called when messages may be lost: after a lost connection, or if the callbacks are so slow that
+                too many messages wait.
 
         Returns:
             A coroutine function that ends the subscription.
@@ -120,7 +120,7 @@ class Messages:
 
     @asynccontextmanager
     async def subscription(self, *channels: str) -> AsyncIterator[Subscription]:
-        """Subscribe for the length of the block; iterate over what it gives.
+        """Subscribe for the length of the block; yield a `Subscription` to iterate over.
 
         Args:
             channels: plain or absolute; `*` and `?` make one a pattern.

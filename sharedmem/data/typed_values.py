@@ -1,4 +1,4 @@
-"""Values as the type that a caller reads them as, validated by pydantic."""
+"""Values as the type that the caller requests, validated by pydantic."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MOST_PROBLEMS = 3
 
 
 def validated(key: str, value: object, as_: Any) -> Any:
-    """Return a value as an instance of a type.
+    """Validate a value and return it as an instance of a type.
 
     Args:
         key: the absolute key that holds the value, for the error.
-        value: what was read. A model is stored under the names of its fields, so these count beside its aliases.
-        as_: a type that `TypeAdapter` takes.
+        value: the value that was read. A model is stored under its field names, so these are accepted beside aliases.
+        as_: a type that `TypeAdapter` accepts.
 
     Raises:
         WrongTypeError: the value does not fit the type; the cause is pydantic's `ValidationError`.
@@ -34,7 +34,7 @@ def validated(key: str, value: object, as_: Any) -> Any:
         wanted = as_.__name__ if isinstance(as_, type) else repr(as_)
         held = f"value that does not fit ({_describe_problems(error)})"
         raise WrongTypeError(key, held, wanted, advice="read it without as_ to see it, or write it anew") from error
-    except PydanticUserError as error:  # the type names another one that is not defined
+    except PydanticUserError as error:  # the type refers to an undefined type
         raise _refusal(as_, error) from error
 
 
@@ -43,7 +43,7 @@ def _adapter_for(as_: Any) -> TypeAdapter[Any]:
         hash(as_)
     except TypeError:  # Annotated with a list, for example
         return _new_adapter(as_, "")
-    # Equal types are not always the same: int | str == str | int, though pydantic tries the members in order.
+    # Equal types can differ: int | str == str | int, but pydantic tries the members in order.
     return _cached_adapter(as_, repr(as_))
 
 
@@ -63,7 +63,7 @@ def _refusal(as_: Any, error: Exception) -> InvalidError:
 
 
 def _describe_problems(error: ValidationError) -> str:
-    """Where the value does not fit, without quoting it: an error may be logged, and a value may be a secret."""
+    """Return where the value does not fit, without quoting it: an error may be logged, and a value may be a secret."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     shown = [
         f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" if problem["loc"] else problem["msg"]

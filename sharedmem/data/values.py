@@ -69,13 +69,13 @@ class Values:
     @overload
     async def read(self, key: str, default: Any = None, *, as_: Any) -> Any: ...
     async def read(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
-        """Return the value of a key, or `default` when there is none. One round trip.
+        """Return the value of a key, or `default` if it does not exist. One round trip.
 
         Args:
             key: plain (in this store's scope) or absolute.
             default: returned as it is when the key has no value.
-            as_: a type that pydantic's `TypeAdapter` takes: a model, a dataclass, `list[int]`, `int | None`. The value
-                is validated and returned as this type. Without it the value is returned as it was stored.
+            as_: a type that pydantic's `TypeAdapter` accepts: a model, a dataclass, `list[int]`, `int | None`. The
+                value is validated and returned as this type. Without it the value is returned as it was stored.
 
         Raises:
             WrongTypeError: the key holds a list, hash or set, or a value that does not fit `as_`.
@@ -106,7 +106,7 @@ class Values:
             return await self.read(key, default)
 
     async def entry(self, key: str) -> Entry | None:
-        """The value of a key with its version, actor, times and ttl, or None. One round trip.
+        """Return the value of a key with its version, actor, times and ttl; None if it does not exist. One round trip.
 
         Raises:
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
@@ -137,13 +137,13 @@ class Values:
     @overload
     async def read_many(self, keys: Iterable[str], *, as_: Any) -> dict[str, Any]: ...
     async def read_many(self, keys: Iterable[str], *, as_: Any = None) -> dict[str, Any]:
-        """Return the values of several keys, by the names that the caller gave; keys without a value are left out.
+        """Return the values of several keys, by the given names; keys without a value are left out.
 
         One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out, too.
 
         Args:
             keys: plain or absolute.
-            as_: the type of every value, as `read` takes it.
+            as_: the type of every value, as in `read`.
 
         Raises:
             WrongTypeError: a value does not fit `as_`.
@@ -170,24 +170,24 @@ class Values:
         kind: Kind | str | None = None,
         if_version: int | None = None,
     ) -> int:
-        """Write a value under a new version. One round trip, shared with writes of the same moment.
+        """Write a value under a new version. One round trip, shared with concurrent writes.
 
         Args:
             key: plain (in this store's scope) or absolute.
             value: JSON-like, bytes, datetimes, UUIDs, Decimals, sets, dataclasses, pydantic models, numpy arrays.
-            ttl: seconds to live; None goes by `kind`, then by the namespace rules, else for ever.
-            kind: `ephemeral`, `session` or `knowledge`, which sets the default life.
-            if_version: write only over this version; 0: only if there is no value.
+            ttl: seconds to live; None: `kind` decides, then the key rules; without both, the key never expires.
+            kind: `ephemeral`, `session` or `knowledge`, which sets the default lifetime.
+            if_version: write only if the key has this version; 0: only if it has no value.
 
         Returns:
             The new version: rising, never used twice, and the server's time of the write in microseconds.
 
         Raises:
-            VersionConflictError: `if_version` was given and another version is there.
-            InvalidError: the key, value, ttl or kind is none. Nothing was written.
+            VersionConflictError: `if_version` was given and the key has another version.
+            InvalidError: the key, value, ttl or kind is invalid. Nothing was written.
             WrongTypeError: the key holds a list, hash or set.
             AccessDeniedError: this actor may not write there.
-            UnavailableError: the server stayed away; the write may or may not have happened.
+            UnavailableError: the server cannot be reached; the write may or may not have happened.
         """
         access = self._value_keys
         target = access.scope.to_write(key)
@@ -227,21 +227,21 @@ class Values:
         kind: Kind | str | None = None,
         patience: float = 60.0,
     ) -> T:
-        """Read, change and write a value, again and again until nobody came in between.
+        """Read, change and write a value; repeat if another client changed it in between.
 
         Args:
             key: as `write`.
-            fn: gets the current value (its own copy) and returns the new one; may be a coroutine function; may
-                be called several times.
-            default: what `fn` gets when there is no value.
+            fn: function or coroutine function; receives a copy of the current value and returns the new one; may be
+                called several times.
+            default: the value that `fn` receives if the key has none.
             ttl, kind: as `write`; without them an existing expiry stays.
-            patience: seconds after which the conflict is raised instead.
+            patience: seconds after which the conflict is raised.
 
         Returns:
-            The value that was written. Two round trips a try.
+            The value that was written. Two round trips an attempt.
 
         Raises:
-            VersionConflictError: others were faster for the whole patience.
+            VersionConflictError: other clients changed the value before each attempt.
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
         access = self._value_keys
@@ -259,7 +259,7 @@ class Values:
     async def write_many(
         self, mapping: Mapping[str, object], *, ttl: float | None = None, kind: Kind | str | None = None
     ) -> dict[str, int]:
-        """Write several values; those of one namespace all together or not at all. One round trip a namespace.
+        """Write several values; those of one namespace atomically. One round trip a namespace.
 
         Args:
             mapping: values by key, at most 1,000 a namespace.
@@ -269,7 +269,7 @@ class Values:
             The new versions by key.
 
         Raises:
-            InvalidError: a key or value is none, or too many; nothing was written.
+            InvalidError: a key or value is invalid, or there are too many; nothing was written.
             WrongTypeError: a key holds a list, hash or set; nothing was written to its namespace.
             AccessDeniedError, UnavailableError: as `write`.
         """
@@ -300,7 +300,7 @@ class Values:
         return {key: versions[key] for key in mapping}
 
     async def _restore_value(self, target: Target) -> bytes | None:
-        """What a key holds that was not in Redis but lasts; None when it is nowhere."""
+        """Restore a durable key that is not in Redis, and return its value; None if it does not exist."""
         access = self._value_keys
         for _ in range(MOST_TRIES):
             if not await access.restore(target):
@@ -311,7 +311,7 @@ class Values:
         raise restored_in_vain_error(target)
 
     async def _read_with_expiry(self, target: Target) -> tuple[bytes | None, int | None]:
-        """(what a key holds, milliseconds until it expires)."""
+        """Return (what a key holds, milliseconds until it expires)."""
         access = self._value_keys
         commands = [("GET", target.physical), *access.expiry_commands(target)]
         await access.ensure_joined(target)
@@ -339,7 +339,7 @@ class Values:
         return decode(reference.codec.encode(), body, key=target.key)
 
     async def _check_unchanged(self, target: Target, stored: StoredValue) -> None:
-        """Whoever replaced a value meanwhile has removed its blob: then there is another one to read."""
+        """Raise if the value was replaced since it was read: its blob is deleted, and there is a new one to read."""
         access = self._value_keys
         raw = await access.explained(target, VALUE, access.client.call("GET", target.physical))
         current = parse_record(raw).version if isinstance(raw, bytes) else 0
@@ -360,7 +360,7 @@ class Values:
         return found
 
     async def _read_raw(self, targets: list[Target]) -> list[Reply]:
-        """What keys of one namespace hold; those that are not in Redis but last are brought back, some at a time."""
+        """Return the raw values of keys of one namespace; restore durable keys that are missing, some at a time."""
         access = self._value_keys
         await access.ensure_joined(targets[0])
         call = access.client.call("MGET", *(target.physical for target in targets))
@@ -433,7 +433,7 @@ class Values:
         return KeyWrite(target, expect, ttl_ms, codec, body, mode)
 
     async def _outcome(self, target: Target, reply: bytes, expect: str) -> int:
-        """The version that a reply line tells, or the error."""
+        """Return the version in a reply line, or raise the error in it."""
         access = self._value_keys
         word, _, rest = reply.partition(b" ")
         if word.isdigit():

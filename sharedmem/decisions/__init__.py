@@ -1,1 +1,1 @@
-"""The decision log: what agents plan and execute, so that nothing is decided or executed twice."""
+"""The decision log: plans and executions of agents, so that no plan is saved or executed twice."""

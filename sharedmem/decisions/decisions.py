@@ -18,9 +18,9 @@ from sharedmem.runtime.process_bound import ProcessBound
 
 
 class Decisions(ProcessBound):
-    """The decision log of a namespace: `store.decisions`. Sessions know nothing of each other.
+    """The decision log of a namespace: `store.decisions`. Sessions are independent of each other.
 
-    Changes are told on the channels `memory.<session>.plan.saved`, `.execution.recorded` and `.stats.updated`,
+    Changes are published on the channels `memory.<session>.plan.saved`, `.execution.recorded` and `.stats.updated`,
     and on the change feed.
     """
 
@@ -35,24 +35,24 @@ class Decisions(ProcessBound):
     async def save_plan(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
     ) -> str:
-        """Save a plan, also when the same one was saved before. One round trip.
+        """Save a plan, even if the same plan was saved before. One round trip.
 
         Args:
-            session: whose plan it is: a name without blanks, colons and braces.
-            symbol: what it is about, up to 256 bytes.
-            action: what to do, up to 256 bytes.
+            session: name of the session, without blanks, colons and braces.
+            symbol: subject of the plan, up to 256 bytes.
+            action: the action to execute, up to 256 bytes.
             confidence: from 0 to 1.
-            reasoning: why, up to 1 MiB.
-            method: how it was decided.
+            reasoning: reasons for the plan, up to 1 MiB.
+            method: method of the decision.
 
         Returns:
-            Its `plan_hash`, which names the newest such plan of the session.
+            Its `plan_hash`, which identifies the newest such plan of the session.
 
         Raises:
-            InvalidError: a field that cannot stand in a plan.
+            InvalidError: a field is invalid.
             AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is saved, its id is the error's `version`, and it waits in Redis for the durable
-                tier; only where `log_durability` is `through`.
+            DurabilityPendingError: the plan is saved, its id is the error's `version`, but the durable tier does not
+                have it yet; only if `log_durability` is `through`.
         """
         return await self._plans.save_plan(session, symbol, action, confidence, reasoning, method)
 
@@ -66,16 +66,16 @@ class Decisions(ProcessBound):
         method: str = "",
         time_window_sec: float = DEFAULT_WINDOW_S,
     ) -> SaveResult:
-        """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
+        """Save a plan unless the same plan was saved in the time window; one of several racing planners saves it.
 
         One round trip.
 
         Args:
-            session: as `save_plan`, like all up to `method`.
-            symbol: with `action` and `reasoning` it makes two plans the same.
-            action: see there.
+            session: this and the arguments up to `method`: as `save_plan`.
+            symbol: two plans are the same if symbol, `action` and `reasoning` are equal.
+            action: compared exactly.
             confidence: not compared.
-            reasoning: compared to the letter.
+            reasoning: compared exactly.
             method: not compared.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
 
@@ -85,12 +85,12 @@ class Decisions(ProcessBound):
         return await self._plans.save_if_new(session, symbol, action, confidence, reasoning, method, time_window_sec)
 
     async def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
-        """The newest plans of a session, newest first. One round trip.
+        """Return the newest plans of a session, newest first. One round trip.
 
         Args:
-            session: whose plans.
-            symbol: only plans for it; None for all.
-            limit: how many at most, 1 to 1000. A session keeps `plans_per_session` of them (100).
+            session: name of the session.
+            symbol: only plans with this symbol; None: all.
+            limit: most plans to return, 1 to 1000. A session keeps `plans_per_session` of them (100).
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -105,15 +105,15 @@ class Decisions(ProcessBound):
         reasoning: str,
         time_window_sec: float = DEFAULT_WINDOW_S,
     ) -> tuple[bool, PlanRecord | None]:
-        """Whether the same plan was saved in the time window, and that plan. One round trip.
+        """Return whether the same plan was saved in the time window, and that plan. One round trip.
 
-        Another planner may save it right after: `save_if_new` checks and saves in one step.
+        Another planner may save the plan right after: `save_if_new` checks and saves in one step.
 
         Args:
-            session: whose plans.
-            symbol: as in the plan, like `action` and `reasoning`.
-            action: see there.
-            reasoning: compared to the letter.
+            session: name of the session.
+            symbol: as in the plan.
+            action: as in the plan.
+            reasoning: compared exactly.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
 
         Returns:
@@ -129,39 +129,39 @@ class Decisions(ProcessBound):
     async def begin_execution(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
     ) -> ExecutionClaim:
-        """Claim the execution of a plan before doing it; of racing executors exactly one gets it. One round trip.
+        """Claim the execution of a plan before you execute it; one of several executors gets it. One round trip.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: eight digits for the newest such plan of the session, or a `plan_id`.
-            lease: seconds after which the claim is over unless it is renewed, 0.05 to 86,400.
-            policy: what to do when another's claim is over without a result. `never`: it is `orphaned`, and a
-                person or a probe says by `resolve` how it ended. `takeover`: begin it anew, for what may happen
-                twice.
+            lease: seconds after which the claim expires unless it is renewed, 0.05 to 86,400.
+            policy: what to do if the claim of another executor has expired without a result. `never`: the execution
+                is `orphaned`, until a person or a program calls `resolve` with its outcome. `takeover`: execute it
+                again, for actions that may happen twice.
 
         Returns:
-            A claim. Unless `started`, do not execute: `state` and `execution` say who is at it or how it ended.
+            A claim. Unless `started`, do not execute: `state` and `execution` show the present executor or the outcome.
 
         Raises:
             NotFoundError: the session has no such plan (any more).
-            InvalidError: a lease or policy that is none.
+            InvalidError: the lease or policy is invalid.
             AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is claimed, by the fence that is the error's `version`, but the durable tier
-                does not know: place no order. Only where `log_durability` is `through`.
+            DurabilityPendingError: the execution is claimed, with the error's `version` as fence, but the durable tier
+                does not have the claim: place no order. Only if `log_durability` is `through`.
         """
         return await self._executions.begin_execution(session, plan_hash, lease=lease, policy=policy)
 
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
-        """Prolong a claim while the work goes on. One round trip.
+        """Renew a claim during the execution. One round trip.
 
         Args:
-            session: whose plan.
-            plan_hash: as `begin_execution`; a `plan_id` is safer, since a newer plan may bear the hash by now.
-            fence: of the claim.
+            session: name of the session.
+            plan_hash: as `begin_execution`; a `plan_id` is safer, since a newer plan may have the same hash by now.
+            fence: fence of the claim.
             lease: seconds from now on, 0.05 to 86,400.
 
         Raises:
-            ClaimLostError: the lease is over, or the execution is another's or has ended.
+            ClaimLostError: the lease has expired, another executor has the claim, or the execution has ended.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         return await self._executions.renew(session, plan_hash, fence, lease=lease)
@@ -178,26 +178,27 @@ class Decisions(ProcessBound):
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Record how a claimed execution ended. One round trip.
+        """Record the outcome of a claimed execution. One round trip.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `renew`.
-            fence: of the claim. One whose lease is over still counts while nobody took over or resolved.
-            status: `success`; `error` or `failed` when it certainly did not happen; `unknown` or `timeout` when
-                nobody knows whether it did.
+            fence: fence of the claim. It is valid after the lease has expired, unless another executor took over or
+                the execution was resolved.
+            status: `success`; `error` or `failed` if the action certainly did not happen; `unknown` or `timeout` if
+                that cannot be determined.
             executed: whether an order was placed; None: if it was a success.
-            order_id: what the exchange calls it.
+            order_id: id of the order at the exchange.
             order_size_usdt: 0 or more.
-            error: what went wrong; over 4000 characters it is cut.
+            error: error text; truncated to 4000 characters.
 
         Returns:
-            The record; that of before when it was finished so already.
+            The record; the existing one if the same outcome was recorded before.
 
         Raises:
-            ClaimLostError: the execution is another's by now.
-            AlreadyExecutedError: it ended already, and differently.
-            DurabilityPendingError: it is recorded, and waits in Redis for the durable tier; only where
+            ClaimLostError: another executor has the claim by now.
+            AlreadyExecutedError: another outcome was recorded before.
+            DurabilityPendingError: the outcome is recorded, but the durable tier does not have it yet; only if
                 `log_durability` is `through`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -212,7 +213,7 @@ class Decisions(ProcessBound):
             error=error,
         )
 
-    async def mark_executed(  # noqa: PLR0913, PLR0917  # one after the other, as executors know it
+    async def mark_executed(  # noqa: PLR0913, PLR0917  # positional, as executors call it
         self,
         session: str,
         plan_hash: str,
@@ -227,30 +228,30 @@ class Decisions(ProcessBound):
         *,
         fence: int | None = None,
     ) -> ExecutionRecord:
-        """Record the one execution of a plan, also without a claim: the first to mark it wins. One round trip.
+        """Record the execution of a plan, even without a claim: the first call wins. One round trip.
 
-        Two executors that both checked, executed and then mark have executed twice: claim with
-        `begin_execution` first where that must not happen.
+        If two executors both check, execute and then mark, the plan is executed twice. To prevent that, claim with
+        `begin_execution` first.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `begin_execution`.
-            symbol: what was dealt in.
-            action: what was done.
+            symbol: symbol of the execution.
+            action: action of the execution.
             confidence: from 0 to 1.
-            status: as `finish`, like all up to `error`.
+            status: this and the arguments up to `error`: as `finish`.
             executed: whether an order was placed.
-            order_id: see there.
-            order_size_usdt: see there.
-            error: see there.
-            fence: of the claim, if there is one.
+            order_id: as `finish`.
+            order_size_usdt: as `finish`.
+            error: as `finish`.
+            fence: fence of the claim, if there is one.
 
         Returns:
-            The record; that of before when it was marked with the same status and order id already.
+            The record; the existing one if the same status and order id were recorded before.
 
         Raises:
-            AlreadyExecutedError: it was recorded already, and differently.
-            ClaimLostError: somebody else has a claim on it.
+            AlreadyExecutedError: another outcome was recorded before.
+            ClaimLostError: another executor has a claim on it.
             DurabilityPendingError: as `finish`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -279,26 +280,26 @@ class Decisions(ProcessBound):
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Say how an orphaned or unknown execution ended, after looking at the exchange. One round trip.
+        """Record the outcome of an orphaned or unknown execution, after a look at the exchange. One round trip.
 
-        Whoever held the claim cannot finish it any more.
+        After that, the former holder of the claim cannot finish it.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `renew`.
-            status: as `finish`, like all that follow.
-            executed: see there.
-            order_id: see there.
-            order_size_usdt: see there.
-            error: see there.
+            status: this and the arguments that follow: as `finish`.
+            executed: as `finish`.
+            order_id: as `finish`.
+            order_size_usdt: as `finish`.
+            error: as `finish`.
 
         Returns:
-            The record; that of before when it was recorded so already.
+            The record; the existing one if the same outcome was recorded before.
 
         Raises:
-            ConflictError: somebody is still at it.
-            AlreadyExecutedError: it is known already how it ended, and differently.
-            NotFoundError: no such plan, or it was never begun.
+            ConflictError: an executor still has a valid claim.
+            AlreadyExecutedError: another outcome was recorded before.
+            NotFoundError: the plan does not exist, or its execution was never begun.
             DurabilityPendingError: as `finish`.
             InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -313,14 +314,14 @@ class Decisions(ProcessBound):
         )
 
     async def check_executed(self, session: str, plan_hash: str) -> tuple[bool, ExecutionRecord | None]:
-        """Whether a plan was executed, or is being executed, in whatever state that is. One round trip.
+        """Return whether an execution of a plan was begun, in any state. One round trip.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `begin_execution`.
 
         Returns:
-            (True, the record): do not execute. (False, None): nobody has begun.
+            (True, the record): do not execute. (False, None): no execution was begun.
 
         Raises:
             NotFoundError: the session has no such plan (any more).
@@ -329,11 +330,11 @@ class Decisions(ProcessBound):
         return await self._executions.check_executed(session, plan_hash)
 
     async def get_execution_stats(self, session: str, symbol: str | None = None) -> ExecutionStats:
-        """How the executions of a session went. One round trip; counted as they happen, not when asked.
+        """Return statistics of the executions of a session. One round trip; counters are updated as executions end.
 
         Args:
-            session: whose executions; one that never had any has zeros.
-            symbol: only executions of it; None for all.
+            session: name of the session; one without executions has zeros.
+            symbol: only executions with this symbol; None: all.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -341,12 +342,12 @@ class Decisions(ProcessBound):
         return await self._executions.get_execution_stats(session, symbol)
 
     async def get_open_executions(self, session: str) -> list[ExecutionRecord]:
-        """The executions that wait for an end: running, orphaned and unknown ones, oldest plan first.
+        """Return the executions without a known outcome: running, orphaned and unknown ones, oldest plan first.
 
-        One round trip 500 executions of the session.
+        One round trip for each 500 executions of the session.
 
         Args:
-            session: whose executions.
+            session: name of the session.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -359,13 +360,13 @@ class Decisions(ProcessBound):
     ) -> AsyncIterator[Execution]:
         """Claim an execution for the length of the block, and renew the claim at a third of its lease.
 
-        A block that ends without `finish`, by an error or not, leaves the execution `unknown`: an order may
-        have been placed. Two round trips, and one a renewal.
+        If the block ends without `finish`, with or without an error, the outcome is `unknown`: an order may have been
+        placed. Two round trips, and one for each renewal.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `begin_execution`.
-            lease: seconds after which the claim of an executor that died is over.
+            lease: seconds after which the claim of a dead executor expires.
             policy: as `begin_execution`.
 
         Raises:
@@ -381,10 +382,10 @@ class Decisions(ProcessBound):
     # -- sessions
 
     async def sessions(self) -> list[str]:
-        """The sessions that have plans, sorted. One round trip a thousand of them; a durable tier is asked as well.
+        """Return the sessions that have plans, sorted. One round trip a thousand; reads the durable tier as well.
 
         Raises:
-            AccessDeniedError, UnavailableError: as `read`; also when the durable tier cannot be asked.
+            AccessDeniedError, UnavailableError: as `read`; also if the durable tier is unreachable.
         """
         return await self._sessions.session_names()
 
@@ -394,10 +395,10 @@ class Decisions(ProcessBound):
         The same plans can then be saved and executed again.
 
         Args:
-            session: whose decisions.
+            session: name of the session.
 
         Returns:
-            How many plans it had.
+            The number of its plans.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.

@@ -23,16 +23,16 @@ _logger = get_logger("decisions")
 
 @dataclass
 class _ClaimState:
-    """How long a claim is surely ours, and how the execution ended."""
+    """How long a claim is surely valid, and the outcome of the execution."""
 
     until: float
     record: ExecutionRecord | None = None
     is_over: bool = False
-    """Whether its end is recorded, be it known here or not."""
+    """Whether an outcome is recorded, even if it is unknown here."""
 
 
 class ExecutionClaimer(Protocol):
-    """Who can claim an execution, prolong the claim and record the end: the library, or a client of another face."""
+    """An object that claims executions, renews claims and records outcomes: the library, or a network client."""
 
     async def begin_execution(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
@@ -58,7 +58,7 @@ class ExecutionClaimer(Protocol):
 
 
 class Execution(ProcessBound):
-    """One execution under way; made by `Decisions.executing`."""
+    """One execution in progress; created by `Decisions.executing`."""
 
     def __init__(
         self, executions: ExecutionClaimer, clock: Clock, session: str, claim: ExecutionClaim, hold: _ClaimState
@@ -71,21 +71,21 @@ class Execution(ProcessBound):
 
     @property
     def claim(self) -> ExecutionClaim:
-        """What `begin_execution` has answered."""
+        """The claim that `begin_execution` returned."""
         return self._claim
 
     @property
     def started(self) -> bool:
-        """Whether it is ours to do."""
+        """Whether this caller must execute the plan."""
         return self._claim.started
 
     @property
     def record(self) -> ExecutionRecord | None:
-        """How it ended, once that is recorded."""
+        """The record of the outcome; None until it is recorded."""
         return self._hold.record
 
     def is_held(self) -> bool:
-        """Whether the claim is surely ours still: look before each step that cannot be taken back."""
+        """Return whether the claim is surely still valid: check before each step that cannot be undone."""
         return self.started and not self._hold.is_over and self._clock.monotonic() < self._hold.until
 
     async def finish(
@@ -97,17 +97,17 @@ class Execution(ProcessBound):
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Record how it ended, as `Decisions.finish`. One round trip.
+        """Record the outcome, as `Decisions.finish`. One round trip.
 
         Args:
             status: `success`; `error` or `failed`; `unknown` or `timeout`.
             executed: whether an order was placed; None: if it was a success.
-            order_id: what the exchange calls it.
+            order_id: id of the order at the exchange.
             order_size_usdt: 0 or more.
-            error: what went wrong.
+            error: error text.
 
         Raises:
-            ClaimLostError: it is not ours, or not any more.
+            ClaimLostError: the claim was refused, or has been lost.
             AlreadyExecutedError, InvalidError, UnavailableError, DurabilityPendingError: as `Decisions.finish`.
         """
         if not self.started:
@@ -145,7 +145,7 @@ async def hold_execution(
     lease: float,
     policy: TakeoverPolicy,
 ) -> AsyncIterator[Execution]:
-    """Hold an execution for the length of the block: `Decisions.executing`, whoever claims."""
+    """Hold an execution for the length of the block: `Decisions.executing` for any claimer."""
     asked = clock.monotonic()
     claim = await claims.begin_execution(session, plan_hash, lease=lease, policy=policy)
     hold = _ClaimState(safe_lease_end(asked, lease))
@@ -162,7 +162,7 @@ async def hold_execution(
         await _record_unknown_outcome(execution, hold, f"{type(error).__name__}: {error}")
         raise
     await renewal.stop()
-    await _record_unknown_outcome(execution, hold, "the block ended without saying how")
+    await _record_unknown_outcome(execution, hold, "the block ended without an outcome")
 
 
 async def _renew_until_lost(
@@ -176,25 +176,25 @@ async def _renew_until_lost(
             await claims.renew(session, claim.plan_id, claim.fence, lease=lease)
         except (ClaimLostError, NotFoundError):
             if not hold.is_over:
-                _logger.warning("the claim on plan %s is lost while it is executed", claim.plan_id)
+                _logger.warning("the claim on plan %s was lost during its execution", claim.plan_id)
             hold.until = asked
             return
         except UnavailableError:
-            continue  # until the lease is over it may yet be prolonged
+            continue  # a later renewal may succeed before the lease expires
         hold.until = safe_lease_end(asked, lease)
 
 
 async def _record_unknown_outcome(execution: Execution, hold: _ClaimState, why: str) -> None:
-    """Say that nobody knows how it ended, when the block did not say."""
+    """Record the outcome `unknown` if the block did not record one."""
     if hold.is_over:
         return
     try:
         await execution.finish(status="unknown", error=why)
     except SharedMemoryError as error:
-        # The block's own failure matters more; without a word the claim becomes an orphan by itself.
-        _logger.warning("could not record that the end of plan %s is unknown: %s", execution.claim.plan_id, error)
+        # The block's own failure is more important; without a record the execution becomes orphaned.
+        _logger.warning("could not record that the outcome of plan %s is unknown: %s", execution.claim.plan_id, error)
 
 
 def safe_lease_end(asked: float, lease: float) -> float:
-    """Until when, on the monotonic clock, a lease asked for at `asked` is surely not over at the server."""
+    """Return until when, on the monotonic clock, a lease requested at `asked` has surely not expired at the server."""
     return asked + lease - min(lease * _MARGIN, _LARGEST_MARGIN_S)

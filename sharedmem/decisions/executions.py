@@ -1,4 +1,4 @@
-"""Executions: claim each plan at most once, and record how it ended."""
+"""Executions: claim each plan at most once, and record its outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TakeoverPolicy = Literal["never", "takeover"]
 _POLICIES = ("never", "takeover")
 _RECENT = 20
 _PAGE = 500
-# What an execution that still runs has nothing to say about.
+# Fields that a running execution does not have yet.
 _UNFINISHED_FIELDS: dict[str, object] = {
     "status": "",
     "executed": False,
@@ -60,7 +60,7 @@ class ExecutionLog:
         sessions = self._sessions
         found = sessions.keys(session, "write")
         if policy not in _POLICIES:
-            raise InvalidError("policy", policy, "say 'never' or 'takeover'")
+            raise InvalidError("policy", policy, "give 'never' or 'takeover'")
         call = sessions.scripts.execution_begin(
             found.space,
             found.claim,
@@ -78,7 +78,7 @@ class ExecutionLog:
         found = self._sessions.keys(session, "write")
         claim = check_plan(plan_hash), check_fence(fence), check_lease_ms(lease)
         reply = await self._renewed(found, *claim)
-        # A lease is no history, so the tier is not told; but the execution may have to come back from there.
+        # A renewal is not history, so it is not sent to the tier; but the execution may have to be restored from there.
         if reply == b"absent" and await self._sessions.restore(found):
             reply = await self._renewed(found, *claim)
         if reply == b"lost":
@@ -104,7 +104,7 @@ class ExecutionLog:
         )
         return await self._record(session, ending, fence)
 
-    async def mark_executed(  # noqa: PLR0913, PLR0917  # one after the other, as executors know it
+    async def mark_executed(  # noqa: PLR0913, PLR0917  # positional, as executors call it
         self,
         session: str,
         plan_hash: str,
@@ -229,12 +229,12 @@ class ExecutionLog:
 
 
 def parse_execution(key: bytes, text: bytes, state: bytes | None = None) -> ExecutionRecord:
-    """The record of an execution as it lies at the server.
+    """Return the record of an execution from its stored form.
 
     Args:
-        key: where it lies.
+        key: the key of the session.
         text: its JSON.
-        state: the state that it is in by now, if that was told.
+        state: the present state, if the reply contains it.
     """
     with decoding(key):
         body: dict[str, Any] = _UNFINISHED_FIELDS | orjson.loads(text)
@@ -245,7 +245,7 @@ def parse_execution(key: bytes, text: bytes, state: bytes | None = None) -> Exec
 
 
 def _parse_claim(reply: bytes, found: SessionKeys, session: str, plan: str) -> ExecutionClaim:
-    """The claim of a reply `<started|renewed|refused> <ms left> <state> <JSON>`."""
+    """Return the claim of a reply `<started|renewed|refused> <ms left> <state> <JSON>`."""
     if reply == b"absent":
         raise _plan_not_found(session, plan)
     word, remaining_ms, state, text = reply.split(b" ", 3)
@@ -253,7 +253,7 @@ def _parse_claim(reply: bytes, found: SessionKeys, session: str, plan: str) -> E
     is_ours = word != b"refused"
     return ExecutionClaim.model_construct(
         started=is_ours,
-        # Whoever was refused shall not finish by mistake what is another's.
+        # A refused caller must not finish the execution of another executor by mistake.
         fence=execution.fence if is_ours else 0,
         state=execution.state,
         attempt=execution.attempt,
@@ -264,12 +264,12 @@ def _parse_claim(reply: bytes, found: SessionKeys, session: str, plan: str) -> E
 
 
 def _ending_error(word: str, rest: str, session: str, plan: str, fence: int) -> SharedMemoryError:
-    """Why an ending was not recorded."""
+    """Return why an ending was not recorded."""
     match word:
         case "absent":
             return _plan_not_found(session, plan)
         case "unbegun":
-            return NotFoundError("execution", plan, f"nobody has begun that plan of session {session!r}")
+            return NotFoundError("execution", plan, f"no execution of that plan of session {session!r} was begun")
         case "already":
             return AlreadyExecutedError(session, plan, rest)
         case "lost":
@@ -277,10 +277,10 @@ def _ending_error(word: str, rest: str, session: str, plan: str, fence: int) -> 
         case "busy":
             return ConflictError(
                 f"plan {plan!r} of session {session!r} is being executed, for up to {int(rest) / 1000:g} s more unless"
-                " that is prolonged; resolve it when nobody is at it any more"
+                " that is prolonged; resolve it when its lease has expired"
             )
     return InternalError(f"execution_record answered {word!r}")
 
 
 def _plan_not_found(session: str, plan: str) -> NotFoundError:
-    return NotFoundError("plan", plan, f"session {session!r} has none of that hash or id, or not any more")
+    return NotFoundError("plan", plan, f"session {session!r} has no plan with that hash or id, or no longer")

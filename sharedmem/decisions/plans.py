@@ -28,7 +28,7 @@ from sharedmem.redis.service_keys import decoding
 
 
 class Plans:
-    """Saves plans, finds them again, and tells which were decided before."""
+    """Saves plans, reads them, and finds duplicates."""
 
     def __init__(self, sessions: DecisionSessions) -> None:
         self._sessions = sessions
@@ -120,7 +120,7 @@ class Plans:
 
 
 def _encode_plan(plan: PlanDraft) -> bytes:
-    """The plan's JSON from its hash on: what stands before that the script knows."""
+    """Return the plan's JSON from its hash on: the script adds the fields before it."""
     return (
         encode_json_fields(
             {
@@ -138,7 +138,7 @@ def _encode_plan(plan: PlanDraft) -> bytes:
 
 
 def _parse_duplicate(same: PlanDraft, known: bytes, since_ms: int) -> PlanRecord:
-    """A plan told by what the index of duplicates keeps, `<id> <confidence> <method>`; the rest is equal."""
+    """Return a plan from an entry of the duplicate index, `<id> <confidence> <method>`; other fields are equal."""
     plan_id, confidence, method = known.decode().split(" ", 2)
     return _plan_record(same._replace(confidence=float(confidence), method=method), plan_id, since_ms)
 

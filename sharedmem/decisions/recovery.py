@@ -1,9 +1,9 @@
-"""How a session of decisions lies in Redis, made again of what the durable tier has of it.
+"""Rebuild the Redis keys of a session of decisions from its documents in the durable tier.
 
-For the tier a session is one key, that of its plans. Its documents are the head (the counts of all its executions,
-how many plans are listed and how many ended executions), and by element `plan/<id>`, `execution/<id>`,
-`name/<plan_hash>` (which execution a hash still names after its plan has gone from the list) and `count/<symbol>`.
-Everything else is worked out of these, to the letter as the scripts have left it.
+For the tier a session is one key, that of its plans. Its documents are the head (the counts of all its executions, the
+number of listed plans and of listed ended executions), and the elements `plan/<id>`, `execution/<id>`,
+`name/<plan_hash>` (the execution that a hash still identifies after its plan has left the list) and `count/<symbol>`.
+All other data is computed from these, exactly as the scripts have written it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sharedmem.redis.durability import RedisPart
 from sharedmem.redis.keys import SHARED_SCOPE, KeySpace, Target
 from sharedmem.redis.replies import Argument, Command
 
-# The scripts find fields by what stands beside them; a store that understands JSON may give it back in another order.
+# The scripts find fields by their neighbours; a store that parses JSON may return fields in another order.
 _PLAN = (
     *("timestamp_ms", "plan_id", "plan_hash", "session_id", "symbol", "action"),
     *("confidence", "method", "reasoning"),
@@ -30,7 +30,7 @@ _EXECUTION = (
     *("plan_id", "plan_hash", "session_id", "symbol", "action", "confidence"),
     *("status", "order_id", "executed", "order_size_usdt", "error"),
 )
-# Where 1.0 may have become 1.
+# Fields in which 1.0 may have become 1.
 _FRACTIONS = {"confidence", "order_size_usdt"}
 _COUNTS = ("succeeded", "failed", "unknown", "prevented")
 _PARTS = (
@@ -43,34 +43,34 @@ Rows = list[tuple[Argument, ...]]
 
 
 class _SessionDocuments(NamedTuple):
-    """The documents of a session, understood: plans by their age, executions by that of their last change."""
+    """The parsed documents of a session: plans ordered by age, executions by their last change."""
 
     head: Body
     listed: list[Body]
-    """The plans that the session still shows."""
+    """The plans that the session still lists."""
     plans: list[Body]
-    """Those, and the plans that still make the same one a duplicate."""
+    """These, and the plans that the duplicate index still has."""
     executions: list[Body]
     names: list[tuple[str, str]]
     counts: list[Body]
 
 
 class SessionRestorer:
-    """Knows how sessions lie in Redis (`wire.tier.Imager`).
+    """Rebuilds the Redis keys of sessions (see `wire.tier.Imager`).
 
     Args:
-        keyspace: how keys are spelled.
+        keyspace: builds the keys.
     """
 
     def __init__(self, keyspace: KeySpace) -> None:
         self._keyspace = keyspace
 
     def presence(self, target: Target) -> bytes:
-        """The plans: a session has some as long as it lives."""
+        """Return the key of the plans: it exists as long as the session."""
         return target.physical
 
     def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
-        """What the living documents of a session are in Redis: all that one may have there, with or without rows."""
+        """Return the Redis keys of a session from its valid documents: all keys that it may have, also empty ones."""
         found = _parse_documents(records)
         session = self._keyspace.owner(target)
         made: list[tuple[str, Rows]] = [
@@ -86,7 +86,7 @@ class SessionRestorer:
         return [RedisPart(place, command, rows) for place, (command, rows) in zip(places, made, strict=True)]
 
     def besides(self, target: Target) -> list[Command]:
-        """The session is among those of its namespace again."""
+        """Return the command that adds the session to those of its namespace."""
         session = self._keyspace.owner(target)
         registry = self._keyspace.target(f"{session.space.namespace}:{SHARED_SCOPE}")
         return [("SADD", self._keyspace.part(registry, "plan.sessions"), session.key.rpartition(":")[2])]
@@ -102,7 +102,7 @@ def _parse_documents(records: Sequence[DurableRecord]) -> _SessionDocuments:
     names = [(record.element.partition("/")[2], str(_parse_body(record)["plan_id"])) for record in by_type["name"]]
     return _SessionDocuments(
         head=_parse_body(head),
-        # Whatever else is there has left the list, and is remembered as a duplicate only.
+        # Other plans have left the list, and are kept for the duplicate index only.
         listed=plans[max(0, len(plans) - head.size) :],
         plans=plans,
         executions=[_parse_body(record) for record in by_age],
@@ -112,13 +112,13 @@ def _parse_documents(records: Sequence[DurableRecord]) -> _SessionDocuments:
 
 
 def _parse_body(record: DurableRecord) -> Body:
-    # A tombstone has none, and so no counts; where it lay is asked for all the same.
+    # A tombstone has no body, and so no counts; but its place is needed.
     body: Body = orjson.loads(record.body or "{}")
     return body
 
 
 def _plans(found: _SessionDocuments) -> Iterator[tuple[Argument, ...]]:
-    """Plans by id, and the newest id by plan hash."""
+    """Yield plans by id, and the newest id by plan hash."""
     for plan in found.listed:
         yield plan["plan_id"], _encode_body(plan, _PLAN)
         yield plan["plan_hash"], plan["plan_id"]
@@ -136,7 +136,7 @@ def _duplicates(found: _SessionDocuments) -> Iterator[tuple[Argument, ...]]:
 
 
 def _newest_plans(found: _SessionDocuments) -> dict[bytes, str]:
-    """The newest plan by digest."""
+    """Return the newest plan by digest."""
     return {_digest(plan): plan["plan_id"] for plan in found.plans}
 
 
@@ -145,7 +145,7 @@ def _digest(plan: Mapping[str, Any]) -> bytes:
 
 
 def _executions(found: _SessionDocuments) -> Iterator[tuple[Argument, ...]]:
-    """Executions by plan id, and ids by the hash of a plan that has gone from the list."""
+    """Yield executions by plan id, and ids by the hash of a plan that has left the list."""
     for execution in found.executions:
         yield execution["plan_id"], _encode_body(execution, _EXECUTION)
     known = {execution["plan_id"] for execution in found.executions}
@@ -153,7 +153,7 @@ def _executions(found: _SessionDocuments) -> Iterator[tuple[Argument, ...]]:
 
 
 def _finished_executions(found: _SessionDocuments) -> list[bytes]:
-    """The executions that ended last, newest first; of older ones only those are there that nobody has resolved."""
+    """Return the executions that ended last, newest first; of older ones only unresolved ones are there."""
     ended = [_entry(one, f" {one['state']}") for one in found.executions if one["state"] != "running"]
     return ended[::-1][: found.head.get("finished", 0)]
 
@@ -168,6 +168,6 @@ def _entry(of: Mapping[str, Any], state: str) -> bytes:
 
 
 def _encode_body(body: Mapping[str, Any], fields: Sequence[str]) -> bytes:
-    """The JSON as the scripts have it, in their order; fields that this version does not know come last."""
+    """Return the JSON in the field order of the scripts; fields that are unknown to this version come last."""
     known = {name: float(body[name]) if name in _FRACTIONS else body[name] for name in fields if name in body}
     return orjson.dumps(known | {name: value for name, value in body.items() if name not in known})

@@ -1,4 +1,4 @@
-"""The Redis keys of decision sessions, and what plans and executions share."""
+"""The Redis keys of decision sessions, and the code that plans and executions share."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _MOST_TRIES = 20
 _PAGE = 1000
 _SESSIONS = "$plan"
 _SAVED = "plan.saved"
-# Of a plan its id, of an execution its fence, else the version itself.
+# The id of a plan, the fence of an execution, or the version itself.
 _VERSION = re.compile(rb'^(?:saved )?(\d+)|"fence":(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """The keys of one session, by what is done with them."""
+    """The keys of one session."""
 
     name: str
     target: Target
     space: Space
     keep: DurabilityModes
-    """How the durable tier keeps it: as one key, that of its plans."""
+    """How the durable tier stores the session: as one key, that of its plans."""
     events: bytes
-    """What the channels of its events begin with."""
+    """Prefix of the channels of its events."""
     saving: PlanSaveKeys
     plans: PlanKeys
     duplicates: DuplicateKeys
@@ -75,8 +75,8 @@ class DecisionSessions:
         """Return the keys of a session.
 
         Raises:
-            InvalidError: the name is none.
-            AccessDeniedError: the actor may not decide, or read, there.
+            InvalidError: the name is invalid.
+            AccessDeniedError: the actor may not write, or read, there.
         """
         try:
             return self._known[name, need]
@@ -91,7 +91,7 @@ class DecisionSessions:
         """Return the result of a change of a session.
 
         Raises:
-            DurabilityPendingError: it is made, but the durable tier, which it waits for, does not have it yet.
+            DurabilityPendingError: the change is made in Redis, but the durable tier does not have it yet.
             SharedMemoryError: the public error for the server's refusal.
         """
         try:
@@ -102,14 +102,14 @@ class DecisionSessions:
             raise DurabilityPendingError(session.target.key, version, str(error)) from error.cause
 
     async def look(self, session: SessionKeys, call: Callable[[int], Awaitable[Reply]]) -> Reply:
-        """Return the reply of a script that reads a session; one that only the durable tier has is restored first.
+        """Return the reply of a script that reads a session; restore a session first that only the durable tier has.
 
         Args:
-            session: which one.
+            session: keys of the session.
             call: runs the script; with 1 it returns `COLD` if it found nothing and the session is not in Redis.
 
         Raises:
-            UnavailableError: it is not in Redis, and the tier cannot be asked.
+            UnavailableError: the session is not in Redis, and the tier is unreachable.
             SharedMemoryError: the public error for the server's refusal.
         """
         if self._tier is None:
@@ -121,7 +121,7 @@ class DecisionSessions:
                 return reply
             if not await self.restore(session):
                 return await self.names.explained(session.target, call(0))
-        raise UnavailableError(f"session {session.name!r}", "it goes as often as it is brought back; try again")
+        raise UnavailableError(f"session {session.name!r}", "Redis evicts it as often as it is restored; try again")
 
     async def restore(self, session: SessionKeys) -> bool:
         """Restore a session that only the durable tier may have; return whether it is in Redis now."""
@@ -154,7 +154,7 @@ class DecisionSessions:
                 return names
 
     async def _still_here(self, names: Sequence[str]) -> set[str]:
-        """Those that are in Redis: a server that was set back in time may list what was forgotten."""
+        """Return the sessions that are in Redis: a server restored from an old snapshot may list deleted ones."""
         found = set[str]()
         for first in range(0, len(names), _PAGE):
             some = names[first : first + _PAGE]
@@ -164,7 +164,7 @@ class DecisionSessions:
         return found
 
     def _registry(self, need: Need) -> Target:
-        """The key beside which the names of all sessions lie."""
+        """Return the key from which the key of the session registry is derived."""
         return self.names.scope.common(f"{self.names.scope.identity.namespace}:{SHARED_SCOPE}", need)
 
     def _find_keys(self, name: str, need: Need) -> SessionKeys:

@@ -14,20 +14,20 @@ _LENGTH_BYTES = 8
 
 
 def plan_hash(symbol: str, action: str, reasoning: str) -> str:
-    """The name of a plan among people: eight hexadecimal digits.
+    """Return the short id of a plan for people: eight hexadecimal digits.
 
-    One half of all collections of 77,000 plans hold two that share it, and `a|b` + `c` gives what `a` + `b|c`
-    gives: it names, and does not decide.
+    One half of all collections of 77,000 plans contain two with the same hash, and `a|b` + `c` gives the same as `a` +
+    `b|c`: the hash identifies plans for people, but never decides whether two are equal.
     """
     text = f"{symbol}|{action}|{reasoning}".encode()
     return hashlib.md5(text, usedforsecurity=False).hexdigest()[:8]
 
 
 def plan_digest(symbol: str, action: str, reasoning: str) -> bytes:
-    """What two plans share exactly when symbol, action and reasoning are the same."""
+    """Return a digest that is equal exactly if symbol, action and reasoning are equal."""
     whole = hashlib.sha256()
     for text in (symbol.encode(), action.encode(), reasoning.encode()):
-        # Each length stands before its text, so that no text can pass for the end of another.
+        # Each text has its length before it, so that different splits give different digests.
         whole.update(len(text).to_bytes(_LENGTH_BYTES, "big"))
         whole.update(text)
     return whole.hexdigest().encode()
@@ -36,7 +36,7 @@ def plan_digest(symbol: str, action: str, reasoning: str) -> bytes:
 DEFAULT_WINDOW_S = 300.0
 """For how long the same plan counts as a duplicate, unless the caller says otherwise."""
 LONGEST_WINDOW_S = 2_592_000
-"""Thirty days: after them the index of duplicates forgets (spelled by `lua/plan_save.lua` too)."""
+"""Thirty days: then entries of the duplicate index expire (also defined in `lua/plan_save.lua`)."""
 LONGEST_REASONING_BYTES = 1_048_576
 MOST_LISTED = 1000
 _LONGEST_WORD_BYTES = 256
@@ -55,7 +55,7 @@ _STATES = {
 
 
 class PlanDraft(NamedTuple):
-    """A plan that nobody has saved yet."""
+    """A plan that is not saved yet."""
 
     session: str
     symbol: str
@@ -68,7 +68,7 @@ class PlanDraft(NamedTuple):
 
 
 class ExecutionOutcome(NamedTuple):
-    """How an execution ended, in the executor's words and as a state."""
+    """The outcome of an execution, in the executor's words and as a state."""
 
     state: str
     outcome: bytes
@@ -76,10 +76,10 @@ class ExecutionOutcome(NamedTuple):
 
 
 def prepare_plan(session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str) -> PlanDraft:
-    """A plan in full form.
+    """Return a plan with checked fields.
 
     Raises:
-        InvalidError: a field that cannot stand in a plan.
+        InvalidError: a field is invalid.
     """
     check_decision(symbol, action, reasoning)
     check_word("method", method, may_be_empty=True)
@@ -88,46 +88,46 @@ def prepare_plan(session: str, symbol: str, action: str, confidence: float, reas
 
 
 def check_decision(symbol: str, action: str, reasoning: str) -> None:
-    """Refuse what cannot be decided.
+    """Check the texts of a plan.
 
     Raises:
-        InvalidError: symbol or action are empty or over 256 bytes, or the reasoning is over 1 MiB.
+        InvalidError: symbol or action is empty or over 256 bytes, or the reasoning is over 1 MiB.
     """
     check_word("symbol", symbol)
     check_word("action", action)
     if _byte_size("reasoning", reasoning) > LONGEST_REASONING_BYTES:
-        advice = "keep it within 1 MiB; write the whole of it to a key, and name that key here"
+        advice = "keep it within 1 MiB; write the whole text to a key, and name that key here"
         raise InvalidError("reasoning", reasoning, advice)
 
 
 def check_word(field: str, text: str, *, may_be_empty: bool = False, most: int = _LONGEST_WORD_BYTES) -> str:
-    """A short text.
+    """Return a short text.
 
     Raises:
-        InvalidError: it is none, or empty or blank where it may not be, or too long.
+        InvalidError: the value is not a text, is empty or blank where that is not allowed, or is too long.
     """
     size = _byte_size(field, text)
     if not may_be_empty and not text.strip():
-        raise InvalidError(field, text, "give a text that says something")
+        raise InvalidError(field, text, "give a text that is not blank")
     if size > most:
         raise InvalidError(field, text, f"keep it within {most} bytes")
     return text
 
 
 def check_plan(plan: str) -> str:
-    """What callers name a plan by, `plan_hash` or `plan_id`; whether there is such a plan, the server knows.
+    """Return a `plan_hash` or `plan_id` from a caller; the server checks whether the plan exists.
 
     Raises:
-        InvalidError: no text, or an empty or overlong one.
+        InvalidError: the plan is not a text, or is empty or too long.
     """
     return check_word("plan_hash", plan, most=_LONGEST_PLAN_BYTES)
 
 
 def check_confidence(confidence: float) -> float:
-    """How sure a planner is.
+    """Return a confidence.
 
     Raises:
-        InvalidError: no number from 0 to 1.
+        InvalidError: the confidence is not a number from 0 to 1.
     """
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
         raise InvalidError("confidence", confidence, "give a number from 0 to 1")
@@ -135,19 +135,19 @@ def check_confidence(confidence: float) -> float:
 
 
 def check_window_ms(seconds: float) -> int:
-    """A time window in seconds as whole milliseconds.
+    """Return a time window in seconds as whole milliseconds.
 
     Raises:
-        InvalidError: not above 0, or over 30 days.
+        InvalidError: the window is not above 0, or is over 30 days.
     """
     return check_seconds("time_window_sec", seconds, least=_SHORTEST_WINDOW_S, most=LONGEST_WINDOW_S)
 
 
 def check_limit(limit: int) -> int:
-    """How many records to show.
+    """Return the highest number of records to return.
 
     Raises:
-        InvalidError: no whole number from 1 to 1000.
+        InvalidError: the limit is not a whole number from 1 to 1000.
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
         raise InvalidError("limit", limit, f"give a whole number from 1 to {MOST_LISTED}")
@@ -155,36 +155,36 @@ def check_limit(limit: int) -> int:
 
 
 def check_fence(fence: int) -> int:
-    """The fence of a claim.
+    """Return the fence of a claim.
 
     Raises:
-        InvalidError: no whole number above 0.
+        InvalidError: the fence is not a whole number above 0.
     """
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 1:
-        raise InvalidError("fence", fence, "give the fence of the claim that begin_execution has answered with")
+        raise InvalidError("fence", fence, "give the fence of the claim that begin_execution returned")
     return fence
 
 
 def check_outcome(
     status: str, executed: bool | None, order_id: str, order_size_usdt: float, error: str
 ) -> ExecutionOutcome:
-    """How an execution ended.
+    """Return the outcome of an execution.
 
     Args:
         status: `success`; `error` or `failed`; `unknown` or `timeout`.
         executed: whether an order was placed; None: if it was a success.
         order_id: up to 512 bytes.
         order_size_usdt: 0 or more.
-        error: a text over 4000 characters is cut, so that a long one never stands in the way of a record.
+        error: truncated to 4000 characters, so that a long text never prevents a record.
 
     Raises:
-        InvalidError: another status, or what is no such value.
+        InvalidError: the status or another argument is invalid.
     """
     state = _STATES.get(status) if isinstance(status, str) else None
     if state is None:
-        raise InvalidError("status", status, f"say one of {', '.join(_STATES)}")
+        raise InvalidError("status", status, f"give one of {', '.join(_STATES)}")
     if executed is not None and not isinstance(executed, bool):
-        raise InvalidError("executed", executed, "say True or False")
+        raise InvalidError("executed", executed, "give True or False")
     if not isinstance(error, str):
         raise InvalidError("error", error, "give a text")
     check_word("order_id", order_id, may_be_empty=True, most=_LONGEST_ORDER_ID_BYTES)
@@ -199,17 +199,17 @@ def check_outcome(
 
 
 def encode_json_fields(values: dict[str, object]) -> bytes:
-    """JSON fields without the braces, which the scripts put around them."""
+    """Return JSON fields without the braces, which the scripts add."""
     return orjson.dumps(values)[1:-1]
 
 
 def encode_json_text(text: str | None) -> bytes:
-    """A text as it stands inside JSON, which is how the scripts name symbols; None is empty."""
+    """Return a text as it is inside JSON, which is how the scripts name symbols; empty for None."""
     return b"" if text is None else orjson.dumps(text)[1:-1]
 
 
 def encode_duplicate_entry(confidence: float, method: str) -> bytes:
-    """What the index of duplicates remembers of a plan beside its id."""
+    """Return the entry of a plan in the duplicate index, without its id."""
     return f"{confidence!r} {method}".encode()
 
 

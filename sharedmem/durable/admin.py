@@ -76,7 +76,7 @@ class DurableAdmin(ProcessBound):
         Two requests to the tier, and six round trips to Redis for each namespace with changes.
 
         Raises:
-            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         return await self._staff.inspector.status()
 
@@ -84,7 +84,7 @@ class DurableAdmin(ProcessBound):
         """Return how far the store is behind in a namespace, and whether Redis is behind the store. Six round trips.
 
         Raises:
-            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         return await self._staff.relay.lag(namespace)
 

@@ -48,7 +48,7 @@ class KeyComparer:
         """Return where Redis differs from a restored key. Two round trips a part, and one for each 500 rows.
 
         Raises:
-            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         found: list[Difference] = []
         for part in parts:
@@ -194,7 +194,7 @@ class Inspector:
         """Return the state of the store and its lag. Two requests to the store; five round trips to Redis a namespace.
 
         Raises:
-            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         why, problems = "", []
         try:
@@ -339,7 +339,7 @@ class Inspector:
         return [Difference(key=target.key, what="missing", redis="present", tier=gone)]
 
     async def _may_be_left(self, target: Target, head: DurableRecord) -> bool:
-        """Whether a key may be in Redis although it is deleted in the store: it was written as ephemeral since."""
+        """Return whether a key may be in Redis although it is deleted in the store: it was written as ephemeral since."""
         kept = await self._client.call("HEXISTS", self._keyspace.kept(target.space.namespace), target.key)
         return kept == 0 and (head.deleted or not self._should_last(target.key))
 

@@ -41,7 +41,7 @@ _BEYOND_INDICES = (1 << 32) - 1
 
 
 def to_text(codec: bytes, raw: bytes) -> str:
-    """The JSON text of a payload; `from_text` gives the same bytes back, also of a payload that is damaged.
+    """Return the JSON text of a payload; `from_text` gives the same bytes back, also of a payload that is damaged.
 
     Args:
         codec: `json`, `msgpack`, or `blob` (the payload is a reference in JSON).
@@ -58,7 +58,7 @@ def to_text(codec: bytes, raw: bytes) -> str:
 
 
 def from_text(codec: bytes, text: str) -> bytes:
-    """The payload of a text; the reverse of `to_text`.
+    """Return the payload of a text; the reverse of `to_text`.
 
     Args:
         codec: as in `to_text`.
@@ -78,7 +78,7 @@ def from_text(codec: bytes, text: str) -> bytes:
 
 
 def member_to_text(raw: bytes) -> tuple[str, str]:
-    """(codec, text) of a member of a list, hash or set; a counter's bare number is JSON already.
+    """Return (codec, text) of a member of a list, hash or set; a counter's bare number is JSON already.
 
     Args:
         raw: as it lies in Redis, with its marker byte if it has one.
@@ -89,7 +89,7 @@ def member_to_text(raw: bytes) -> tuple[str, str]:
 
 
 def member_from_text(codec: str, text: str) -> bytes:
-    """The member of a list, hash or set; the reverse of `member_to_text`.
+    """Return the member of a list, hash or set; the reverse of `member_to_text`.
 
     Raises:
         InvalidError: as `from_text`.
@@ -99,7 +99,7 @@ def member_from_text(codec: str, text: str) -> bytes:
 
 
 def javascript_safe(text: str) -> bool:
-    """Whether a text stays the same when a store parses it as JavaScript does and `orjson` spells it again.
+    """Return whether a text stays the same when a store parses it as JavaScript does and `orjson` spells it again.
 
     It does not where a number is no double or loses its fraction (2**53 + 1, 1.0, -0.0), where a member of an object
     would change its place (array indices come first) or vanish, and where the text has blanks or escapes of its own.
@@ -142,7 +142,7 @@ def _payload_of(tagged: _Tagged) -> bytes:
 
 
 def _tagged_text(raw: bytes) -> str:
-    """Tagged JSON, or the bytes themselves when they are not what our packing gives."""
+    """Return tagged JSON, or the bytes themselves when they are not what our packing gives."""
     try:
         text = orjson.dumps(_to_tagged(to_plain_parts(raw))).decode()
         if from_text(MSGPACK, text) == raw:
@@ -295,7 +295,7 @@ _READERS: dict[str, _Reader] = {"bytes": _bytes, "map": _map_from_tagged} | {nam
 
 
 def _walk(value: object) -> Iterator[object]:
-    """The value and everything in it."""
+    """Yield the value and everything in it."""
     left = [value]
     while left:
         node = left.pop()

@@ -10,12 +10,12 @@ _LIST = "list"
 
 
 def is_user_namespace(namespace: str) -> bool:
-    """Whether users can name a namespace; the others hold internal records."""
+    """Return whether users can name a namespace; the others hold internal records."""
     return not namespace.startswith("$")
 
 
 def has_expired(record: DurableRecord, now_ms: int) -> bool:
-    """Whether the key has expired."""
+    """Return whether the key has expired."""
     return 0 < record.expires <= now_ms
 
 

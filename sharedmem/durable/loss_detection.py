@@ -104,7 +104,7 @@ class DataLossGuard:
         self._client.before_retry(self._rejoin)
 
     def is_joined(self, namespace: str) -> bool:
-        """Whether `join` has nothing to do."""
+        """Return whether `join` has nothing to do."""
         return self.joined.get(namespace) == self._client.generation and not self.ask_again_at
 
     async def join(self, namespace: str, *, again: bool = False) -> None:

@@ -40,7 +40,7 @@ async def present_data(
         left_ms: when the oldest of them was made, in milliseconds since 1970 by the server's clock.
 
     Raises:
-        UnavailableError, AccessDeniedError: the server stayed away, or does not allow it.
+        UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
     """
     asked, changes = sorted(set(stamps)), keyspace.space(namespace).changes
     commands: list[Command] = [("HGET", keyspace.kept(namespace), _MARK_FIELD)]

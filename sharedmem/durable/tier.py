@@ -104,11 +104,11 @@ class DurableTier:
         self.relay.note(namespace)
 
     def is_joined(self, namespace: str) -> bool:
-        """Whether Redis is known not to be behind the store."""
+        """Return whether Redis is known not to be behind the store."""
         return self._loss_guard.is_joined(namespace)
 
     def is_ready(self, namespace: str) -> bool:
-        """Whether it is, and other hubs know where to look should this one die.
+        """Return whether it is, and other hubs know where to look should this one die.
 
         Every change asks this, so the answer is read where the facts are kept, without a call to each of their owners.
         """
@@ -158,12 +158,12 @@ class DurableTier:
         await self.relay.settle(namespace, entries, changed)
 
     async def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
-        """Pages of the keys that last and are not in Redis just now."""
+        """Yield pages of the keys that last and are not in Redis just now."""
         async for page in self._listed(namespace, lambda head: head.kind != _LOG_KIND and head.key not in present):
             yield page
 
     async def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
-        """Pages of the keys of logs of one scope that last, in Redis or not."""
+        """Yield pages of the keys of logs of one scope that last, in Redis or not."""
         async for page in self._listed(
             namespace, lambda head: head.kind == _LOG_KIND and _is_in_scope(head.key, scope)
         ):
@@ -194,7 +194,7 @@ class DurableTier:
         return await self._loss_guard.readmit(namespace, changed, left_ms=left_ms)
 
     async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
-        """The heads of all keys that the tier is about to get, or has."""
+        """Yield the heads of all keys that the tier is about to get, or has."""
         # In this order: what is carried meanwhile is seen twice rather than not at all.
         after = "-"
         outbox = self._keyspace.outbox(namespace)
@@ -207,7 +207,7 @@ class DurableTier:
             yield page
 
     async def refers_to(self, key: str, path: str) -> bool:
-        """Whether a key refers to a blob in the tier: it may be absent from Redis."""
+        """Return whether a key refers to a blob in the tier: it may be absent from Redis."""
         head = await self.store.get(key)
         return head is not None and not head.deleted and head.codec == _BLOB and path in head.body
 
@@ -254,7 +254,7 @@ def _write_through_letters(settings: Settings) -> str:
 
 
 def _is_known_absent(state: Reply, now_ms: int) -> bool:
-    """Whether a key of the store is known to be deleted or expired, also where the store does not know it yet."""
+    """Return whether a key of the store is known to be deleted or expired, also where the store does not know it yet."""
     if not isinstance(state, bytes):
         return False
     what, *words = state.split()

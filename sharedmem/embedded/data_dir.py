@@ -29,7 +29,7 @@ class DataDir(NamedTuple):
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """The files at `path`; touches none. Raises UnsupportedError where no server can be."""
+        """Return the files at `path`; touches none. Raises UnsupportedError where no server can be."""
         if importlib.util.find_spec("fcntl") is None:
             raise UnsupportedError(
                 SERVER,
@@ -112,7 +112,7 @@ class DataDir(NamedTuple):
                 FileLock(lock).close()
 
     def is_alive(self) -> bool:
-        """Whether a server process lives, even one that does not answer; asks the kernel, not a process id."""
+        """Return whether a server process lives, even one that does not answer; asks the kernel, not a process id."""
         if not self.server_lock.exists():
             return False
         probe = FileLock(self.server_lock)
@@ -137,7 +137,7 @@ class FileLock:
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def is_open(self) -> bool:
-        """Whether the file is still open here."""
+        """Return whether the file is still open here."""
         return self.descriptor >= 0
 
     def take(self, *, shared: bool = False) -> bool:

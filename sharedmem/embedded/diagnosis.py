@@ -42,7 +42,7 @@ class LaunchAttempt(NamedTuple):
 
 
 def diagnose(tail: str, exit_code: int | None, attempt: LaunchAttempt) -> SharedMemoryError:
-    """The error for a server that ended while it started; pure.
+    """Return the error for a server that ended while it started; pure.
 
     `tail` is what this start wrote to the log, `exit_code` the code of the program, or None when the
     server had already left for the background (its code is then lost, the log says the rest).
@@ -61,7 +61,7 @@ def diagnose(tail: str, exit_code: int | None, attempt: LaunchAttempt) -> Shared
 
 
 def from_os_error(error: OSError, attempt: LaunchAttempt) -> SharedMemoryError:
-    """The error for a refusal of the operating system while the server was prepared or started; pure."""
+    """Return the error for a refusal of the operating system while the server was prepared or started; pure."""
     about = error.filename if error.filename is not None else attempt.data_dir
     if error.errno in _WRONG_PROCESSOR:
         return _wrong_processor(attempt)

@@ -76,7 +76,7 @@ class Launch:
             raise self.exit_error(ended.returncode)
 
     def exit_error(self, exit_code: int | None = None) -> SharedMemoryError:
-        """The error for a server that ended before it answered."""
+        """Return the error for a server that ended before it answered."""
         with self._home.log.open("rb") as log:
             size = log.seek(0, 2)
             log.seek(max(self._log_begins, size - _LOG_TAIL_BYTES))
@@ -90,7 +90,7 @@ class Launch:
 
 
 def command_line(program: Path, modules: Iterable[Path], home: DataDir, order: LaunchOptions) -> list[str]:
-    """The words that start the server; pure."""
+    """Return the words that start the server; pure."""
     options = {
         "daemonize": "yes",
         "pidfile": home.pidfile,
@@ -276,7 +276,7 @@ async def status(data_dir: Path) -> ServerStatus:
 
 
 def _parse_status(info: dict[str, Any]) -> dict[str, object]:
-    """The server's description of itself, under the names of `ServerStatus`; pure."""
+    """Return the server's description of itself, under the names of `ServerStatus`; pure."""
     return {
         "tcp_url": _tcp_url(int(info["tcp_port"])),
         "pid": int(info["process_id"]),
@@ -289,7 +289,7 @@ def _parse_status(info: dict[str, Any]) -> dict[str, object]:
 
 
 def _check_options(*, modules: Collection[str], fsync: str, port: int) -> LaunchOptions:
-    """The order, when the server can be asked for it; pure."""
+    """Return the order, when the server can be asked for it; pure."""
     unknown = sorted(set(modules).difference(MODULES))
     if unknown:
         raise ConfigError(
@@ -446,7 +446,7 @@ async def _phase(home: DataDir) -> _Phase:
 
 
 async def _ping(home: DataDir) -> bytes:
-    """The answer to a bare PING; the driver's handshake would blur who refused and why."""
+    """Return the answer to a bare PING; the driver's handshake would blur who refused and why."""
     reader, writer = await asyncio.open_unix_connection(home.socket)
     try:
         writer.write(b"PING\r\n")

@@ -1,4 +1,4 @@
-"""Episodic memory: the log of events of a session, their summaries, and finding events again."""
+"""Episodic memory: the log of events of a session, their summaries, and search."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _SPEAKER_FIELDS = ("by", "role", "name", "actor")
 
 
 def format_event(event: object) -> str:
-    """An event as people would tell it: its text, with who said it before it; other structures field by field.
+    """Return an event as readable text: its speaker and text; other structures field by field.
 
     Args:
-        event: what an agent has appended: text, or any value that can be shared.
+        event: the event: text, or any other value.
     """
     if isinstance(event, str):
         return event
@@ -68,7 +68,7 @@ _SESSIONS_PER_PAGE = 500
 
 
 class EpisodeSummary(NamedTuple):
-    """A summary as it is kept: up to which event it goes, and what it says."""
+    """A stored summary: the version of the last event that it covers, and its text."""
 
     upto: int
     text: str
@@ -85,8 +85,8 @@ class EpisodeLog:
     """Reads the episodes of one namespace.
 
     Args:
-        line: the way to the server.
-        scope: hands out the names within an actor's rights.
+        line: the client of the server.
+        scope: returns names within an actor's rights.
     """
 
     def __init__(self, line: RedisClient, scope: Scope) -> None:
@@ -94,11 +94,11 @@ class EpisodeLog:
         self._scope = scope
 
     def place(self, session: str, need: Need) -> tuple[Target, EpisodeKeys]:
-        """Where a session's episode lies.
+        """Return the keys of a session's episode.
 
         Raises:
-            InvalidError: the session's name is none.
-            AccessDeniedError: this actor has no such right to the namespace's shared scope.
+            InvalidError: the session's name is invalid.
+            AccessDeniedError: this actor does not have this right in the namespace's shared scope.
         """
         target = self._scope.common(check_name("session", session), need)
         part, index = self._scope.keyspace.part, self._index()
@@ -110,7 +110,7 @@ class EpisodeLog:
         )
 
     async def state(self, keys: EpisodeKeys) -> tuple[EpisodeSummary | None, int]:
-        """(the summary that is kept, version of the last event or 0). One round trip."""
+        """Return (the stored summary, version of the last event or 0). One round trip."""
         summary, newest = await self._client.read_many(
             [("GET", keys.summary), ("XREVRANGE", keys.episode, "+", "-", "COUNT", 1)]
         )
@@ -118,7 +118,7 @@ class EpisodeLog:
         return _parse_kept_summary(keys, summary), version_of(events[0]) if events else 0
 
     async def following(self, keys: EpisodeKeys, *, since: int, limit: int) -> list[EpisodeEvent]:
-        """The first events after a version, oldest first; one round trip a hundred of them."""
+        """Return the first events after a version, oldest first; one round trip a hundred of them."""
         found: list[EpisodeEvent] = []
         while len(found) < limit:
             count = min(limit - len(found), EVENTS_PER_PAGE)
@@ -132,20 +132,20 @@ class EpisodeLog:
     async def summary_and_newest(
         self, keys: EpisodeKeys, *, since: int, until: int | None
     ) -> tuple[EpisodeSummary | None, list[EpisodeEvent]]:
-        """(the summary that is kept, the newest page of events of a span), newest event first. One round trip."""
+        """Return (the stored summary, the newest page of events of a span), newest event first. One round trip."""
         commands: list[Command] = [("GET", keys.summary), self._back(keys, since, until)]
         summary, page = await self._client.read_many(commands, aside=True)
         return _parse_kept_summary(keys, summary), _parse_events(keys, page)
 
     async def before(self, keys: EpisodeKeys, *, since: int, before: int) -> list[EpisodeEvent]:
-        """The page of events before a version and after another, newest first. One round trip."""
+        """Return the page of events before a version and after another, newest first. One round trip."""
         page = await self._client.call_aside(*self._back(keys, since, before - 1))
         return _parse_events(keys, page)
 
     async def session_activity(self) -> AsyncIterator[list[SessionActivity]]:
-        """The sessions by their last event, newest first; one round trip a page of five hundred.
+        """Yield the sessions by their last event, newest first; one round trip a page of five hundred.
 
-        Those that get events meanwhile come again at the end, so that none is passed over.
+        Sessions that get events during the iteration are yielded again at the end, so that none is skipped.
         """
         seen_up_to = 0
         while True:
@@ -158,7 +158,7 @@ class EpisodeLog:
             seen_up_to = newest
 
     async def existing(self, sessions: list[str]) -> list[str]:
-        """Those of some sessions whose events have not expired. One round trip."""
+        """Return those of some sessions whose events have not expired. One round trip."""
         commands: list[Command] = [("EXISTS", self.place(session, "read")[1].episode) for session in sessions]
         there = await self._client.read_many(commands)
         return [session for session, exists in zip(sessions, there, strict=True) if exists == 1]
@@ -172,7 +172,7 @@ class EpisodeLog:
             return [SessionActivity(text_of(session), int(float(text_of(last)))) for session, last in pairs]
 
     def _index(self) -> Target:
-        """What the index of sessions lies beside: the shared scope itself."""
+        """The target of the session index: the shared scope itself."""
         return self._scope.common(f"{self._scope.identity.namespace}:{SHARED_SCOPE}", "read")
 
     @staticmethod
@@ -182,7 +182,7 @@ class EpisodeLog:
 
 
 def parse_event(entry: Reply) -> EpisodeEvent:
-    """The event of a stream entry."""
+    """Return the event of a stream entry."""
     cursor, fields = as_list(entry)
     pairs = as_list(fields)
     named = {text_of(pairs[at]): pairs[at + 1] for at in range(0, len(pairs), 2)}
@@ -196,7 +196,7 @@ def parse_event(entry: Reply) -> EpisodeEvent:
 
 
 def parse_summary(kept: Reply) -> EpisodeSummary | None:
-    """The summary of `<version> <text>`."""
+    """Return the summary of `<version> <text>`."""
     if kept is None:
         return None
     upto, _, text = text_of(kept).partition(" ")
@@ -204,7 +204,7 @@ def parse_summary(kept: Reply) -> EpisodeSummary | None:
 
 
 def version_of(event: EpisodeEvent) -> int:
-    """The version under which an event was appended."""
+    """Return the version under which an event was appended."""
     return int(event.cursor.partition("-")[0])
 
 
@@ -226,25 +226,25 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class EpisodeFilter:
-    """Where to look: everywhere, unless it says otherwise."""
+    """A filter for searches; by default it matches everything."""
 
     session: str | None = None
     actor: str | None = None
     since: int = 0
-    """Only what is newer than this version."""
+    """Match only entries newer than this version."""
     until: int | None = None
-    """Only what is not newer than this version."""
+    """Match only entries not newer than this version."""
 
 
 class Finder(Protocol):
-    """Finds the texts of events and summaries that answer a query."""
+    """Finds the texts of events and summaries that match a query."""
 
     async def find(self, query: str, k: int, wanted: EpisodeFilter) -> list[str]:
-        """The `k` best answers, best first."""
+        """Return the `k` best matches, best first."""
 
 
 class _Match(NamedTuple):
-    """A find; of one version, an event comes before the summary up to it."""
+    """A match; with equal versions, an event precedes the summary up to it."""
 
     version: int
     is_event: bool
@@ -252,17 +252,17 @@ class _Match(NamedTuple):
 
 
 class SubstringFinder:
-    """Finds what holds the query as it stands, whatever the case; the newest is the best.
+    """Finds texts that contain the query literally, ignoring case; the newest match is the best.
 
-    Sessions are read one after the other, newest first, a page at a time: it holds one page and the best `k`,
-    and stops at the first session that has nothing newer than these.
+    It reads sessions one after the other, newest first, a page at a time. In memory are one page and the best `k`. It
+    stops at the first session without anything newer than these.
     """
 
     def __init__(self, log: EpisodeLog) -> None:
         self._log = log
 
     async def find(self, query: str, k: int, wanted: EpisodeFilter) -> list[str]:
-        """The `k` newest texts that hold the query; one round trip a hundred events looked at."""
+        """Return the `k` newest texts that contain the query; one round trip a hundred events read."""
         best = _Newest(k, query.casefold(), wanted)
         if wanted.session is not None:
             await self._search(wanted.session, best)
@@ -300,7 +300,7 @@ class _Newest:
 
     @property
     def horizon(self) -> int:
-        """What is not newer than this is not wanted any more."""
+        """The version up to which older entries cannot be results any more."""
         oldest = self._heap[0].version - 1 if len(self._heap) == self._k else 0
         return max(oldest, self.wanted.since)
 
@@ -310,7 +310,7 @@ class _Newest:
                 self._offer(version_of(event), format_event(event.event), is_event=True)
 
     def look_at_summary(self, summary: EpisodeSummary | None) -> None:
-        # A summary has many authors: who asks for one actor's words is not served by it.
+        # A summary has many authors, so a filter by actor excludes it.
         if summary is None or self.wanted.actor is not None or summary.upto <= self.wanted.since:
             return
         if self.wanted.until is None or summary.upto <= self.wanted.until:
@@ -330,13 +330,13 @@ class _Newest:
 
 
 def check_filters(filters: Mapping[str, object] | None) -> EpisodeFilter:
-    """What filters mean.
+    """Parse search filters.
 
     Args:
         filters: `session` and `actor` by name; `since` and `until` as in `check_moment`.
 
     Raises:
-        InvalidError: an unknown filter, or a value that is none.
+        InvalidError: a filter is unknown, or its value is invalid.
     """
     given = {name: value for name, value in (filters or {}).items() if value is not None}
     if unknown := sorted(given.keys() - set(FILTERS)):
@@ -351,14 +351,14 @@ def check_filters(filters: Mapping[str, object] | None) -> EpisodeFilter:
 
 
 def check_moment(field: str, moment: object) -> int:
-    """The version that a moment stands for, which is server time in microseconds.
+    """Return a moment as a version, which is server time in microseconds.
 
     Args:
-        field: what it is for, told in the error.
+        field: name of the argument, for the error.
         moment: the cursor of an event, a version, a datetime with its zone, or one as ISO 8601 text.
 
     Raises:
-        InvalidError: it is none of these.
+        InvalidError: the moment is none of these forms.
     """
     if isinstance(moment, str):
         if _CURSOR.fullmatch(moment):
@@ -379,14 +379,14 @@ def _parse_time(text: str) -> object:
 
 
 class Episodes(ProcessBound):
-    """Episodes of one namespace: every actor of it may append to each session, and read all.
+    """Episodes of one namespace: every actor in it may append to each session, and read all sessions.
 
-    A session is forgotten when nothing was appended for `session_ttl_s`.
+    A session expires if nothing was appended for `session_ttl_s`.
 
     Args:
         context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
-        finder: how `retrieve` finds; None looks for the query as a piece of text.
+        scope: returns names within the actor's rights.
+        finder: the search of `retrieve`; None: search for the query as a substring.
     """
 
     def __init__(self, context: HubContext, scope: Scope, *, finder: Finder | None = None) -> None:
@@ -396,18 +396,18 @@ class Episodes(ProcessBound):
         self._finder = finder or SubstringFinder(self._log)
 
     async def append_event(self, session: str, event: object) -> int:
-        """Put an event at the end of a session's episode, with server time and this actor's name. One round trip.
+        """Append an event to a session's episode, with server time and this actor's name. One round trip.
 
         Args:
-            session: a name without colons and blanks; made by its first event.
-            event: text, or any value that `write` takes, such as `{"by": "ada", "text": "..."}`, up to the blob
-                threshold. Beyond `episode_events` (default 10,000) the oldest events go.
+            session: a name without colons and blanks; its first event creates the session.
+            event: text, or any value that `write` accepts, such as `{"by": "ada", "text": "..."}`, up to the blob
+                threshold. Beyond `episode_events` (default 10,000) the oldest events are deleted.
 
         Returns:
-            How many events the episode keeps.
+            The number of events in the episode.
 
         Raises:
-            InvalidError: the name is none, or the event cannot be coded or is too large.
+            InvalidError: the name is invalid, or the event cannot be encoded or is too large.
             AccessDeniedError, UnavailableError: as `write`.
         """
         target, keys = self._log.place(session, "write")
@@ -433,16 +433,16 @@ class Episodes(ProcessBound):
     async def events(
         self, session: str, *, since: datetime | str | int | None = None, limit: int = 1000
     ) -> list[EpisodeEvent]:
-        """The events of a session, oldest first; empty when it has none. One round trip a hundred events.
+        """Return the events of a session, oldest first; empty without events. One round trip a hundred events.
 
         Args:
             session: its name.
-            since: only events after this: the `cursor` of the last one seen, a version, or a time with its zone
-                (datetime, or ISO 8601 text); None from the oldest kept.
-            limit: at most so many; go on with `since` set to the cursor of the last one.
+            since: only events after this: the `cursor` of the last event that was read, a version, or a time with its
+                zone (datetime, or ISO 8601 text); None: from the oldest stored event.
+            limit: most events to return; continue with `since` set to the cursor of the last one.
 
         Raises:
-            InvalidError: the name, moment or limit is none.
+            InvalidError: the name, moment or limit is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         target, keys = self._log.place(session, "read")
@@ -451,7 +451,7 @@ class Episodes(ProcessBound):
         return await self._names.explained(target, call)
 
     async def sessions(self) -> list[str]:
-        """The sessions that have events, the one with the newest event first. Two round trips five hundred.
+        """Return the sessions that have events, newest event first. Two round trips for each five hundred.
 
         Raises:
             AccessDeniedError, UnavailableError: as `read`.
@@ -462,15 +462,15 @@ class Episodes(ProcessBound):
         return list(found)
 
     async def summarize_episode(self, session: str) -> str | None:
-        """What a session was about, in at most seven of its own sentences; None when it has no events.
+        """Summarise a session in at most seven of its own sentences; return None if it has no events.
 
-        A heuristic that quotes (`knowledge.summary` says how it chooses), no model of language: it reads the newest
-        2,000 sentences. The summary is kept and answered from the store until something is appended: one round trip
-        then, else three, and one more for each hundred events read.
+        A heuristic that quotes sentences (`knowledge.summary` documents the choice), not a language model: it reads the
+        newest 2,000 sentences. The summary is stored and returned from the store until an event is appended: then it
+        takes one round trip, otherwise three, and one more for each hundred events read.
 
         Raises:
-            InvalidError: the name is none.
-            AccessDeniedError, UnavailableError: as `write`, since the summary is kept.
+            InvalidError: the name is invalid.
+            AccessDeniedError, UnavailableError: as `write`, since the summary is stored.
         """
         target, keys = self._log.place(session, "write")
         kept, last = await self._names.explained(target, self._log.state(keys))
@@ -481,7 +481,7 @@ class Episodes(ProcessBound):
         events = await self._names.explained(target, self._newest(keys))
         if not events:
             return None
-        # Hundreds of thousands of characters take a while, in which other tasks go on.
+        # Hundreds of thousands of characters take a while; other tasks must run during that time.
         summary = await asyncio.to_thread(summarize, [format_event(event.event) for event in events])
         call = self._scripts.episode_summarize(
             target.space,
@@ -495,22 +495,22 @@ class Episodes(ProcessBound):
         return summary
 
     async def retrieve(self, query: str, k: int = 5, filters: Mapping[str, object] | None = None) -> list[str]:
-        """The newest events and summaries of the namespace that hold a piece of text, in any case, as text.
+        """Return the newest events and summaries of the namespace that contain a text, ignoring case, as text.
 
-        An event that is no text is searched and answered as `speaker: text`, else as `field: value, ...`.
+        An event that is not a text is searched and returned as `speaker: text`, else as `field: value, ...`.
 
         Args:
-            query: looked for as it stands; nothing in it has a meaning of its own. Empty text finds the newest.
-            k: at most so many answers.
-            filters: any of `session`, `actor` (events alone have one), `since` (newer than) and `until` (not newer
-                than), each a cursor, a version, or a time with its zone. A summary is as old as the last event
-                it tells of.
+            query: matched literally, without special characters. An empty text matches the newest entries.
+            k: most results to return.
+            filters: any of `session`, `actor` (only events have one), `since` (newer than) and `until` (not newer
+                than), each a cursor, a version, or a time with its zone. A summary is as old as the last event that it
+                covers.
 
         Returns:
-            Newest first. One round trip a hundred events looked at; holds one page and the answers in memory.
+            Texts, newest first. One round trip a hundred events read; one page and the results are in memory.
 
         Raises:
-            InvalidError: the query is no text, k is below one, or a filter is unknown or none.
+            InvalidError: the query is not a text, k is below one, or a filter is unknown or invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         if not isinstance(query, str):
@@ -518,7 +518,7 @@ class Episodes(ProcessBound):
         return await self._finder.find(query, _check_count("k", k), check_filters(filters))
 
     async def _newest(self, keys: EpisodeKeys) -> list[EpisodeEvent]:
-        """As many of the newest events as a summary reads, oldest first."""
+        """Return the newest events that a summary reads, oldest first."""
         _, page = await self._log.summary_and_newest(keys, since=0, until=None)
         newest, characters = page, _count_characters(page)
         while len(page) == EVENTS_PER_PAGE and len(newest) < MOST_SENTENCES_READ and characters < MOST_CHARACTERS_READ:

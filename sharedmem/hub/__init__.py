@@ -1,4 +1,4 @@
-"""The hub: a connection, and the only place where parts are put together."""
+"""The hub: a connection to a server, and the only place where the parts are assembled."""
 
 from sharedmem.hub.composition import LAYOUT_VERSION, Connect, Connection
 from sharedmem.hub.hub import Hub

@@ -21,30 +21,30 @@ _DRAIN_TIMEOUT_S = 10.0
 
 
 class ArchivedBlobs:
-    """The blobs of a hub as archives need them.
+    """The blobs of a hub, for archives.
 
     Args:
-        blobs: where they lie.
+        blobs: the blob store.
     """
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
 
     async def read(self, key: str, reference: str) -> bytes:
-        """The bytes behind a reference."""
+        """Return the bytes of a reference."""
         return await self._blobs.get(key, BlobReference.model_validate_json(reference))
 
     async def write(self, key: str, codec: bytes, body: bytes) -> str:
-        """Store bytes; returns the reference to them."""
+        """Store bytes and return their reference."""
         return (await self._blobs.put(key, codec, body)).model_dump_json()
 
     async def remove(self, key: str, reference: str) -> None:
-        """Remove what was just stored."""
+        """Delete bytes that were just stored."""
         await self._blobs.remove(key, BlobReference.model_validate_json(reference).path)
 
 
 def build_archives(opened: OpenHub) -> Archives:
-    """The archives of a hub.
+    """Return the archives of a hub.
 
     Args:
         opened: an open hub.
@@ -67,7 +67,7 @@ def build_archives(opened: OpenHub) -> Archives:
 
     async def drain(namespace: str) -> None:
         if tier is not None:
-            # What does not get there in time is told as Redis has it.
+            # Changes that are not delivered in time are read from Redis instead.
             with suppress(SharedMemoryError):
                 await tier.admin.drain(namespace, timeout=_DRAIN_TIMEOUT_S)
 
@@ -87,10 +87,10 @@ def build_archives(opened: OpenHub) -> Archives:
 
 
 def build_durable_archives(durable: Durable, clock: Clock) -> Archives:
-    """The archives of a durable store alone: references to large values stay as they are.
+    """Return the archives of a durable store alone: references to large values stay as they are.
 
     Args:
         durable: an open store.
-        clock: the time to go by.
+        clock: gives the time.
     """
     return Archives(ArchiveEndpoint(url=durable.url, clock=clock, durable=durable), version=version(_DISTRIBUTION))

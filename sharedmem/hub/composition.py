@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class OpenDeadline:
-    """One limit for all steps of the opening of a hub; begins when it is made.
+    """One limit for all steps of the opening of a hub; it begins with its creation.
 
     Args:
         limit_s: seconds that all steps may take together.
@@ -55,8 +55,8 @@ class OpenDeadline:
         """Run one step.
 
         Args:
-            server: what is asked in this step, for the error.
-            awaited: what the hub waits for in it, for the error.
+            server: the server of this step, for the error.
+            awaited: what the step waits for, for the error.
 
         Raises:
             UnavailableError: the deadline passed in this step.
@@ -70,7 +70,7 @@ class OpenDeadline:
                 raise
             why = (
                 f"the hub could not be opened within connect_timeout_s = {self._limit_s:g} s; it still waited for"
-                f" {awaited}. Look at the server and the network, or raise connect_timeout_s"
+                f" {awaited}. Check the server and the network, or raise connect_timeout_s"
             )
             raise UnavailableError(server, why) from error
 
@@ -81,15 +81,15 @@ _DURABLE_FILE = "durable.sqlite3"
 
 @dataclass(frozen=True)
 class Connection:
-    """An open client, and what belongs to it."""
+    """An open client with its URL and cleanup."""
 
     client: RedisClient
     url: str
     mode: str
     leave: Callable[[], Awaitable[None]]
-    """Gives back what was joined to get the line."""
+    """Leaves the embedded server, if the connection joined one."""
     durable_url: str | None = None
-    """Where what must last is kept when nobody says otherwise."""
+    """Default URL of the durable tier."""
 
 
 Connect = Callable[[Settings, Clock], Awaitable[Connection]]
@@ -97,25 +97,25 @@ Connect = Callable[[Settings, Clock], Awaitable[Connection]]
 
 @dataclass(frozen=True)
 class OpenHub:
-    """What an open hub consists of."""
+    """The parts of an open hub."""
 
     connection: Connection
     context: HubContext
     tier: DurableTier | None
-    """The durable tier, if one stands behind the server."""
+    """The durable tier, if the hub has one."""
 
 
 async def connect(settings: Settings, clock: Clock) -> Connection:
-    """A line to the server that the settings name, or to the embedded one.
+    """Connect to the server that the settings name, or to the embedded one.
 
     Raises:
-        UnavailableError, UnsupportedError, ConfigError: there is no server to speak to.
+        UnavailableError, UnsupportedError, ConfigError: there is no server to connect to.
     """
     if settings.redis_url is not None:
         address = parse_address(settings.redis_url, settings)
         return Connection(open_client(address, settings, clock), address.url, address.mode, _leave_nothing)
     check_embedded_allowed(settings)
-    from sharedmem.durable.sqlite.store import SqliteDurable  # noqa: PLC0415  # most hubs are given a server
+    from sharedmem.durable.sqlite.store import SqliteDurable  # noqa: PLC0415  # most hubs connect to a given server
     from sharedmem.embedded.server import EmbeddedServer  # noqa: PLC0415
 
     server = await EmbeddedServer.join(
@@ -135,10 +135,10 @@ async def connect(settings: Settings, clock: Clock) -> Connection:
 
 
 def check_embedded_allowed(settings: Settings) -> None:
-    """Refuse to start a private server where the settings forbid it.
+    """Check that the settings allow a private server.
 
     Raises:
-        ConfigError: they do.
+        ConfigError: they forbid it.
     """
     if settings.embedded == "never":
         problem = "it is not set, and embedded=never forbids a private server; set SHAREDMEM_REDIS_URL"
@@ -146,32 +146,32 @@ def check_embedded_allowed(settings: Settings) -> None:
 
 
 async def _leave_nothing() -> None:
-    """There is nothing to give back."""
+    """Do nothing: there is nothing to release."""
 
 
 async def assemble(
     connection: Connection, settings: Settings, clock: Clock, *, embedder: Embedder | None = None
 ) -> OpenHub:
-    """Connect a line and put on it what stands there, within `connect_timeout_s`.
+    """Connect a client and build the parts of the hub on it, within `connect_timeout_s`.
 
-    Up to four round trips after the log-in: questions, scripts, the id of the durable tier, the id of the data. The
-    last three are only for a server that lacks them.
+        Up to four round trips after the log-in: questions to the server, scripts, the id of the durable tier, the id of
+        the data. The last three are only for a server that lacks them.
 
     Args:
-        connection: the line.
-        settings: in force.
-        clock: the time to go by.
-        embedder: who turns texts into vectors; None goes by the settings.
+        connection: the connection with its client.
+        settings: settings of the hub.
+        clock: gives the time.
+        embedder: computes embeddings; None: as in the settings.
 
     Raises:
-        UnavailableError, ConfigError: the server, or the durable tier behind it, cannot be used.
-        UnsupportedError: a newer sharedmem has laid out this server's data.
+        UnavailableError, ConfigError: the server or its durable tier cannot be used.
+        UnsupportedError: a newer version of sharedmem wrote this server's data.
     """
     line = connection.client
     deadline = OpenDeadline(settings.connect_timeout_s)
     keyspace = KeySpace(settings.prefix, client=new_id())
     greeting = await _greet(connection, keyspace, deadline)
-    from sharedmem.durable.connect import BackedServer, open_durable_store  # noqa: PLC0415  # a hub that opens needs it
+    from sharedmem.durable.connect import BackedServer, open_durable_store  # noqa: PLC0415  # only for opening
 
     opened = await open_durable_store(
         BackedServer(line, keyspace, greeting.tier, connection.durable_url),
@@ -192,12 +192,12 @@ async def assemble(
 
 
 class _Greeting(NamedTuple):
-    """What a server said when it was first asked."""
+    """The replies of a server to the first questions."""
 
     known_as: str | None
-    """The id under which its data is known; nothing where it has none, None where it has no data of ours."""
+    """The id of its data; empty without an id, None without data of sharedmem."""
     tier: str | None
-    """Id and URL of the durable tier behind it."""
+    """Id and URL of its durable tier."""
     powers: Powers
 
 
@@ -307,9 +307,9 @@ def _build_wait_notifier(server: ServerContext, listener: PubSubHub, *, on_clust
 
 
 def _embedding_dimension(embedder: Embedder | None, settings: Settings, clock: Clock) -> int:
-    """Numbers of the vectors of memories; 0 without any."""
+    """Return the dimension of memory vectors; 0 without vectors."""
     if embedder is None:
-        # It takes a while to load, and only few stores ask.
+        # It is slow to load, and only few stores need it.
         from sharedmem.providers.factory import open_embedder  # noqa: PLC0415
 
         embedder = open_embedder(settings, clock, Counters())
@@ -326,14 +326,14 @@ def _build_blobs(settings: Settings, known_as: str) -> Blobs:
 
 
 def _parse_data_id(layout: str) -> str:
-    """The id under which data is known whose layout is written like that.
+    """Return the id of the data from its layout record.
 
     Raises:
-        UnsupportedError: a newer sharedmem has laid it out.
+        UnsupportedError: a newer version of sharedmem wrote the data.
     """
     version, _, known_as = layout.partition(" ")
     if int(version) > LAYOUT_VERSION:
-        remedy = f"this version knows layout {LAYOUT_VERSION}; upgrade sharedmem-hub"
+        remedy = f"this version supports layout {LAYOUT_VERSION}; upgrade sharedmem-hub"
         raise UnsupportedError(f"data layout {version} of this server", remedy)
     return known_as
 
@@ -341,9 +341,9 @@ def _parse_data_id(layout: str) -> str:
 async def _find_data_id(
     connection: Connection, keyspace: KeySpace, greeting: _Greeting, opened: OpenedStore | None, deadline: OpenDeadline
 ) -> str:
-    """The id under which this server's data is known, which keeps apart the blobs of servers that share a folder.
+    """Return the id of this server's data, which separates the blobs of servers that share a folder.
 
-    It outlives the server's data where there is a tier, which may refer to blobs.
+    With a durable tier, which may refer to blobs, the id survives the loss of the server's data.
     """
     line, known_as = connection.client, greeting.known_as or ""
     if opened is not None:
@@ -356,9 +356,9 @@ async def _find_data_id(
     known_as = known_as or new_id()
     async with deadline.step(f"Redis at {line.address}", "the version of its data layout to be written"):
         try:
-            # Another hub may have written it by now: then its id holds.
+            # Another hub may have written it by now: then its id is valid.
             held = await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {known_as}", "NX", "GET")
-        except AccessDeniedError:  # a user limited by ACL may only read it; another one writes it
+        except AccessDeniedError:  # a user limited by ACL may only read it; another client writes it
             return known_as if opened is not None else "unnamed"
     return known_as if opened is not None or not isinstance(held, bytes) else _parse_data_id(held.decode()) or "unnamed"
 
@@ -367,9 +367,9 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     """Return the context of an open hub with its indexes and providers.
 
     Args:
-        hub: an open one.
-        embedder: turns texts into vectors; None for that of the settings.
-        model: writes summaries; None for that of the settings.
+        hub: an open hub.
+        embedder: computes embeddings; None: as in the settings.
+        model: writes summaries; None: as in the settings.
 
     Raises:
         UnsupportedError: the settings name a provider that is not installed.

@@ -1,4 +1,4 @@
-"""Embed texts on request, with the shared cache of a namespace, and report what it cost."""
+"""Embed texts on request, with the shared cache of a namespace, and report the cost."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _NO_EMBEDDER_ADVICE = "pip install 'sharedmem-hub[local]', or set embedder"
 
 
 class EmbeddedTexts(Record):
-    """Vectors of some texts, and what became of them."""
+    """Vectors of some texts, and their cost."""
 
     name: str
     """Provider and model."""
     dimension: int
     tokens: int
-    """That were sent; 0 when nothing was."""
+    """Tokens sent to the provider; 0 if nothing was sent."""
     cost_usd: float | None
-    """About what they cost; None where no price is known."""
+    """Approximate cost in US dollars; None without a known price."""
     cached: int
-    """Texts whose vectors the team had already."""
+    """Number of texts whose vectors were in the cache."""
     vectors: list[list[float]]
 
 
 async def embed_texts(settings: Settings, namespace: str, texts: Sequence[str]) -> EmbeddedTexts:
-    """The vectors of some texts; opens a hub only where its team's cache is worth it.
+    """Return the vectors of some texts; open a hub only if its shared cache saves time.
 
     Args:
-        settings: name the embedder and the server.
-        namespace: whose cache is looked at.
+        settings: settings with the embedder and the server.
+        namespace: namespace of the cache.
         texts: what to embed.
 
     Raises:

@@ -34,12 +34,12 @@ class Hub(ProcessBound):
     """A connection to shared memory: `async with Hub.open() as hub: ...`.
 
     Args:
-        url: the Redis server; None goes by `settings`, then starts or joins the embedded server.
-        settings: None reads arguments, environment and files.
-        clock: the time this process goes by.
-        connect: how to get a line, for tests.
-        embedder: who turns texts into vectors; None goes by the settings.
-        model: who writes summaries; None goes by the settings.
+        url: the Redis server; None: as in `settings`, otherwise start or join the embedded server.
+        settings: None: read arguments, environment and files.
+        clock: gives the time of this process.
+        connect: creates the connection, for tests.
+        embedder: computes embeddings; None: as in the settings.
+        model: writes summaries; None: as in the settings.
     """
 
     _opening: ClassVar[str] = "async with Hub.open() as hub"
@@ -76,16 +76,16 @@ class Hub(ProcessBound):
 
         Args:
             url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
-                `SHAREDMEM_REDIS_URL` decides, and without that a private server of this machine is started or joined.
-            settings: everything else; None reads `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
-            embedder: who turns texts into vectors; None goes by the settings.
-            model: who writes summaries; None goes by the settings.
+                `SHAREDMEM_REDIS_URL` decides, without that the hub starts or joins a private server on this machine.
+            settings: all other settings; None: read `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
+            embedder: computes embeddings; None: as in the settings.
+            model: writes summaries; None: as in the settings.
 
         Raises (when it is opened):
             UnavailableError: the server cannot be reached, or the embedded one does not start, or the hub could not be
-                opened within `connect_timeout_s`; the error names what it still waited for.
-            ConfigError: a setting is wrong, or the server refuses the log-in.
-            UnsupportedError: there is no server to start, or a newer sharedmem has laid out this one's data.
+                opened within `connect_timeout_s`; the error names the step that it still waited for.
+            ConfigError: a setting is wrong, or the server rejects the log-in.
+            UnsupportedError: there is no server to start, or a newer version of sharedmem wrote this server's data.
         """
         return cls(url, settings=settings, embedder=embedder, model=model)
 
@@ -97,16 +97,16 @@ class Hub(ProcessBound):
         subscribe: Iterable[str] = (),
         grants: Iterable[str | Grant] = (),
     ) -> SharedMemoryStore:
-        """A namespace as one actor sees it. No round trip.
+        """Return a namespace as one actor sees it. No round trip.
 
         Args:
-            namespace: whose plain keys it reads and writes.
-            actor: who acts; None speaks for the namespace itself and may write all of it.
-            subscribe: further namespaces it may read.
-            grants: further keys it may read and write, as absolute patterns (`chat:team-alpha*`) or `Grant`s.
+            namespace: namespace of plain keys.
+            actor: name of the actor; None: the namespace itself, which may write all of it.
+            subscribe: further namespaces that it may read.
+            grants: further keys that it may read and write, as absolute patterns (`chat:team-alpha*`) or `Grant`s.
 
         Raises:
-            InvalidError: a name or pattern is none.
+            InvalidError: a name or pattern is invalid.
         """
         opened = self._require_open()
         identity = Identity(
@@ -121,30 +121,30 @@ class Hub(ProcessBound):
 
     @property
     def url(self) -> str:
-        """The server in use, as a client on this machine can open it; a password is left out."""
+        """The URL of the server in use, for clients on this machine; without the password."""
         return self._require_open().connection.url
 
     @property
     def powers(self) -> Powers:
-        """What the server can do; `powers.missing` says what each absent power takes."""
+        """Features of the server; `powers.missing` says how to get each missing one."""
         return self._require_open().context.powers
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """The settings of this hub."""
         return self._require_open().context.settings
 
     @property
     def counters(self) -> Counters:
-        """What this hub has counted: failed callbacks, lost connections, background failures."""
+        """Counters of this hub: failed callbacks, lost connections, background failures."""
         return self._require_open().context.counters
 
     @property
     def durable(self) -> DurableAdmin:
-        """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
+        """The durable tier of this server: its status, waiting changes, and restore.
 
         Raises:
-            UnsupportedError: none stands behind it.
+            UnsupportedError: the server has no durable tier.
         """
         tier = self._require_open().tier
         if tier is None:
@@ -154,29 +154,29 @@ class Hub(ProcessBound):
 
     @property
     def archive(self) -> Archives:
-        """Whole namespaces as files and back, and from one place to another."""
+        """Export and import of whole namespaces, and copies between places."""
         from sharedmem.hub.archives import build_archives  # noqa: PLC0415  # few processes move whole namespaces
 
         return build_archives(self._require_open())
 
     @property
     def index(self) -> Indexes:
-        """The search indexes of this server: how they are, and building them anew.
+        """The search indexes of this server: their state, and rebuilding them.
 
         Raises:
             UnsupportedError: the settings name an embedder that is not installed.
         """
         require_memory("search indexes", "memory")
-        from sharedmem.indexes import Indexes  # noqa: PLC0415  # loads what only memory needs
+        from sharedmem.indexes import Indexes  # noqa: PLC0415  # only memory needs it
         from sharedmem.synthesis.note_repository.index import NOTE_VECTORS  # noqa: PLC0415
 
         return Indexes(self._knowledge_context(), {"note": NOTE_VECTORS})
 
     async def health(self) -> Health:
-        """Ask the server how it is. Two round trips.
+        """Return the health of the server. Two round trips.
 
         Raises:
-            UnavailableError: it does not answer within the retry time.
+            UnavailableError: the server does not reply within the retry time.
         """
         opened = self._require_open()
         line = opened.connection.client
@@ -195,10 +195,10 @@ class Hub(ProcessBound):
         )
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that were ever written to on this server, in order; pages of the server's scan.
+        """Return the namespaces that were ever written to on this server, sorted; read in pages with SCAN.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
             AccessDeniedError: this Redis user may not list keys.
         """
         opened = self._require_open()
@@ -212,11 +212,11 @@ class Hub(ProcessBound):
     async def close(self) -> None:
         """End subscriptions and background work, close connections, leave the embedded server.
 
-        What background work has to give back at the server (claimed tasks, places in line) is given back first, and
-        the changes of this hub are carried to the durable tier; for a few seconds each. A call that other tasks have
-        under way meanwhile fails with `UsageError`. Every step is taken, whatever became of the one before.
+        First the background work releases claimed tasks and places in queues at the server, and the hub delivers its
+        changes to the durable tier; for a few seconds each. Concurrent calls of other tasks fail with `UsageError`.
+        Every step runs, even if the step before has failed.
 
-        A closed hub may be closed again; in a forked process it only forgets what belongs to the parent.
+        A closed hub may be closed again; in a forked process it only drops the objects of the parent.
 
         Raises:
             UsageError: called in another event loop than the hub was opened in.
@@ -226,17 +226,17 @@ class Hub(ProcessBound):
         opened, self._opened = self._opened, None
         knowledge, self._knowledge = self._knowledge, None
         if opened is None or opened.connection.client.is_of_another_process:
-            # Connections and the embedded server are the parent's: a child that gave them back would take them away.
+            # Connections and the embedded server belong to the parent: a child must not close them.
             return
         async with AsyncExitStack() as steps:
-            # The last one is taken first.
+            # The last step runs first.
             steps.push_async_callback(opened.connection.leave)
-            # Whoever waits for a turn finds the line closed.
+            # Waiters are woken and find the client closed.
             steps.callback(opened.context.wait_notifier.call_all)
             steps.push_async_callback(opened.connection.client.close)
             steps.push_async_callback(opened.context.blobs.close)
             if opened.tier is not None:
-                # After the background work, whose last changes it carries.
+                # After the background work, because it delivers that work's last changes.
                 steps.push_async_callback(opened.tier.close)
             if knowledge is not None:
                 steps.push_async_callback(knowledge.close)
@@ -286,10 +286,10 @@ class Hub(ProcessBound):
 
 
 def token_storage_of(hub: Hub) -> TokenStorage:
-    """The tokens of a hub's server. No round trip.
+    """Return the tokens of a hub's server. No round trip.
 
     Args:
-        hub: an open one, whose Redis user may reach more than one namespace.
+        hub: an open hub, whose Redis user may access more than one namespace.
 
     Raises:
         UsageError: the hub is not open.

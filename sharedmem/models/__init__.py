@@ -1,6 +1,6 @@
-"""The records that calls answer with: frozen, typed, the same on every face.
+"""The records that calls return: frozen, typed, the same in every interface.
 
-Each of the modules inside is imported when one of its records is first asked for: a process that reads and writes
+Each module is imported when one of its records is first used: a process that reads and writes
 values never builds the records of graphs.
 """
 
@@ -248,7 +248,7 @@ __all__ = [
     "Why",
 ]
 
-# Where records are looked for, those that every store needs first.
+# The modules with records, in the order of search: first those that every store needs.
 _MODULES = ("record", "data", "coordination", "durable", "decisions", "memory", "notes", "graph")
 
 if not TYPE_CHECKING:  # a type checker would take any name for a record

@@ -11,71 +11,71 @@ from sharedmem.models.record import Record
 
 
 class Arrival(Record):
-    """How somebody came through a barrier."""
+    """The passage of one party through a barrier."""
 
     position: int
-    """0 for who came first, up to the number of parties less one; each is given once a generation."""
+    """From 0 for the first party up to the number of parties less one; each is given once a generation."""
     generation: int
     """Fencing token of this opening, the same for all parties: it rises with every opening."""
 
 
 class Holder(Record):
-    """Somebody who holds something now."""
+    """A holder of a lease."""
 
     token: int
     """Fencing token: higher than those of all earlier holders."""
     actor: str
     remaining_ms: int
-    """Until the lease ends if it is not renewed, by the server's clock."""
+    """Milliseconds until the lease expires if it is not renewed, by the server's clock."""
 
 
 class LeaseGrant(Record):
-    """A lock that was given to a holder who renews it by itself, call by call."""
+    """A lock for a holder that renews it itself, with separate calls."""
 
     name: str
     token: int
-    """Fencing token: goes along with what is written under the lock."""
+    """Fencing token: send it with every write under the lock."""
     id: str
-    """Renews the lease, and gives it back: whoever knows it may."""
+    """Id for renewing and releasing the lease: every caller that has it may do both."""
     remaining: float
-    """Seconds until it ends if it is not renewed."""
+    """Seconds until the lease expires if it is not renewed."""
 
 
 class LeaseState(Record):
-    """Who holds a name, and how many wait for it."""
+    """The holders of a name, and the number of waiters."""
 
     holders: tuple[Holder, ...]
-    """In the order in which their leases end."""
+    """Ordered by the end of their leases."""
     waiting: int
 
 
 class Permit(Record):
-    """Whether a cost was admitted; true in a condition if it was."""
+    """Whether a rate limit admitted a cost; true in a condition if it did."""
 
     allowed: bool
     remaining: int
-    """What is left just after this."""
+    """Cost that the limit can still admit after this one."""
     retry_after: float
-    """Seconds until this cost can be admitted, if nobody else is faster; 0 when it was."""
+    """Seconds until this cost can be admitted, unless other callers use it first; 0 if it was admitted."""
 
     def __bool__(self) -> bool:
         return self.allowed
 
 
 class LimitState(Record):
-    """A rate limit as it stands."""
+    """The present state of a rate limit."""
 
     name: str
     algorithm: str
     limit: int
     per: float
-    """Seconds in which so much is admitted."""
+    """Period of the limit in seconds."""
     burst: int
-    """What may be admitted at once: the size of the token bucket, or the limit."""
+    """Highest cost that can be admitted at once: the size of the token bucket, or the limit."""
     remaining: int
-    """What would be admitted now."""
+    """Cost that the limit would admit now."""
     retry_after: float
-    """Seconds until a cost of one can be admitted; 0 when it can be now."""
+    """Seconds until a cost of one can be admitted; 0 if it can be admitted now."""
 
 
 class OnceGrant(Record):
@@ -94,48 +94,48 @@ class OnceGrant(Record):
 
 
 class OnceState(Record):
-    """How far a piece of work is, and how it came about."""
+    """The state of one piece of work that runs once."""
 
     key: str
     state: Literal["none", "running", "done"]
-    """`none` also after a run that failed, or whose lease has ended."""
+    """Also `none` after a run that failed, or whose lease has expired."""
     attempt: int
-    """How often it was begun; 0 when never."""
+    """Number of runs that were begun."""
     token: int
     """Fencing token of the latest run: it rises with every run."""
     actor: str
-    """Who began the latest run."""
+    """The actor that began the latest run."""
     remaining: float
-    """Seconds until the runner's lease ends, or the result expires; 0 for `none`."""
+    """Seconds until the runner's lease or the result expires; 0 for `none`."""
 
 
 class Present(Record):
-    """An actor who is here."""
+    """An actor that is present."""
 
     actor: str
     role: str
     info: Any
-    """What it says of itself."""
+    """Data that the actor published about itself."""
     since: datetime
     last_seen: datetime
     remaining: float
-    """Seconds until it counts as lapsed, unless it is heard of again."""
+    """Seconds until the actor counts as gone, unless it sends a heartbeat."""
 
 
 QueueLine = Literal["ready", "delayed", "claimed"]
-"""Where a task that is not done waits."""
+"""The state of a task that is not done."""
 TaskState = Literal["ready", "delayed", "claimed", "done", "dead"]
 
 
 class Backoff(Record):
-    """How long to pause before a task is tried again: up to `first` seconds, then twice that, up to `longest`."""
+    """The pause before a task is tried again: up to `first` seconds, then up to twice that, at most `longest`."""
 
     first: float = 1.0
     longest: float = 300.0
 
 
 class Receipt(Record):
-    """What a worker shows to say what became of a task; `token` tells its claim from all others."""
+    """A worker's claim on a task, needed to report its outcome; `token` is unique to the claim."""
 
     id: str
     token: int
@@ -152,68 +152,68 @@ class Task(Receipt):
     put_at: datetime
     dedup_id: str | None = None
     error: str | None = None
-    """What went wrong in the attempt before."""
+    """Error of the previous attempt."""
     deadline: float = Field(float("inf"), exclude=True)
-    """Until when nobody else gets it if it is not renewed, on this process's monotonic clock."""
+    """When another worker can claim the task if it is not renewed, on this process's monotonic clock."""
 
 
 class PutResult(Record):
-    """A task that was put, or the one that was there under the same deduplication id."""
+    """A task that was put, or the existing one with the same deduplication id."""
 
     id: str
     is_new: bool
 
 
 class QueuedTask(Record):
-    """A task as somebody sees it who only looks."""
+    """A task in a queue, for inspection without a claim."""
 
     id: str
     state: TaskState
     payload: Any
     priority: int
     attempts: int
-    """How often it was claimed."""
+    """Number of claims."""
     max_attempts: int
     put_by: str
     put_at: datetime
     dedup_id: str | None
     worker: str | None
-    """Who has it, or had it last."""
+    """The worker that has the task, or had it last."""
     error: str | None
     at: datetime | None
-    """When its delay or its visibility ends, or when it died; None for one that is ready."""
+    """When its delay or visibility timeout ends, or when it became a dead letter; None for a ready task."""
 
 
 class TaskOutcome(Record):
-    """What became of a task."""
+    """The outcome of a task."""
 
     id: str
     state: TaskState
     value: Any = None
-    """The result of one that is done."""
+    """Result of the task if it is done."""
     error: str | None = None
-    """What went wrong last in one that is not."""
+    """Last error of the task if it is not done."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it was done, and `value` is its result."""
+        """Whether the task is done and `value` is its result."""
         return self.state == "done"
 
 
 class QueueCounters(Record):
-    """What has happened in a queue so far; nothing counted for a week begins anew."""
+    """Counts of what has happened in a queue; they restart at 0 after a week without a change."""
 
     put: int
     done: int
     retried: int
     recovered: int
-    """Taken back from workers that were not heard of."""
+    """Tasks whose claims expired because their workers did not renew them."""
     dead: int
     discarded: int
 
 
 class QueueStats(Record):
-    """What is in a queue now."""
+    """The present content of a queue."""
 
     name: str
     ready: int
@@ -223,5 +223,5 @@ class QueueStats(Record):
     workers_waiting: int
     paused: bool
     oldest_age: float | None
-    """Seconds since the oldest task that could be claimed was put; None when there is none."""
+    """Seconds since the oldest claimable task was put; None if no task can be claimed."""
     counters: QueueCounters

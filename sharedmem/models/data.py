@@ -9,7 +9,7 @@ from sharedmem.models.record import Record
 
 
 class Entry(Record):
-    """A value with all that is known of it."""
+    """A value with its version, actor, times and ttl."""
 
     key: str
     value: Any
@@ -19,11 +19,11 @@ class Entry(Record):
     created: datetime | None
     updated: datetime | None
     ttl: float | None
-    """Seconds until the key expires; None when it does not."""
+    """Seconds until the key expires; None if it never expires."""
 
 
 class Change(Record):
-    """One mutation, as the change stream tells it."""
+    """One mutation, as an entry of the change feed."""
 
     key: str
     operation: str
@@ -31,13 +31,13 @@ class Change(Record):
     actor: str
     at: datetime
     cursor: str
-    """Pass it as `since` to go on after this change."""
+    """Cursor behind this change: pass it as `since` to continue there."""
 
 
 class Gap(Change):
-    """Stands where changes were trimmed before this watcher could read them.
+    """An entry in place of changes that were trimmed before this watcher read them.
 
-    `cursor` is the last one that was read; whoever needs the lost changes reads the keys again.
+    `cursor` is the last one that was read; a watcher that needs the lost changes must read the keys again.
     """
 
 
@@ -49,18 +49,18 @@ class Message(Record):
 
 
 class Missed(Message):
-    """Says that messages of this channel may have been lost just before; `value` is the reason."""
+    """A notice that messages of this channel may have been lost just before; `value` is the reason."""
 
 
 class TypeUsage(Record):
-    """What the keys of one Redis type use."""
+    """Number and size of the keys of one Redis type."""
 
     keys: int
     bytes: int
 
 
 class Usage(Record):
-    """What a namespace uses."""
+    """Number and size of the keys of a namespace."""
 
     namespace: str
     keys: int
@@ -69,7 +69,7 @@ class Usage(Record):
 
 
 class Powers(Record):
-    """What the server in use can do; `missing` says what each absent power takes to get."""
+    """Features of the server in use; `missing` says how to get each missing feature."""
 
     server: str
     """`redis`, `valkey` or `fakeredis`."""
@@ -86,7 +86,7 @@ class Powers(Record):
 
 
 class Health(Record):
-    """Whether the server answers, and how it is."""
+    """Whether the server answers, and its state."""
 
     ok: bool
     latency_ms: float

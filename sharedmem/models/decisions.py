@@ -7,17 +7,17 @@ from typing import Literal
 from sharedmem.models.record import Record
 
 ExecutionState = Literal["none", "running", "succeeded", "failed", "unknown", "orphaned"]
-"""`none`: never begun. `orphaned`: its lease is over and nobody said how it ended. `unknown`: somebody said that
-nobody knows how it ended."""
+"""`none`: never begun. `orphaned`: its lease has expired and no outcome was reported. `unknown`: a caller reported
+that the outcome cannot be determined."""
 
 
 class PlanRecord(Record):
-    """A decision to do something."""
+    """A decision to execute an action."""
 
     plan_id: str
-    """Names this plan alone; its digits are also the time of the saving in microseconds."""
+    """Unique id; its digits are also the time of saving in microseconds."""
     plan_hash: str
-    """Eight digits made of symbol, action and reasoning; within a session they name the newest such plan."""
+    """Eight digits computed from symbol, action and reasoning; in a session they identify the newest such plan."""
     session_id: str
     symbol: str
     action: str
@@ -26,23 +26,23 @@ class PlanRecord(Record):
     reasoning: str
     method: str
     timestamp_ms: int
-    """When it was saved, by the server's clock."""
+    """Time of saving, by the server's clock."""
     time_since_ms: int | None = None
-    """How long ago that was; set where a duplicate is told of."""
+    """Milliseconds since it was saved; set only in reports of a duplicate."""
 
 
 class SaveResult(Record):
-    """Whether a plan was saved, or which earlier one it would have repeated."""
+    """Whether a plan was saved, or the earlier plan that it would have duplicated."""
 
     saved: bool
     plan: PlanRecord
-    """The plan that counts: the new one, or the one there was."""
+    """The valid plan: the new one, or the earlier one."""
     time_since_ms: int
-    """How long ago that was saved; 0 for a new one."""
+    """Milliseconds since that plan was saved; 0 for a new one."""
 
 
 class ExecutionRecord(Record):
-    """What is known of the one execution of a plan."""
+    """The one execution of a plan."""
 
     plan_id: str
     plan_hash: str
@@ -51,46 +51,46 @@ class ExecutionRecord(Record):
     action: str
     confidence: float
     status: str
-    """The executor's word for how it ended; empty while it runs."""
+    """The outcome in the executor's own words; empty while it runs."""
     executed: bool
     order_id: str
     order_size_usdt: float
     timestamp_ms: int
-    """When it was recorded, or begun when it still runs, by the server's clock."""
+    """When it was recorded, or begun if it still runs, by the server's clock."""
     error: str
     state: ExecutionState
     fence: int
-    """Rises with every claim; what the executor writes to should refuse lower ones."""
+    """Fencing token: rises with every claim; the resource that the executor writes to should reject lower ones."""
     attempt: int
     actor: str
-    """Who recorded it last."""
+    """The actor that recorded it last."""
 
 
 class ExecutionClaim(Record):
-    """Whether the execution of a plan is the caller's to do."""
+    """Whether the caller may execute a plan."""
 
     started: bool
-    """True: go ahead. False: do not execute; `state` says why."""
+    """True: execute the plan. False: do not execute it; `state` gives the reason."""
     fence: int
-    """What shows the claim when it is renewed and finished; 0 when it was refused."""
+    """Fencing token for renewing and finishing the claim; 0 if the claim was refused."""
     state: ExecutionState
     attempt: int
     """1 for the first claim of the plan, one more for each takeover."""
     plan_id: str
     remaining_ms: int
-    """Until the lease of whoever has it ends; 0 when nobody is at it."""
+    """Milliseconds until the lease of the present executor expires; 0 without an executor."""
     execution: ExecutionRecord | None = None
 
 
 class ExecutionStats(Record):
-    """How the executions of a session, or of one of its symbols, went."""
+    """Statistics of the executions of a session, or of one of its symbols."""
 
     total_executions: int
-    """Those that have ended: succeeded, failed or unknown."""
+    """Executions that have ended: succeeded, failed or unknown."""
     successful_executions: int
     failed_executions: int
     win_rate: float
-    """Successful of all that have ended; 0 when there are none."""
+    """Share of successful ones among those that have ended; 0 if none has ended."""
     duplicates_prevented: int
     """Plans that `save_if_new` and executions that `begin_execution` refused."""
     recent_executions: list[ExecutionRecord]

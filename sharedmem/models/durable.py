@@ -12,9 +12,9 @@ from sharedmem.models.record import Record
 
 
 class DurableRecord(Record):
-    """One document of the durable tier: a key's head, or one element of what the key holds.
+    """One document of the durable tier: the head of a key, or one element of its data.
 
-    The head (`element` empty) says what the key is: its type, expiry and the versions that count; a plain value lies
+    The head (`element` empty) holds the type of the key, its expiry and its valid versions; a plain value is stored
     in the head itself. Each item of a list, field of a hash, member of a set, plan or execution of a session is an
     element, with a document of its own.
     """
@@ -26,26 +26,26 @@ class DurableRecord(Record):
     type: str
     """`value`, `counter`, `list`, `hash`, `set`, or the name of a kind of record such as `plan`."""
     kind: str
-    """`session`, `knowledge` or `log`: how long it stays in Redis (see `Kind`; a log stays)."""
+    """`session`, `knowledge` or `log`: how long it stays in Redis (see `Kind`; a log never expires)."""
     version: int = Field(ge=0)
-    """The version that readers of the value are told."""
+    """The version that readers of the value get."""
     stamp: int = Field(ge=0)
     """The version of the last change of this document, its expiry included: a lower one never replaces it."""
     floor: int = Field(default=0, ge=0)
-    """Of a head: elements whose stamp is lower belonged to something that lay under the key before."""
+    """Of a head: elements with a lower stamp belong to data that the key held earlier."""
     size: int = Field(default=0, ge=0)
-    """Of a head: how many elements the key holds; of a list, these are the newest."""
+    """Of a head: number of elements of the key; of a list, these are the newest ones."""
     created: int = 0
     """Version under which the value was first written."""
     expires: int = 0
     """Milliseconds since 1970 at which the key expires; 0: never."""
     actor: str = ""
     codec: str = "json"
-    """How Redis holds the body: `json`, `msgpack` or `blob` (the body is a reference to it)."""
+    """Format of the body in Redis: `json`, `msgpack` or `blob` (the body is a reference to it)."""
     deleted: bool = False
-    """Whether this is a tombstone, which stays for a while so that a late older write cannot come through."""
+    """Whether this is a tombstone, which is kept for a while to reject late older writes."""
     body: str = ""
-    """JSON text; what JSON cannot hold is spelled as `durable.texts` says. Empty for structures and tombstones."""
+    """JSON text; `durable.texts` encodes what JSON cannot hold. Empty for structures and tombstones."""
 
     @property
     def namespace(self) -> str:
@@ -54,38 +54,38 @@ class DurableRecord(Record):
 
     @property
     def is_head(self) -> bool:
-        """Whether it stands for the whole key."""
+        """Whether this document is the head of the key."""
         return not self.element
 
 
 class Outcome(StrEnum):
-    """What became of a record that was put."""
+    """The outcome of storing a record."""
 
     STORED = "stored"
-    """It is there, also when it was there already."""
+    """The record is stored, now or before."""
     OLDER = "older"
-    """A newer one is there, and stays."""
+    """A newer record exists and is kept."""
     REFUSED = "refused"
-    """It can never be stored as it is; `reason` says why."""
+    """The store rejects the record for good; `reason` says why."""
 
 
 class Put(Record):
-    """The answer to one record that was put."""
+    """The outcome for one record."""
 
     outcome: Outcome
     reason: str = ""
 
 
 class Charges(Record):
-    """What the durable tier has been asked for by this hub."""
+    """The requests of this hub to the durable tier."""
 
     reads: int = 0
     writes: int = 0
     queries: int = 0
     throttled: int = 0
-    """Times it asked to wait (429)."""
+    """Number of throttled requests (429)."""
     request_units: float = 0.0
-    """Cosmos DB's measure of cost; 0 elsewhere."""
+    """Request units, the cost measure of Cosmos DB; 0 for other stores."""
 
 
 class DurableLag(Record):
@@ -97,21 +97,21 @@ class DurableLag(Record):
     oldest: float
     """Seconds since the oldest of them was made; 0 when none waits."""
     delivered: int
-    """How many of them a worker has in hand."""
+    """Number of them that a worker is delivering."""
     dead: int
     """Dead letters."""
     recovery: Literal["complete", "running", "tier away", "not begun"] = "complete"
-    """Whether Redis has all that the tier has: complete; running: a hub restores it after a loss, and changes wait;
-    tier away: it was lost, and the tier cannot be asked; not begun: no hub has used the namespace since."""
+    """Whether Redis has all data of the tier: complete; running: a hub restores it after a loss, and changes wait;
+    tier away: data was lost, and the tier is unreachable; not begun: no hub has used the namespace since."""
 
 
 class DeadLetter(Record):
-    """A document that the durable tier has refused for good."""
+    """A document that the durable tier has rejected for good."""
 
     id: str
     namespace: str
     key: str
-    """Empty when the entry could not be understood."""
+    """Empty if the entry could not be parsed."""
     element: str
     type: str
     stamp: int
@@ -119,17 +119,17 @@ class DeadLetter(Record):
     at: datetime
     """When it was refused, in UTC."""
     name: str
-    """The field of the outbox as it was left."""
+    """Name of the field in the outbox."""
     size: int
     """Bytes of its body."""
 
 
 class DurableStatus(Record):
-    """How the durable tier is, seen from one hub."""
+    """The state of the durable tier as one hub sees it."""
 
     url: str
     id: str
-    """The id that its database was given when it was made."""
+    """Id of the database, set when it was created."""
     reachable: bool
     why: str = ""
     """Why it is not reachable."""
@@ -140,23 +140,23 @@ class DurableStatus(Record):
 
 
 class Difference(Record):
-    """Where Redis and the durable tier do not hold the same."""
+    """A difference between Redis and the durable tier."""
 
     key: str
     element: str = ""
     what: str
-    """`value`, `element`, `size`, `type`, `expiry`, `missing` when one side has nothing, or `form` when the durable
+    """`value`, `element`, `size`, `type`, `expiry`, `missing` if one side has nothing, or `form` if the durable
     tier has it in a form that cannot be read."""
     redis: str
     tier: str
 
 
 class Verification(Record):
-    """What a comparison of Redis with the durable tier has shown."""
+    """The result of a comparison of Redis with the durable tier."""
 
     namespace: str
     keys: int
-    """How many keys were looked at."""
+    """Number of keys that were read."""
     waiting: int
-    """How many of them have changes that wait for the tier, and were not compared."""
+    """Number of keys with changes in the outbox, which were not compared."""
     differences: list[Difference]

@@ -10,25 +10,25 @@ from pydantic import AwareDatetime, Field
 from sharedmem.models.record import Record
 
 UNKNOWN: Literal["unknown"] = "unknown"
-"""Given as `valid_from`: nobody knows since when a fact holds."""
+"""Value of `valid_from` for a fact whose start is unknown."""
 Unknown = Literal["unknown"]
 GraphKind = Literal["episode", "summary", "entity", "fact"]
 Direction = Literal["out", "in", "both"]
 
 
 class RelationType(Record):
-    """How relations of one type behave; what is not declared may hold of many at a time."""
+    """The rules for relations of one type; an undeclared type may have many sources and targets at a time."""
 
     name: str
-    """Letters, digits and `_`: `lives_in`."""
+    """Name of letters, digits and `_`: `lives_in`."""
     functional: bool = False
     """A source has one target at a time: a later one closes the earlier one."""
     inverse_functional: bool = False
     """A target has one source at a time."""
     symmetric: bool = False
-    """`a married_to b` says `b married_to a` too."""
+    """`a married_to b` also means `b married_to a`."""
     inverse: str | None = None
-    """Name of the same relation told from the other end: `employs` is kept as `works_for`, turned around."""
+    """Name of the same relation in the other direction: `employs` is stored as `works_for`, with the ends swapped."""
 
 
 class Episode(Record):
@@ -36,34 +36,34 @@ class Episode(Record):
 
     content: str | dict[str, Any]
     group_id: str
-    """Whose graph it belongs to, `tenant:session`; nothing is asked or written without it."""
+    """The graph group, `tenant:session`; every read and write names it."""
     id: str = ""
-    """Given by the graph when empty; the same id with the same content is stored once."""
+    """Set by the graph if empty; the same id with the same content is stored once."""
     occurred_at: AwareDatetime | None = None
-    """When it happened; now when not given."""
+    """When it happened; default: now."""
     recorded_at: AwareDatetime | None = None
-    """When the graph learned of it; now when not given."""
+    """When it was recorded in the graph; default: now."""
     source: str = "message"
-    """What or who it comes from: `user`, `agent`, `system`, `crm`."""
+    """Origin of the episode: `user`, `agent`, `system`, `crm`."""
     session: str | None = None
     user: str | None = None
     entities: tuple[str, ...] = ()
-    """Ids of what it mentions; the graph's work."""
+    """Ids of the entities that it mentions; set by the graph."""
     fact_ids: tuple[str, ...] = ()
-    """Ids of what it says; the graph's work."""
+    """Ids of the facts that it states; set by the graph."""
     metadata: dict[str, Any] = Field(default_factory=dict)
     created_by: str | None = None
-    """The actor who told it, `shared` for the namespace itself; the graph's work. None in those of earlier versions."""
+    """The actor that added it, `shared` for the namespace itself; set by the graph. None in earlier releases."""
     kind: Literal["episode", "summary", "statement"] = "episode"
-    """`statement`: something that was told to the graph directly, such as one relationship."""
+    """`statement`: data that was written to the graph directly, such as one relationship."""
     covers: tuple[str, ...] = ()
-    """Of a summary: the episodes or summaries that it sums up."""
+    """Of a summary: the episodes or summaries that it summarises."""
     level: int = Field(default=0, ge=0)
-    """0 for what happened; 1 for a summary of it, 2 for a summary of summaries."""
+    """0 for an event; 1 for a summary of events, 2 for a summary of summaries."""
     extraction: Literal["none", "done", "failed"] = "none"
     """`failed`: the model gave no usable answer; `graph.extract` tries again."""
     undone_at: AwareDatetime | None = None
-    """Since when nothing that it said counts any more."""
+    """Since when its graph claims are no longer valid."""
 
 
 class Entity(Record):
@@ -76,20 +76,20 @@ class Entity(Record):
     """Further names, at most the first 100 of them."""
     alias_count: int = 0
     attributes: dict[str, Any] = Field(default_factory=dict)
-    """As they are at the time that was asked for; `history` tells how they were."""
+    """Values at the requested time; `history` returns earlier values."""
     summary: str = ""
     group_id: str
     recorded_at: AwareDatetime | None = None
     merged_into: str | None = None
-    """The entity that it turned out to be."""
+    """The entity that this one was merged into."""
     embedding: tuple[float, ...] | None = Field(default=None, repr=False)
-    """Of its names, type and summary; answered only to those who ask for it."""
+    """Embedding of its names, type and summary; returned only on request."""
 
 
 class Fact(Record):
-    """A relationship between two entities, or an attribute of one, in one version of what was known of it.
+    """A relationship between two entities, or an attribute of one, in one version.
 
-    It holds in the world from `valid_from` until before `valid_to`, and that was known from `recorded_at` until before
+    It holds in the world from `valid_from` until before `valid_to`, and was known from `recorded_at` until before
     `superseded_at` (bi-temporal).
     """
 
@@ -102,44 +102,44 @@ class Fact(Record):
     """None for an attribute, whose type begins with `@`."""
     target_name: str
     value: Any = None
-    """Of an attribute."""
+    """Value of an attribute."""
     fact: str
     """The fact as a sentence."""
     valid_from: AwareDatetime | None
-    """None when nobody knows."""
+    """None if unknown."""
     valid_to: AwareDatetime | None
     """None while it holds."""
     recorded_at: AwareDatetime
     superseded_at: AwareDatetime | None = None
-    """None for what is known now."""
+    """None for the present version."""
     invalidated_at: AwareDatetime | None = None
-    """When the graph learned that it ended; None while it holds."""
+    """When the end was recorded in the graph; None while it holds."""
     episode_ids: tuple[str, ...] = ()
-    """Who says so, at most the newest 64."""
+    """The episodes that state it, at most the newest 64."""
 
 
 class EpisodeResult(Record):
-    """What became of an episode."""
+    """The result of adding an episode."""
 
     id: str
     episode: Episode
     entities: tuple[Entity, ...] = ()
-    """Those it mentions."""
+    """Entities that it mentions."""
     facts: tuple[Fact, ...] = ()
-    """Those it says, new or not."""
+    """Facts that it states, new or not."""
     closed: tuple[Fact, ...] = ()
-    """Earlier ones that it ended or corrected, as they are known now."""
+    """Earlier facts that it ended or corrected, in their present version."""
     repeated: bool = False
-    """Whether it was there already; nothing was changed then."""
+    """Whether it was stored already; then nothing was changed."""
     warnings: tuple[str, ...] = ()
-    """What the model or the rules said that could not be used."""
+    """Unusable parts of the answer of the model or the rules."""
 
 
 class EntityMerge(Record):
     """Two entities that turned out to be one."""
 
     source_id: str
-    """Which was merged; its names lead to the other one now."""
+    """The entity that was merged; its names now refer to the other one."""
     into_id: str
     at: AwareDatetime
     by: str
@@ -152,33 +152,33 @@ class Step(Record):
 
     fact: Fact
     forward: bool
-    """Whether from its source to its target."""
+    """Whether the step leads from the fact's source to its target."""
 
 
 class Reached(Record):
-    """An entity that a traversal came to."""
+    """An entity that a traversal reached."""
 
     entity_id: str
     name: str
     distance: int
-    """Fewest steps from where it began; 0 for those."""
+    """Fewest steps from the start entities; 0 for these."""
     path: tuple[Step, ...] = ()
-    """One shortest way."""
+    """One shortest path."""
 
 
 class Traversal(Record):
-    """What lies around some entities."""
+    """The neighbourhood of some entities."""
 
     reached: tuple[Reached, ...]
-    """Nearest first."""
+    """Entities, nearest first."""
     facts: tuple[Fact, ...]
-    """All facts that were walked along."""
+    """All facts that the traversal followed."""
     truncated: bool = False
-    """Whether the bounds on fan-out or size left something out."""
+    """Whether the bounds on fan-out or size cut off a part."""
 
 
 class GraphHit(Record):
-    """Something that a search found."""
+    """A result of a search."""
 
     kind: GraphKind
     item: Episode | Entity | Fact
@@ -187,7 +187,7 @@ class GraphHit(Record):
 
 
 class ContextItem(Record):
-    """One thing worth knowing for a question."""
+    """One item of context for a question."""
 
     kind: GraphKind
     id: str
@@ -197,18 +197,18 @@ class ContextItem(Record):
     valid_from: AwareDatetime | None = None
     valid_to: AwareDatetime | None = None
     episode_ids: tuple[str, ...] = ()
-    """Where it comes from."""
+    """Ids of the episodes that it comes from."""
     path: tuple[Step, ...] = ()
-    """How the traversal came to it."""
+    """Path of the traversal to it."""
     distance: int | None = None
-    """Steps from the entities that the question names; None when not come to that way."""
+    """Steps from the entities that the question names; None if not found by traversal."""
     tokens: int = 0
-    """Of its line in a prompt, estimated."""
+    """Estimated tokens of its line in a prompt."""
     signals: dict[str, float] = Field(default_factory=dict)
-    """With `explain=True`: what each signal added to the score."""
+    """Contribution of each signal to the score, with `explain=True`."""
 
     def as_line(self) -> str:
-        """The item as one line for people and models, with its dates and where it comes from."""
+        """Return the item as one line for people and models, with its dates and origin."""
         words = " ".join(self.text.split())
         known = [part for part in (self._dates(), self._origin()) if part]
         return f"- {words} ({'; '.join(known)})" if known else f"- {words}"
@@ -227,33 +227,33 @@ class ContextItem(Record):
 
 
 class ContextSet(Record):
-    """What is worth knowing for a question, best first, with where each thing comes from."""
+    """Context for a question, best item first, each with its origin."""
 
     query: str
     group_id: str
     items: tuple[ContextItem, ...] = ()
     entities: dict[str, str] = Field(default_factory=dict)
-    """Names that the question names, as they are compared, and the ids of those who bear them."""
+    """Entity names in the question, normalised, and the id of the entity of each."""
     as_of: AwareDatetime | None = None
-    """Of which moment of the world was asked; None for now."""
+    """Requested valid time; None for now."""
     known_at: AwareDatetime | None = None
-    """As known when; None for now."""
+    """Requested transaction time; None for now."""
     round_trips: int = 0
     milliseconds: float = 0.0
     degraded: str | None = None
-    """Why nothing was searched by meaning, where that is so."""
+    """Why nothing was searched by meaning; None if it was."""
 
     def as_prompt(self, max_tokens: int = 1_000) -> str:
-        """The context as text for a model: one line for each thing, best first, none of them cut.
+        """Return the context as text for a model: one line for each item, best first, no line cut.
 
-        What does not fit is left out, and what comes behind it may still fit.
+        Items that do not fit are left out; later, shorter items may still fit.
 
         Args:
-            max_tokens: how long the text may be, counted as the items' `tokens` are: an estimate, above the true
+            max_tokens: longest text, counted like the items' `tokens`: an estimate, above the true
                 number for English prose.
 
         Returns:
-            The text; empty when nothing fits.
+            The text; empty if nothing fits.
         """
         left = max_tokens - _HEADING_TOKENS
         lines = []
@@ -270,33 +270,33 @@ class ContextSet(Record):
 
 
 _SHOWN_ORIGINS = 2
-"""Ids of episodes in a line of a prompt: they are for looking up, not for reading."""
+"""Ids of episodes in a line of a prompt: they serve for look-ups, not for reading."""
 _HEADING_TOKENS = 24
-"""Of the longest heading, with both dates."""
+"""Tokens of the longest heading, with both dates."""
 
 
 def _day(moment: datetime) -> str:
-    """A date, with the time of day where there is one."""
+    """Return a date, with the time of day where there is one."""
     whole = moment.time() == time.min
     return moment.date().isoformat() if whole else f"{moment.date()} {moment.time().isoformat('minutes')}"
 
 
 class GraphStats(Record):
-    """What a group holds."""
+    """The content of a graph group, in numbers."""
 
     group_id: str
     episodes: int
     summaries: int
     entities: int
     facts: int
-    """Known now and holding now or with an open end."""
+    """Present versions that hold now or have an open end."""
     past_facts: int
-    """Ended, or known to be wrong."""
+    """Facts that have ended or were corrected."""
     merges: int
 
 
 class GraphProblem(Record):
-    """A difference between what a graph holds and what follows from the claims of its episodes."""
+    """A difference between the stored graph and the graph that follows from its claims."""
 
     kind: Literal[
         "missing_fact",
@@ -309,27 +309,27 @@ class GraphProblem(Record):
         "missing_entry",
         "dangling_entry",
     ]
-    """A fact that should be there, or should not; whose versions begin or end otherwise; of which only the moment
-    differs at which a version was superseded; that says something else. A claim in the wrong lines; an entity that is
-    referred to and has no record; an index entry that a record lacks, or that belongs to no record."""
+    """The kind of problem. A fact that is missing or superfluous; whose versions begin or end at other times; that
+    differs only in the time at which a version was superseded; whose text differs. A claim in the wrong list; an entity
+    that is referred to and has no record; an index entry that a record lacks, or that belongs to no record."""
     id: str
-    """Of the fact, claim or entity; of an index entry, the record that it belongs to."""
+    """Id of the fact, claim or entity; for an index entry, id of its record."""
     explanation: str
     repair: str
-    """What repairing does."""
+    """Effect of the repair."""
     repaired: bool = False
 
 
 class GraphCheck(Record):
-    """What `check` has read of a group, and what it has found."""
+    """The result of `check` for a group."""
 
     group_id: str
     episodes: int
-    """Summaries and statements too."""
+    """Number of episodes, summaries and statements included."""
     claims: int
     facts: int
     entities: int
-    """To which claims refer."""
+    """Number of entities that claims refer to."""
     problems: tuple[GraphProblem, ...] = ()
 
     @property
@@ -350,19 +350,19 @@ class DrawnEntity(Record):
 
 
 class DrawnVersion(Record):
-    """What was known of a fact for some time: one rectangle of world time and knowledge time."""
+    """One version of a fact: a rectangle of valid time and transaction time."""
 
     valid_from: AwareDatetime | None
-    """None when nobody knows."""
+    """None if unknown."""
     valid_to: AwareDatetime | None
     """None while it holds."""
     recorded_at: AwareDatetime
     superseded_at: AwareDatetime | None
-    """None for what is known now."""
+    """None for the present version."""
 
 
 class DrawnFact(Record):
-    """A fact in a drawing, with everything that was ever known of it."""
+    """A fact in a drawing, with all its versions."""
 
     id: str
     source_id: str
@@ -370,16 +370,16 @@ class DrawnFact(Record):
     target_id: str | None
     """None for an attribute, whose type begins with `@`."""
     value: str
-    """Of an attribute, as text."""
+    """Value of an attribute, as text."""
     fact: str
-    """As a sentence."""
+    """The fact as a sentence."""
     versions: tuple[DrawnVersion, ...]
-    """Oldest knowledge first; at each moment one of them at most was known."""
+    """Oldest transaction time first; at most one version was current at each moment."""
     episode_ids: tuple[str, ...] = ()
 
 
 class DrawnEpisode(Record):
-    """Who says so: the beginning of an episode's text."""
+    """The origin of facts in a drawing: the beginning of an episode's text."""
 
     id: str
     text: str
@@ -388,11 +388,11 @@ class DrawnEpisode(Record):
 
 
 class GraphDrawing(Record):
-    """A part of a graph with all its times, from which pictures are made (`as_mermaid`, `as_dot`, `as_html`)."""
+    """A part of a graph with all its times, for pictures (`as_mermaid`, `as_dot`, `as_html`)."""
 
     group_id: str
     drawn_at: AwareDatetime
-    """What the pictures take for now."""
+    """The time that the pictures treat as now."""
     entities: tuple[DrawnEntity, ...] = ()
     facts: tuple[DrawnFact, ...] = ()
     episodes: tuple[DrawnEpisode, ...] = ()

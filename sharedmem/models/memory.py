@@ -23,65 +23,65 @@ class MemoryMessage(Record):
     content: str
     entity_id: str | None = None
     name: str | None = None
-    """Who speaks, as people say it."""
+    """Name of the speaker, as people write it."""
     timestamp: AwareDatetime | None = None
     embedding: tuple[float, ...] | None = Field(default=None, repr=False)
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
 class MemoryItem(Record):
-    """One thing that is remembered. What is not given when it is added is filled in by the store."""
+    """One memory. The store fills in fields that are not given when it is added."""
 
     id: str = ""
-    """Given by the store when empty."""
+    """Set by the store if empty."""
     tenant_id: str = ""
     """The namespace; another tenant's items cannot be written or read."""
     user_id: str | None = None
     agent_id: str | None = None
-    """The store's actor when not given."""
+    """Default: the store's actor."""
     thread_id: str = "main"
     run_id: str | None = None
     turn_index: int | None = Field(default=None, ge=0)
-    """Place in its thread: assigned at the server, rising, when not given."""
+    """Position in its thread; by default the server assigns the next one."""
     messages: tuple[MemoryMessage, ...] = ()
-    """The turn of a conversation that this remembers; recall then looks at speaker, date and neighbouring turns."""
+    """The turn of a conversation that this memory records; searches then use speaker, date and neighbouring turns."""
     memory: str = ""
-    """The fact: what is embedded."""
+    """The text that is embedded."""
     content: str = ""
-    """The full text; `memory` when not given. Words of both are found."""
+    """The full text; default: `memory`. Searches by words use both."""
     summary: str | None = None
     embedding: tuple[float, ...] | None = Field(default=None, repr=False)
-    """Computed from `memory` when not given; answered only to those who ask for it."""
+    """Computed from `memory` if not given; returned only on request."""
     turn_embedding: tuple[float, ...] | None = Field(default=None, repr=False)
     hash: str = ""
-    """SHA-256 of the normalised text; the store's work."""
+    """SHA-256 of the normalised text; set by the store."""
     timestamp: AwareDatetime | None = None
-    """When it happened or was said; now when not given."""
+    """When it happened; default: now."""
     created_at: AwareDatetime | None = None
     updated_at: AwareDatetime | None = None
     memory_type: MemoryType = "long-term"
     category: str | None = None
     importance: Importance = "medium"
     ttl: int | None = Field(default=None, ge=-1)
-    """Seconds until it is forgotten; -1 for never; by `memory_type` when not given."""
+    """Seconds until it expires; -1: never; by default `memory_type` decides."""
     entity_id: str | None = None
-    """Whom or what it is about."""
+    """The person or thing that it is about."""
     source_actor: str | None = None
     created_by: str | None = None
-    """The actor who added it, `shared` for the namespace itself; the store's work. None before there were authors."""
+    """The actor that added it, `shared` for the namespace itself; set by the store. None in early releases."""
     related_memory_ids: tuple[str, ...] = ()
     metrics: dict[str, float] = Field(default_factory=dict)
     metadata: dict[str, Any] = Field(default_factory=dict)
     tags: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     occurrences: int = Field(default=1, ge=1)
-    """How often it was added; duplicates are merged into it."""
+    """Number of times it was added; duplicates are merged into it."""
     version: int = Field(default=0, ge=0)
-    """Version of its last change; the store's work."""
+    """Version of its last change; set by the store."""
 
     @property
     def author(self) -> str | None:
-        """Who speaks, when this is a turn of a conversation."""
+        """Name of the speaker, if this is a turn of a conversation."""
         if not self.messages:
             return None
         first = self.messages[0]
@@ -139,7 +139,7 @@ class MemoryChanges(_WritableFields, total=False):
 
 
 class MemoryFilter(Record):
-    """Which memories a call is about: all that is given must hold. Of several values one must hold."""
+    """A filter of memories: every given field must match. A field with several values matches any of them."""
 
     user_id: str | tuple[str, ...] | None = None
     agent_id: str | tuple[str, ...] | None = None
@@ -151,56 +151,56 @@ class MemoryFilter(Record):
     entity_id: str | tuple[str, ...] | None = None
     source_actor: str | tuple[str, ...] | None = None
     tags: str | tuple[str, ...] = ()
-    """All of them must be there."""
+    """Tags that a memory must all have."""
     collections: str | tuple[str, ...] = ()
-    """All of them must be there."""
+    """Collections that a memory must all be in."""
     since: AwareDatetime | None = None
-    """`timestamp` at or after it."""
+    """Earliest `timestamp`."""
     until: AwareDatetime | None = None
-    """`timestamp` at or before it."""
+    """Latest `timestamp`."""
     metadata: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """Equal values of the top level of `metadata`."""
+    """Values that top-level entries of `metadata` must equal."""
 
 
 class AddResult(Record):
-    """What became of a memory that was added."""
+    """The result of adding a memory."""
 
     id: str
-    """Of the new memory, or of the one it was merged into."""
+    """Id of the new memory, or of the memory that it was merged into."""
     merged: bool = False
     similarity: float | None = None
-    """Cosine similarity to what it was merged into; 1.0 when the texts are the same."""
+    """Cosine similarity to the memory that it was merged into; 1.0 if the texts are the same."""
     version: int = 0
     embedded: bool = True
-    """False while its embedding waits for the provider; it is found by its words meanwhile."""
+    """False while its embedding is not computed yet; until then searches find it by its words."""
 
 
 class Signal(Record):
-    """One reason for a place in the ranking."""
+    """One component of a score."""
 
     name: str
     """`text`, `vector`, `author`, `neighbours`, `thread`, `date`, `question`, `recency`, `importance`, `reranker`."""
     score: float
-    """As the signal gives it (BM25, cosine similarity, a factor)."""
+    """Raw score of the signal (BM25, cosine similarity, a factor)."""
     rank: int | None = None
-    """Place among the hits of this signal alone, from 1; None when it did not find the item."""
+    """Rank among the hits of this signal alone, from 1; None if it did not find the item."""
     weight: float
     contribution: float
-    """What it added to the final score."""
+    """Contribution to the final score."""
 
 
 class SearchCost(Record):
-    """What a search took."""
+    """The cost of a search."""
 
     round_trips: int
     milliseconds: float
     tokens: int = 0
-    """Sent to the embedding provider; 0 when the embedding was cached."""
+    """Tokens sent to the embedding provider; 0 if the embedding was cached."""
     request_units: float = 0.0
 
 
 class Why(Record):
-    """Why a memory was found."""
+    """The explanation of a search result."""
 
     signals: tuple[Signal, ...]
     cost: SearchCost
@@ -211,13 +211,13 @@ class Hit(Record):
 
     item: MemoryItem
     score: float
-    """Higher is better; comparable within one answer only, except in mode `semantic`: cosine similarity."""
+    """Higher is better; comparable within one result only, except in mode `semantic`: cosine similarity."""
     why: Why | None = None
-    """With `explain=True`."""
+    """The explanation, with `explain=True`."""
 
 
 class MemoryVersion(Record):
-    """One version of a memory: what it was after a change, and what the change was."""
+    """One version of a memory: its content after a change, and the change."""
 
     version: int
     at: datetime
@@ -225,21 +225,21 @@ class MemoryVersion(Record):
     change: Literal["added", "updated", "merged", "deleted", "restored", "undone"]
     item: MemoryItem
     merged_text: str | None = None
-    """The text that was merged in by this change."""
+    """The text that this change merged in."""
     similarity: float | None = None
     undoes: int | None = None
-    """The version that this change took back."""
+    """The version that this change undid."""
 
 
 class Participant(Record):
-    """Who takes part in a thread."""
+    """A participant of a thread."""
 
     name: str
     turns: int
 
 
 class ThreadStats(Record):
-    """What a thread holds."""
+    """Statistics of a thread."""
 
     thread_id: str
     turn_count: int
@@ -250,7 +250,7 @@ class ThreadStats(Record):
 
 
 class MemoryStats(Record):
-    """What the memories of a namespace, or those that a filter lets through, are."""
+    """Statistics of the memories of a namespace, or of those that match a filter."""
 
     count: int
     bytes: int
@@ -258,40 +258,40 @@ class MemoryStats(Record):
     by_tenant: dict[str, int]
     by_category: dict[str, int]
     duplicates_merged: int
-    """How many additions were merged into the memories counted here."""
+    """Number of additions that were merged into the counted memories."""
 
 
 class MemoryUse(Record):
-    """How a memory is used."""
+    """Usage of a memory."""
 
     id: str
     times: int
-    """How often searches and `get` have answered it."""
+    """Number of times that searches and `get` returned it."""
     last: datetime | None
-    """When that was last; None when it never was."""
+    """Time of the last use; None if never used."""
 
 
 class MemoryEvent(Record):
-    """What a standing query is told."""
+    """An event of a standing query."""
 
     event: Literal["written", "changed", "withdrawn", "gap"]
-    """`withdrawn`: it was deleted, or does not match any more. `gap`: memories may be gone without a word."""
+    """`withdrawn`: it was deleted, or no longer matches. `gap`: events may be missing before this one."""
     id: str
     """Empty for a `gap`."""
     item: MemoryItem | None
-    """None when it is gone."""
+    """None if it was deleted."""
     similarity: float | None
     cursor: str
-    """Pass it as `since` to go on after this event."""
+    """Cursor behind this event: pass it as `since` to continue there."""
 
 
 class CachedResult(Record):
-    """An answer that the semantic cache has."""
+    """An answer from the semantic cache."""
 
     id: str
     response: Any
     similarity: float
-    """1.0 when the prompts are the same."""
+    """Cosine similarity of the prompts; 1.0 if they are the same."""
     age_s: float
     prompt: str
     """The prompt it was computed for."""
@@ -299,34 +299,34 @@ class CachedResult(Record):
 
 
 class CacheStats(Record):
-    """How the semantic cache of a namespace has done."""
+    """Statistics of the semantic cache of a namespace."""
 
     hits: int
     exact_hits: int
     misses: int
     false_hits: int
-    """Hits that somebody reported to be wrong."""
+    """Hits that callers reported as wrong."""
     guarded: int
-    """Near prompts that a guard refused."""
+    """Similar prompts that a guard rejected."""
     entries: int
     saved_cost: float
     saved_tokens: int
 
     @property
     def hit_rate(self) -> float:
-        """Hits of all checks; 0 without any."""
+        """Share of hits among all checks; 0 without checks."""
         checks = self.hits + self.misses
         return self.hits / checks if checks else 0.0
 
 
 class IndexStatus(Record):
-    """A search index as people see it."""
+    """The state of a search index."""
 
     name: str
     family: str
-    """What it holds: `memory`, `cache`."""
+    """Kind of its records: `memory`, `cache`."""
     namespaces: tuple[str, ...] = ()
-    """Whose own index it is; none for the one that small namespaces share."""
+    """The namespace that has this index alone; empty for the index that small namespaces share."""
     documents: int
     algorithm: Literal["FLAT", "HNSW", "exact"]
     dimension: int
@@ -338,7 +338,7 @@ class IndexStatus(Record):
     indexing: bool = False
     bytes: int = 0
     problems: tuple[str, ...] = ()
-    """What is wrong with it, in sentences."""
+    """Problems of the index, in sentences."""
 
 
 class EpisodeEvent(Record):

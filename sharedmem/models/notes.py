@@ -13,11 +13,11 @@ from pydantic import AwareDatetime, Field
 from sharedmem.models.record import Record
 
 NoteStatus = Literal["active", "conflict_pending", "updated", "deleted", "archived"]
-"""`conflict_pending`: it is kept, and not yet settled with the notes that it resembles."""
+"""`conflict_pending`: it is stored, but conflicts with similar notes are not resolved yet."""
 StatusReason = Literal["created", "consolidated", "contradicted", "manual_update", "age_decay"]
 Verdict = Literal["UPDATE", "DELETE", "SKIP"]
 Recall = Literal["current", "flagged", "all"]
-"""Of which notes a query may answer: active ones; those and pending ones; those and what was retired."""
+"""The notes that a query may return: active ones; these and pending ones; these and retired ones."""
 Depth = Literal["high", "medium", "low"]
 SynthesisState = Literal["pending", "running", "done", "failed"]
 GraphFormat = Literal["mermaid", "dot", "html"]
@@ -31,19 +31,19 @@ class SynthesisMessage(Record):
     role: Literal["user", "assistant", "system", "tool"]
     content: str
     name: str | None = None
-    """Who speaks, where the role does not say it."""
+    """Name of the speaker, if the role does not identify it."""
     timestamp: AwareDatetime | None = None
 
 
 class Resolution(Record):
-    """What was decided of one older note when a newer one was found to resemble it."""
+    """The decision on one older note that resembles a newer one."""
 
     memory_id: str
     operation: Verdict
     confidence_score: float = Field(ge=0, le=1)
     reasoning: str
     decided_by: str = ""
-    """Name of the model, `rules` for the offline heuristic, `fallback` when an answer was of no use."""
+    """Name of the model, `rules` for the offline heuristic, `fallback` if an answer was unusable."""
 
 
 class Note(Record):
@@ -54,7 +54,7 @@ class Note(Record):
     user_id: str
     session_id: str | None = None
     created_by: str | None = None
-    """The actor who asked for it, `shared` for the namespace itself; None in notes of earlier versions."""
+    """The actor that requested it, `shared` for the namespace itself; None in notes of earlier versions."""
     kind: Literal["memory", "agent"] = "memory"
     """`agent`: the fast path, one summary and no conflict resolution."""
     memory_note: str
@@ -65,32 +65,32 @@ class Note(Record):
     follow_up_potential: tuple[str, ...] = ()
     interaction_quality: Depth | None = None
     messages: tuple[SynthesisMessage, ...] = ()
-    """What it was made of; a consolidated note has none: those lie with its `sources`."""
+    """The messages that it was made of; empty for a consolidated note: its `sources` have them."""
     status: NoteStatus = "active"
     status_reason: StatusReason = "created"
     created_at: AwareDatetime
     updated_at: AwareDatetime
     next_id: str | None = None
-    """The note that has taken its place."""
+    """The note that supersedes it."""
     sources: tuple[str, ...] = ()
-    """The notes whose place it has taken."""
+    """The notes that it supersedes."""
     chain_id: str = ""
-    """The first note of the oldest chain that has come together in it."""
+    """The first note of the oldest chain that was merged into it."""
     links: tuple[str, ...] = ()
     """Notes that it resembled when it was made."""
     resolutions: tuple[Resolution, ...] = ()
-    """What was decided of those."""
+    """The decisions on these notes."""
     task_id: str | None = None
     degraded: tuple[str, ...] = ()
-    """What could not be done as asked, in sentences: a model that failed, a consolidation that was rejected."""
+    """Steps that failed, in sentences: a failed model call, a rejected consolidation."""
     archived_at: AwareDatetime | None = None
     archival_location: str | None = None
     version: int = 0
-    """Of its record in Redis; 0 for one that is not stored."""
+    """Version of its record in Redis; 0 if it is not stored."""
 
 
 class NoteHit(Record):
-    """One answer to a query, with the parts of its score."""
+    """One result of a query, with the parts of its score."""
 
     rank: int
     similarity_score: float
@@ -100,13 +100,13 @@ class NoteHit(Record):
     memory_note: str
     metadata: Note
     flagged: bool = False
-    """Whether it is not settled, or not valid any more."""
+    """Whether it has an unresolved conflict, or is no longer valid."""
     by_words: bool = False
     """Whether it was found by its words alone: its scores may be below the thresholds."""
 
 
 class SynthesisTask(Record):
-    """Something that synthesis was asked to do, and how far it is."""
+    """A task of synthesis and its state."""
 
     task_id: str
     status: Literal["accepted", "pending", "running", "done", "failed"]
@@ -116,7 +116,7 @@ class SynthesisTask(Record):
 
 
 class ConversationSummary(Record):
-    """A summary that is told, and not stored."""
+    """A summary that is returned, and not stored."""
 
     summary: str
     mode: SummaryMode = "fast"
@@ -126,7 +126,7 @@ class ConversationSummary(Record):
     follow_ups: tuple[str, ...] = ()
     depth: Depth | None = None
     offline: bool = False
-    """Whether it was made by the heuristic."""
+    """Whether the offline heuristic made it."""
 
 
 class EvolutionGraph(Record):
@@ -137,18 +137,18 @@ class EvolutionGraph(Record):
 
 
 class NoteProblem(Record):
-    """Something that `fsck` has found."""
+    """A problem that `fsck` found."""
 
     kind: Literal["two_heads", "dangling_next", "cycle", "unreachable", "missing_source", "not_retired"]
     note_id: str
     explanation: str
     repair: str
-    """What repairing would do."""
+    """Effect of a repair."""
     repaired: bool = False
 
 
 class NoteCheck(Record):
-    """What `fsck` has looked at, and found."""
+    """The result of `fsck`."""
 
     app_id: str
     notes: int
@@ -162,7 +162,7 @@ class NoteCheck(Record):
 
 
 class ArchiveReport(Record):
-    """What was archived."""
+    """The result of archiving."""
 
     app_id: str
     looked_at: int
@@ -178,7 +178,7 @@ class EraseReport(Record):
 
     app_id: str
     user_id: str | None
-    """None: everybody's."""
+    """None: all users."""
     notes: int = 0
     messages: int = 0
     archives: int = 0
@@ -194,30 +194,30 @@ class RetentionRule(Record):
     statuses: tuple[Literal["updated", "deleted", "archived"], ...] = Field(
         ("updated", "deleted", "archived"), min_length=1
     )
-    """As `Note.status`."""
+    """Values of `Note.status`."""
     kinds: tuple[Literal["memory", "agent"], ...] = Field(("memory", "agent"), min_length=1)
     max_age_days: float = Field(ge=0, allow_inf_nan=False)
-    """Since it was last changed, which is when it was retired or archived."""
+    """Highest age in days since the last change, which is when the note was retired or archived."""
 
 
 class RetentionRules(Record):
-    """What may be erased. A note that is active, or waits to be settled, never is."""
+    """The rules for erasing old notes. Active and pending notes are never erased."""
 
     rules: tuple[RetentionRule, ...]
-    """A note may go when one of them says so."""
+    """A note may be erased if one of these rules matches."""
     keeps_heads: bool = True
     """Whether the head of a chain stays, also an archived one or one that was deleted by hand."""
 
 
 class PoolStats(Record):
-    """How this hub is connected."""
+    """The connections of this hub."""
 
     mode: Literal["multiplexed", "pool"]
     """Multiplexed: all calls share one connection."""
     max_connections: int
     open_connections: int
     active: int
-    """Calls that wait for their answers."""
+    """Number of calls that wait for their replies."""
 
 
 def age_key(note: Note) -> tuple[datetime, str]:
@@ -226,7 +226,7 @@ def age_key(note: Note) -> tuple[datetime, str]:
 
 
 def sort_by_succession(notes: Iterable[Note]) -> tuple[Note, ...]:
-    """Notes in the order in which they came about: each before those that took its place, else by age.
+    """Return notes in order: each before the notes that supersede it, otherwise by age.
 
     Notes of a ring, which has no such order, come last.
     """

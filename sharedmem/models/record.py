@@ -1,4 +1,4 @@
-"""What every record is."""
+"""The base class of records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """A frozen answer; unknown fields are refused."""
+    """A frozen record; unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -125,7 +125,7 @@ def _pubsub_commands() -> list[str]:
 
 
 def _subscribe_selector(keyspace: KeySpace, readable: list[str]) -> list[str]:
-    """A selector of its own: where the actor may only read, it may subscribe and not publish."""
+    """Return a selector of its own: where the actor may only read, it may subscribe and not publish."""
     commands = [f"+{name}" for name in _SUBSCRIBE_COMMANDS.split()]
     channels = [f"&{_physical(keyspace, pattern)}" for pattern in readable]
     return ["(-@all", *commands, *channels[:-1], f"{channels[-1]})"]
@@ -148,17 +148,17 @@ def _part_keys(keyspace: KeySpace, pattern: str) -> list[str]:
 
 
 def _writable_memory_namespaces(identity: Identity, writable: list[str]) -> list[str]:
-    """The namespaces whose memories, and whose semantic cache, the actor may change."""
+    """Return the namespaces whose memories, and whose semantic cache, the actor may change."""
     return [name for name in _namespaces(writable) if identity.may("write", f"{name}:{SHARED_SCOPE}:{FAMILIES[0]}")]
 
 
 def _readable_memory_namespaces(identity: Identity, readable: list[str]) -> list[str]:
-    """Those whose it may read."""
+    """Return those whose it may read."""
     return [name for name in _namespaces(readable) if identity.may("read", f"{name}:{SHARED_SCOPE}:{FAMILIES[0]}")]
 
 
 def _record_keys(keyspace: KeySpace, namespace: str) -> list[str]:
-    """Records that are searched for, what lies beside them, and how they stand with the durable tier."""
+    """Return records that are searched for, what lies beside them, and how they stand with the durable tier."""
     names = _record_globs(keyspace, namespace)
     for family in FAMILIES:
         states = [f"{part}:${family}:*" for part in ("kept.state", "kept.staged")]
@@ -171,7 +171,7 @@ def _record_globs(keyspace: KeySpace, namespace: str) -> list[str]:
 
 
 def _search_selector(keyspace: KeySpace, namespaces: list[str]) -> list[str]:
-    """A selector of its own: who may search may not do anything else with what is named like an index.
+    """Return a selector of its own: who may search may not do anything else with what is named like an index.
 
     To search, the server asks for the right to read and write the name of the index, as if it were a key.
     """

@@ -44,7 +44,7 @@ class RedisAddress:
     tls_verify: bool = True
 
     def __str__(self) -> str:
-        """The address as people write it, without the password."""
+        """Return the address as people write it, without the password."""
         if self.path:
             return f"unix://{self.path}"
         scheme = ("rediss" if self.tls else "redis") + ("" if self.mode == "standalone" else f"+{self.mode}")
@@ -59,7 +59,7 @@ class RedisAddress:
         return str(self) if self.mode == "cluster" else f"{self}/{self.database}"
 
     def at(self, place: tuple[str, int]) -> RedisAddress:
-        """One server of a cluster, with the same log-in."""
+        """Return one server of a cluster, with the same log-in."""
         return replace(self, mode="standalone", hosts=(place,))
 
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -75,7 +75,7 @@ class RedisAddress:
 
 
 def parse_address(url: str, settings: Settings) -> RedisAddress:
-    """The address that a URL and the settings beside it describe.
+    """Return the address that a URL and the settings beside it describe.
 
     Args:
         url: `redis[s]://[user:password@]host[:port][/db]`, `unix:///path.sock[?db=n]`,
@@ -161,7 +161,7 @@ def _host(item: str, mode: Mode, origin: str) -> tuple[str, int]:
 
 
 def _path(parts: SplitResult, mode: Mode, origin: str) -> tuple[str | None, int]:
-    """(sentinel service, database)."""
+    """Return (sentinel service, database)."""
     words = [] if parts.scheme == "unix" else [unquote(word) for word in parts.path.split("/") if word]
     service = None
     if mode == "sentinel":

@@ -17,13 +17,13 @@ BATCH = 500
 
 
 async def newest_cursor(line: RedisClient, space: Space) -> str:
-    """The cursor behind the newest change; `START` when there is none. One round trip."""
+    """Return the cursor behind the newest change; `START` when there is none. One round trip."""
     entries = await line.call("XREVRANGE", space.changes, "+", "-", "COUNT", 1)
     return _id_of(entries) or START
 
 
 async def read_changes(line: RedisClient, space: Space, cursor: str) -> tuple[bool, list[Change]]:
-    """The next changes after a cursor.
+    """Return the next changes after a cursor.
 
     Args:
         line: the way to the server.
@@ -48,7 +48,7 @@ async def read_changes(line: RedisClient, space: Space, cursor: str) -> tuple[bo
 
 
 def parse_change(entry: Reply) -> Change:
-    """The change of a stream entry."""
+    """Return the change of a stream entry."""
     cursor, fields = as_list(entry)
     pairs = as_list(fields)
     # What another client has announced in no UTF-8 is passed on, and holds nobody up.
@@ -66,12 +66,12 @@ def parse_change(entry: Reply) -> Change:
 
 
 def text_of(reply: Reply) -> str:
-    """A reply that is text."""
+    """Return a reply that is text."""
     return reply.decode() if isinstance(reply, bytes) else str(reply)
 
 
 def as_list(reply: Reply) -> list[Reply]:
-    """A reply that is a list, absent meaning empty."""
+    """Return a reply that is a list, absent meaning empty."""
     return reply if isinstance(reply, list) else []
 
 

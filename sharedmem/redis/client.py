@@ -190,7 +190,7 @@ class RedisClient(ProcessBound):
         """Send one command: one round trip.
 
         Raises:
-            UnavailableError: the server stayed away for the whole retry time.
+            UnavailableError: the server cannot be reached for the whole retry time.
             AccessDeniedError, ConfigError: it refuses this user.
             UsageError: as `check`.
             ServerError: it refuses this command.
@@ -293,7 +293,7 @@ class RedisClient(ProcessBound):
             return None
 
     async def scan(self, pattern: bytes, *, near: bytes | None, count: int = 500) -> AsyncIterator[list[bytes]]:
-        """The physical keys that match a Redis glob, page by page; a key may come twice.
+        """Yield the physical keys that match a Redis glob, page by page; a key may come twice.
 
         Args:
             pattern: the glob.
@@ -311,7 +311,7 @@ class RedisClient(ProcessBound):
                     yield keys
 
     async def scan_from(self, pattern: bytes, *, near: bytes, cursor: str, count: int = 500) -> tuple[str, list[bytes]]:
-        """(cursor of the next page, `0` after the last; keys) of one page of `scan`, for who may have to go on later.
+        """Return (cursor of the next page, `0` after the last; keys) of one page of `scan`, for who may have to go on later.
 
         Raises:
             UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
@@ -356,7 +356,7 @@ class RedisClient(ProcessBound):
             raise
 
     def pubsub(self) -> PubSub:
-        """A new pub/sub connection, which the caller closes."""
+        """Return a new pub/sub connection, which the caller closes."""
         self.check()
         return self._driver.pubsub()
 
@@ -378,7 +378,7 @@ class RedisClient(ProcessBound):
             return await self._persist(lambda: self._driver.servers(near), error, ())
 
     async def _scan_page(self, server: Server, args: Command) -> tuple[bytes | None, list[bytes]]:
-        """(cursor of the next page or None, keys)."""
+        """Return (cursor of the next page or None, keys)."""
 
         async def attempt() -> Reply:
             return await (self._send(args) if server is None else self._driver.send_to(server, args))
@@ -424,7 +424,7 @@ class RedisClient(ProcessBound):
         raise AssertionError  # the pauses never end
 
     async def _mended(self, error: LostError | ServerError, commands: Sequence[Command]) -> bool:
-        """Whether the cause is gone: a script that the server had forgotten is there again."""
+        """Return whether the cause is gone: a script that the server had forgotten is there again."""
         if not isinstance(error, ServerError) or error.code != "NOSCRIPT" or not commands or len(commands[0]) < 2:
             return False
         script = by_digest()[_text(commands[0][1])]
@@ -459,7 +459,7 @@ def _text(argument: Argument) -> str:
 
 
 def _keys_of(args: Command) -> list[bytes]:
-    """The keys of a command, as far as that is known."""
+    """Return the keys of a command, as far as that is known."""
     if _text(args[0]) == "EVALSHA":
         return [key for key in args[3 : 3 + int(args[2])] if isinstance(key, bytes)]
     return [key for key in args[1:] if isinstance(key, bytes)]

@@ -55,23 +55,23 @@ _ON_EVERY_SERVER = frozenset({("ACL", "SETUSER"), ("ACL", "DELUSER")})
 
 
 def slot_of(args: Command) -> int | None:
-    """The slot of the first key of a command; None when it has no key."""
+    """Return the slot of the first key of a command; None when it has no key."""
     key = _first_key(args)
     return None if key is None else key_slot(key)
 
 
 def is_for_masters(args: Command) -> bool:
-    """Whether the command changes something that each master keeps for itself."""
+    """Return whether the command changes something that each master keeps for itself."""
     return _command_and_subcommand(args) in _ON_EVERY_MASTER
 
 
 def is_for_all(args: Command) -> bool:
-    """Whether the command changes something that each server keeps for itself, replicas too."""
+    """Return whether the command changes something that each server keeps for itself, replicas too."""
     return _command_and_subcommand(args) in _ON_EVERY_SERVER
 
 
 def merge_replies(replies: Sequence[Reply]) -> Reply:
-    """One reply for those of all masters to the same command: a refusal if there is one, and of flags the least."""
+    """Return one reply for those of all masters to the same command: a refusal if there is one, and of flags the least."""
     for reply in replies:
         if isinstance(reply, ServerError):
             return reply
@@ -82,7 +82,7 @@ def merge_replies(replies: Sequence[Reply]) -> Reply:
 
 
 def parse_slots(reply: Reply, asked: Place) -> tuple[SlotOwners, list[Place]]:
-    """The masters by slot, and the replicas, that `CLUSTER SLOTS` told.
+    """Return the masters by slot, and the replicas, that `CLUSTER SLOTS` told.
 
     Args:
         reply: what came back.
@@ -99,7 +99,7 @@ def parse_slots(reply: Reply, asked: Place) -> tuple[SlotOwners, list[Place]]:
 
 
 def parse_redirection(error: ServerError, asked: Place) -> tuple[int, Place]:
-    """The slot and the server that `MOVED <slot> <host>:<port>` or `ASK ...` names."""
+    """Return the slot and the server that `MOVED <slot> <host>:<port>` or `ASK ...` names."""
     _, slot, place = error.text.split(" ", 2)
     host, _, port = place.rpartition(":")
     return int(slot), (host or asked[0], int(port))
@@ -184,31 +184,31 @@ class Cluster:
         await self._refreshes.share("the slots of the cluster", self._learn)
 
     async def masters(self) -> list[Place]:
-        """The servers that hold slots."""
+        """Return the servers that hold slots."""
         await self._ensure_slots()
         return self._masters
 
     async def all_servers(self) -> list[Place]:
-        """The servers that hold slots, and their replicas."""
+        """Return the servers that hold slots, and their replicas."""
         return [*await self.masters(), *self._replicas]
 
     def generation(self) -> int:
-        """How often lanes were lost or connected, all servers together."""
+        """Return how often lanes were lost or connected, all servers together."""
         return sum(node.multiplexed.generation for node in self._nodes.values())
 
     def load(self) -> Load:
-        """How busy the lanes are, all servers together."""
+        """Return how busy the lanes are, all servers together."""
         loads = [node.multiplexed.load for node in self._nodes.values()]
         return Load(sum(load.open for load in loads), sum(load.waiting for load in loads))
 
     def any_node(self) -> Node:
-        """The ways to a server, each time to another one."""
+        """Return the ways to a server, each time to another one."""
         places = self._masters or self._seeds
         self._turn += 1
         return self.node(places[self._turn % len(places)])
 
     def node(self, place: Place) -> Node:
-        """The ways to a server."""
+        """Return the ways to a server."""
         found = self._nodes.get(place)
         if found is None:
             found = self._nodes[place] = self._open_node(place)
@@ -293,7 +293,7 @@ class Cluster:
         return place
 
     async def _outcome(self, place: Place, args: Command) -> Reply:
-        """The reply of one server, also when it is a refusal."""
+        """Return the reply of one server, also when it is a refusal."""
         try:
             return await self.node(place).pooled.send(args)
         except ServerError as error:
@@ -445,7 +445,7 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
         return node.pooled
 
     async def servers(self, near: bytes | None) -> list[Server]:
-        """The server that holds the key `near`, named by it; or all that hold keys.
+        """Return the server that holds the key `near`, named by it; or all that hold keys.
 
         Raises:
             LostError, ServerError: as `ClusterMultiplexedConnection.ready`.
@@ -475,7 +475,7 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
         )
 
     def pubsub(self) -> PubSub:
-        """A new pub/sub connection, each time to another server: every server of a cluster passes all messages on."""
+        """Return a new pub/sub connection, each time to another server: every server of a cluster passes all messages on."""
         return self._cluster.any_node().pooled.pubsub()
 
 

@@ -72,7 +72,7 @@ decode_json = orjson.loads
 
 
 def decode(codec: bytes, payload: bytes, *, key: str) -> Any:
-    """The value of a payload; the reverse of `encode`.
+    """Return the value of a payload; the reverse of `encode`.
 
     Raises:
         CorruptionError: another client has damaged the value of that key.
@@ -85,7 +85,7 @@ def decode(codec: bytes, payload: bytes, *, key: str) -> Any:
 
 
 def encode_member(value: object) -> bytes:
-    """One member of a list or hash, or one message; its first byte says how it is coded.
+    """Return one member of a list or hash, or one message; its first byte says how it is coded.
 
     Raises:
         InvalidError: as `encode`.
@@ -95,7 +95,7 @@ def encode_member(value: object) -> bytes:
 
 
 def encode_set_member(value: object) -> bytes:
-    """One member of a set: equal values give equal bytes, in whatever order their keys were put.
+    """Return one member of a set: equal values give equal bytes, in whatever order their keys were put.
 
     Raises:
         InvalidError: as `encode`.
@@ -109,7 +109,7 @@ def encode_set_member(value: object) -> bytes:
 
 
 def decode_member(member: bytes) -> Any:
-    """The value of a member; one that is neither ours nor JSON (a foreign client's) reads as text or bytes."""
+    """Return the value of a member; one that is neither ours nor JSON (a foreign client's) reads as text or bytes."""
     if member[:1] == MARKER:
         with suppress(*_DAMAGED):
             return _unpack(member[1:])
@@ -117,7 +117,7 @@ def decode_member(member: bytes) -> Any:
 
 
 def decode_foreign(payload: bytes) -> Any:
-    """A string that another client has set: JSON if it is that, else text, else bytes."""
+    """Return a string that another client has set: JSON if it is that, else text, else bytes."""
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -138,7 +138,7 @@ class Extension:
 
 
 def to_plain_parts(payload: bytes) -> object:
-    """A msgpack payload in msgpack's own types, with an `Extension` for each of ours.
+    """Return a msgpack payload in msgpack's own types, with an `Extension` for each of ours.
 
     Raises:
         InvalidError: it is no msgpack.
@@ -150,7 +150,7 @@ def to_plain_parts(payload: bytes) -> object:
 
 
 def from_plain_parts(parts: object) -> bytes:
-    """The payload of what `to_plain_parts` gave.
+    """Return the payload of what `to_plain_parts` gave.
 
     Raises:
         InvalidError: there is something in it that msgpack cannot hold.
@@ -163,7 +163,7 @@ def from_plain_parts(parts: object) -> bytes:
 
 
 def _is_json(value: Any, depth: int) -> bool:
-    """Whether JSON gives back exactly this value (bar tuples): the fast check of the common case."""
+    """Return whether JSON gives back exactly this value (bar tuples): the fast check of the common case."""
     kind = type(value)
     if kind is dict:
         for key in value:
@@ -192,7 +192,7 @@ def _pack(plain: object) -> bytes:
 
 
 def _plain(value: object, path: str, depth: int) -> object:
-    """The value in msgpack's types, or an error that names the path."""
+    """Return the value in msgpack's types, or an error that names the path."""
     if depth > MAX_DEPTH:
         raise InvalidError(path[:60], "...", f"it is nested over {MAX_DEPTH} deep or contains itself")
     if isinstance(value, Enum):
@@ -274,7 +274,7 @@ def _is_array(value: object) -> bool:
 
 
 def _sorted(plain: object) -> object:
-    """The same with the keys of every mapping in order."""
+    """Return the same with the keys of every mapping in order."""
     if isinstance(plain, dict):
         return {key: _sorted(plain[key]) for key in sorted(plain, key=repr)}
     return [_sorted(item) for item in plain] if isinstance(plain, list) else plain
@@ -365,7 +365,7 @@ class StoredValue(NamedTuple):
         return str(self.version) if self.version else FOREIGN
 
     def value(self, key: str) -> Any:
-        """The value, unless it is a blob's.
+        """Return the value, unless it is a blob's.
 
         Raises:
             CorruptionError: the value of that key is damaged.
@@ -374,7 +374,7 @@ class StoredValue(NamedTuple):
 
 
 def parse_record(raw: bytes) -> StoredValue:
-    """The record of a Redis string."""
+    """Return the record of a Redis string."""
     header = _HEADER.match(raw)
     if header is None or header.end() > _LONGEST_HEADER:
         return StoredValue(0, "", b"", 0, raw)
@@ -384,7 +384,7 @@ def parse_record(raw: bytes) -> StoredValue:
 
 
 def decode_json_record(raw: bytes) -> Any:
-    """The value of a record whose codec is JSON, the common case, else `NotImplemented`."""
+    """Return the value of a record whose codec is JSON, the common case, else `NotImplemented`."""
     header = _HEADER.match(raw)
     if header is not None and header[4] == JSON and header.end() <= _LONGEST_HEADER:
         with suppress(ValueError):  # damaged by another client; the slower path raises the error

@@ -33,10 +33,10 @@ _WITHOUT_TIMEOUT: dict[str, Any] = {"socket_timeout": None, "max_connections": 1
 
 
 def open_client(address: RedisAddress, settings: Settings, clock: Clock) -> RedisClient:
-    """The line to an address, not yet connected.
+    """Return the line to an address, not yet connected.
 
     Raises:
-        ConfigError: a TLS file is not there, or is none.
+        ConfigError: a TLS file does not exist or is invalid.
     """
     check_tls(address, settings)
     transport, driver = _open_transports(address, settings)
@@ -56,7 +56,7 @@ def _open_transports(
 
 
 def _open_node(address: RedisAddress, settings: Settings) -> Node:
-    """The ways to one server."""
+    """Return the ways to one server."""
     lane = MultiplexedConnection(
         address, connect_timeout_s=settings.connect_timeout_s, response_timeout_s=settings.response_timeout_s
     )
@@ -154,7 +154,7 @@ def parse_powers(replies: Sequence[Reply], mode: str) -> Powers:
 
 
 async def read_server_info(line: RedisClient, section: str) -> dict[str, str]:
-    """One section of INFO as text; empty where the server does not tell."""
+    """Return one section of INFO as text; empty where the server does not tell."""
     try:
         return _parse_info(await line.call("INFO", section))
     except (ServerError, SharedMemoryError):
@@ -167,7 +167,7 @@ def _parse_info(reply: Reply) -> dict[str, str]:
 
 
 def _parse_pairs(reply: Reply) -> dict[str, Reply]:
-    """A reply of names and values in turn."""
+    """Return a reply of names and values in turn."""
     words = as_list(reply)
     return {text_of(words[i]): words[i + 1] for i in range(0, len(words) - 1, 2)}
 

@@ -83,16 +83,16 @@ class Tier(Protocol):
     """What stands behind Redis; inside the house only."""
 
     def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int, str]]:
-        """(keys, arguments) that the kept form of a script takes behind its own; they are of the data known by now."""
+        """Return (keys, arguments) that the kept form of a script takes behind its own; they are of the data known by now."""
 
     def note(self, namespace: str) -> None:
         """Something was left in the outbox of a namespace: it is to be fetched soon."""
 
     def is_joined(self, namespace: str) -> bool:
-        """Whether it is known that Redis is not behind the tier, so that `join` need not be called before a read."""
+        """Return whether it is known that Redis is not behind the tier, so that `join` need not be called before a read."""
 
     def is_ready(self, namespace: str) -> bool:
-        """Whether `join` need not be called before a change either."""
+        """Return whether `join` need not be called before a change either."""
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
         """Make sure that Redis is not behind the tier; quick when that is known.
@@ -117,7 +117,7 @@ class Tier(Protocol):
         """
 
     def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
-        """Pages of the keys that last and are not in Redis just now.
+        """Return pages of the keys that last and are not in Redis just now.
 
         Args:
             namespace: whose.
@@ -125,7 +125,7 @@ class Tier(Protocol):
         """
 
     def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
-        """Pages of the keys of logs that last, such as the sessions of decisions, in Redis or not.
+        """Return pages of the keys of logs that last, such as the sessions of decisions, in Redis or not.
 
         Args:
             namespace: whose.
@@ -152,7 +152,7 @@ class Tier(Protocol):
         Another hub may restore them at this moment, while this one believes that all are there.
 
         Raises:
-            UnavailableError, AccessDeniedError: the server stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
         """
 
     async def clear(self, namespace: str, stamp: int) -> None:
@@ -193,7 +193,7 @@ class KeyRestorer(Protocol):
     """Knows how the documents of one kind of key lie in Redis."""
 
     def presence(self, target: Target) -> bytes:
-        """The Redis key that is there if and only if the key is."""
+        """Return the Redis key that is there if and only if the key is."""
 
     def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
         """What the living documents of a key, its head first, are in Redis."""

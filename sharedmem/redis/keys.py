@@ -127,7 +127,7 @@ def check_key(key: str) -> str:
 
 
 def is_lasting_record(key: str) -> bool:
-    """Whether an absolute key is that of a record that the durable tier has (see `LASTING_FAMILIES`)."""
+    """Return whether an absolute key is that of a record that the durable tier has (see `LASTING_FAMILIES`)."""
     scope = key.split(":", 2)[1:2]
     return bool(scope) and scope[0][:1] == "$" and scope[0][1:] in LASTING_FAMILIES
 
@@ -151,7 +151,7 @@ def check_durable_key(key: str) -> str:
 
 
 def absolute_key(key: str, namespace: str, scope: str) -> str:
-    """The absolute form of a key: a plain one belongs to `<namespace>:<scope>`.
+    """Return the absolute form of a key: a plain one belongs to `<namespace>:<scope>`.
 
     Raises:
         InvalidError: as `check_key`; also a scope that begins with `$`, which is sharedmem's own.
@@ -167,14 +167,14 @@ def absolute_key(key: str, namespace: str, scope: str) -> str:
 
 
 def plain_name(key: str, namespace: str) -> str:
-    """How an absolute key in the shared scope is named in its namespace: without both, where that means the same."""
+    """Return how an absolute key in the shared scope is named in its namespace: without both, where that means the same."""
     head = f"{namespace}:{SHARED_SCOPE}:"
     rest = key.removeprefix(head)
     return rest if key.startswith(head) and ":" not in rest else key
 
 
 def escape_glob(text: str) -> str:
-    """The text as a Redis glob pattern that matches only itself."""
+    """Return the text as a Redis glob pattern that matches only itself."""
     return _GLOB_SPECIAL.sub(r"\\\1", text)
 
 
@@ -192,7 +192,7 @@ class KeySpace:
         self._spaces: dict[str, Space] = {}
 
     def space(self, namespace: str) -> Space:
-        """The service keys of a namespace."""
+        """Return the service keys of a namespace."""
         found = self._spaces.get(namespace)
         if found is None:
             head = f"{self._prefix}:{{{check_name('namespace', namespace)}}}:$"
@@ -202,45 +202,45 @@ class KeySpace:
         return found
 
     def target(self, key: str) -> Target:
-        """Where an absolute logical key lies."""
+        """Return where an absolute logical key lies."""
         namespace, _, rest = key.partition(":")
         return Target(key, f"{self._prefix}:{{{namespace}}}:{rest}".encode(), self.space(namespace))
 
     def target_glob(self, pattern: str) -> Target:
-        """Where the keys of an absolute pattern with `*` and `?` lie: its physical name is a Redis glob."""
+        """Return where the keys of an absolute pattern with `*` and `?` lie: its physical name is a Redis glob."""
         namespace, _, rest = pattern.partition(":")
         escaped = _GLOB_BUT_WILD.sub(r"\\\g<0>", rest)
         return Target(pattern, f"{self._prefix}:{{{namespace}}}:{escaped}".encode(), self.space(namespace))
 
     def service(self, namespace: str, name: str) -> bytes:
-        """A further service key of a namespace, `$<name>`."""
+        """Return a further service key of a namespace, `$<name>`."""
         return f"{self._prefix}:{{{namespace}}}:${name}".encode()
 
     def part(self, target: Target, part: str) -> bytes:
-        """The key of one of the parts (see `EXPIRING_PARTS`) that lie beside a key."""
+        """Return the key of one of the parts (see `EXPIRING_PARTS`) that lie beside a key."""
         namespace, _, rest = target.key.partition(":")
         return self.service(namespace, f"{part}:{rest}")
 
     def beside(self, target: Target, part: str) -> Target:
-        """One of the parts that lie beside a key, as a key of its own (no user's key is spelled so)."""
+        """Return one of the parts that lie beside a key, as a key of its own (no user's key is spelled so)."""
         namespace, _, rest = target.key.partition(":")
         return self.target(f"{namespace}:${part}:{rest}")
 
     def owner(self, part: Target) -> Target:
-        """The key beside which a part lies (see `beside`)."""
+        """Return the key beside which a part lies (see `beside`)."""
         namespace, _, rest = part.key.partition(":")
         return self.target(f"{namespace}:{rest.partition(':')[2]}")
 
     def item(self, target: Target, part: str, name: str) -> bytes:
-        """The key of one item of a part (see `ITEM_PARTS`), such as the result of one task."""
+        """Return the key of one item of a part (see `ITEM_PARTS`), such as the result of one task."""
         return self.part(target, part) + b"{%b}" % name.encode()
 
     def is_part(self, physical: bytes) -> bool:
-        """Whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""
+        """Return whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""
         return physical.partition(b"}:$")[2].partition(b":")[0] in _PARTS
 
     def record(self, family: str, namespace: str, id_: str) -> bytes:
-        """The hash of one record that can be searched for.
+        """Return the hash of one record that can be searched for.
 
         It lies apart from users' keys, `<prefix>:$<family>:{<namespace>}:<id>`, so that a search index of the family
         looks at nothing else.
@@ -252,16 +252,16 @@ class KeySpace:
         return f"{self.family(family)}{namespace}}}:"
 
     def is_in_namespace(self, physical: bytes, namespace: str) -> bool:
-        """Whether a key lies in a namespace, or is one of its records."""
+        """Return whether a key lies in a namespace, or is one of its records."""
         heads = (self.service(namespace, "")[:-1], *(self.records(one, namespace).encode() for one in FAMILIES))
         return physical.startswith(heads)
 
     def namespace_glob(self, namespace: str) -> bytes:
-        """A Redis glob over all keys of a namespace, its records too; others may match it as well (see `belongs`)."""
+        """Return a Redis glob over all keys of a namespace, its records too; others may match it as well (see `belongs`)."""
         return f"{escape_glob(self._prefix)}:*{{{escape_glob(namespace)}}}:*".encode()
 
     def records_glob(self, family: str, namespace: str) -> bytes:
-        """A Redis glob over a namespace's records of a family."""
+        """Return a Redis glob over a namespace's records of a family."""
         return f"{escape_glob(self.records(family, namespace))}*".encode()
 
     def family(self, family: str) -> str:
@@ -285,42 +285,42 @@ class KeySpace:
         return self.service(namespace, f"{OBJECTS}.index:").decode()
 
     def record_part(self, family: str, namespace: str, part: str) -> bytes:
-        """A key about all records of a family in a namespace (see `LASTING_PARTS`)."""
+        """Return a key about all records of a family in a namespace (see `LASTING_PARTS`)."""
         return self.service(namespace, f"{family}.{part}")
 
     def record_item(self, family: str, namespace: str, part: str, name: str) -> bytes:
-        """A key about one thing among the records of a family, such as the turns of a thread; names hold no braces."""
+        """Return a key about one thing among the records of a family, such as the turns of a thread; names hold no braces."""
         return self.service(namespace, f"{family}.{part}:{name}")
 
     def record_log(self, family: str, namespace: str) -> bytes:
-        """The sorted set of a namespace's records by the version of their last change; deleted ones for a while."""
+        """Return the sorted set of a namespace's records by the version of their last change; deleted ones for a while."""
         return self.record_part(family, namespace, "log")
 
     def record_place(self, family: str, namespace: str) -> bytes:
-        """The string that names the index in which a namespace is searched; absent while it shares one."""
+        """Return the string that names the index in which a namespace is searched; absent while it shares one."""
         return self.record_part(family, namespace, "place")
 
     def outbox(self, namespace: str) -> bytes:
-        """The stream of what the durable tier has not got yet."""
+        """Return the stream of what the durable tier has not got yet."""
         return self.service(namespace, "outbox")
 
     def dead_outbox(self, namespace: str) -> bytes:
-        """The stream of what the durable tier refused."""
+        """Return the stream of what the durable tier refused."""
         return self.service(namespace, "outbox.dead")
 
     def kept(self, namespace: str) -> bytes:
-        """The hash of the keys that last by argument and not by rule."""
+        """Return the hash of the keys that last by argument and not by rule."""
         return self.service(namespace, "kept")
 
     def presence(self, target: Target) -> bytes:
-        """The key that is there if and only if a key is: its own, or the record it names (`<ns>:$memory:<id>`)."""
+        """Return the key that is there if and only if a key is: its own, or the record it names (`<ns>:$memory:<id>`)."""
         namespace, _, rest = target.key.partition(":")
         family, _, id_ = rest.partition(":")
         is_record = family[:1] == "$" and family[1:] in FAMILIES
         return self.record(family[1:], namespace, id_) if is_record else target.physical
 
     def state(self, target: Target) -> bytes:
-        """The key that says how a key stands between Redis and the durable tier."""
+        """Return the key that says how a key stands between Redis and the durable tier."""
         # Spelled as every part is (`part`), but quicker: each change of a key that lasts asks for it.
         head = target.space.clock.removesuffix(b"$clock")
         return head + b"$kept.state:" + target.physical.removeprefix(head)
@@ -346,46 +346,46 @@ class KeySpace:
         return f"{self._prefix}:$tokens.used".encode()
 
     def token_limit(self, namespace: str, id_: str) -> bytes:
-        """The bucket from which the calls of a token are taken; clearing the namespace does not fill it."""
+        """Return the bucket from which the calls of a token are taken; clearing the namespace does not fill it."""
         return self.service(namespace, f"token.limit:{id_}")
 
     def queues_glob(self, namespace: str) -> bytes:
-        """A Redis glob over what lies beside the queues of a namespace (see `queue_of`)."""
+        """Return a Redis glob over what lies beside the queues of a namespace (see `queue_of`)."""
         return self.pattern(namespace, "$queue.*")
 
     def queue_of(self, physical: bytes) -> str:
-        """The absolute name of the queue that a key lies beside; nothing when the key does not show it."""
+        """Return the absolute name of the queue that a key lies beside; nothing when the key does not show it."""
         namespace, part, *rest = self.logical(physical).split(":", 2)
         return f"{namespace}:{rest[0]}" if rest and part in _QUEUE_MARKERS else ""
 
     def is_state(self, physical: bytes) -> bool:
-        """Whether a service key is the state of a key between Redis and the durable tier, which nobody counts."""
+        """Return whether a service key is the state of a key between Redis and the durable tier, which nobody counts."""
         return _STATE in physical
 
     def waiter(self, number: int, *, on_cluster: bool = False) -> str:
-        """The name of a waiting task of this hub (read by `lua/include/waiters.lua` too)."""
+        """Return the name of a waiting task of this hub (read by `lua/include/waiters.lua` too)."""
         return f"{self._client}/{number}~" if on_cluster else f"{self._client}/{number}"
 
     def wake(self, space: Space) -> bytes:
-        """The channel on which the waiting tasks of this hub are called (spelled by `lua/include/waiters.lua` too)."""
+        """Return the channel on which the waiting tasks of this hub are called (spelled by `lua/include/waiters.lua` too)."""
         return self.service(space.namespace, f"wake:{self._client}")
 
     def logical(self, physical: bytes) -> str:
-        """The logical key of a physical one of this key space; what a foreign client named in no UTF-8 shows `�`."""
+        """Return the logical key of a physical one of this key space; what a foreign client named in no UTF-8 shows `�`."""
         text = physical.decode(errors="replace")[len(self._prefix) + 2 :]
         namespace, _, rest = text.partition("}")
         return namespace + rest
 
     def is_service(self, physical: bytes) -> bool:
-        """Whether a physical key is sharedmem's own, not a user's."""
+        """Return whether a physical key is sharedmem's own, not a user's."""
         return b"}:$" in physical
 
     def pattern(self, namespace: str, rest: str = "*") -> bytes:
-        """A Redis glob over the keys of a namespace; `rest` is a glob over what follows it."""
+        """Return a Redis glob over the keys of a namespace; `rest` is a glob over what follows it."""
         return f"{self._prefix}:{{{escape_glob(namespace)}}}:{rest}".encode()
 
     def clocks(self) -> bytes:
-        """A Redis glob over the clocks of all namespaces: one key a namespace."""
+        """Return a Redis glob over the clocks of all namespaces: one key a namespace."""
         return f"{escape_glob(self._prefix)}:{{*}}:$clock".encode()
 
     @property

@@ -36,7 +36,7 @@ class Lifetimes:
         }
 
     def ttl_ms(self, key: str, ttl: float | None, kind: Kind | str | None = None) -> int:
-        """Milliseconds to live for an absolute key; 0 for ever.
+        """Return milliseconds to live for an absolute key; 0 for ever.
 
         Args:
             key: the absolute key.
@@ -44,7 +44,7 @@ class Lifetimes:
             kind: memory kind; None to go by the rules.
 
         Raises:
-            InvalidError: a ttl or kind that is none.
+            InvalidError: a ttl or kind that is invalid.
         """
         if ttl is not None:
             return check_ttl_ms(ttl)
@@ -54,10 +54,10 @@ class Lifetimes:
         return NO_EXPIRY if rule is None else self._default_ms[rule]
 
     def mode(self, key: str, kind: Kind | str | None = None) -> str:
-        """The letter that says how an absolute key is kept in the durable tier (see `wire.tier`).
+        """Return the letter that says how an absolute key is kept in the durable tier (see `wire.tier`).
 
         Raises:
-            InvalidError: a kind that is none.
+            InvalidError: a kind that is invalid.
         """
         rule = self.rule(key)
         if kind is None:
@@ -68,14 +68,14 @@ class Lifetimes:
         return (durability.RULE_MODES if given == rule else durability.ARGUMENT_MODES)[given]
 
     def rule(self, key: str) -> Kind | None:
-        """The kind that the rules give an absolute key, if any does."""
+        """Return the kind that the rules give an absolute key, if any does."""
         if not self._anywhere and key.partition(":")[0] not in self._namespaces:
             return None
         return next((kind for _, matches, kind in self._rules if matches(key)), None)
 
 
 def check_ttl_ms(ttl: float) -> int:
-    """A time-to-live in seconds as whole milliseconds.
+    """Return a time-to-live in seconds as whole milliseconds.
 
     Raises:
         InvalidError: not a number, zero, negative, under a millisecond, or over 100 years.

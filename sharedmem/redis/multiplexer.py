@@ -33,7 +33,7 @@ class _QueuedReply:
     error: ServerError | None = None
 
     def done(self) -> bool:
-        """Whether nothing more is wanted."""
+        """Return whether nothing more is wanted."""
         return False
 
     def set_result(self, reply: Reply) -> None:

@@ -93,7 +93,7 @@ class PooledConnection:
         return await self._pipelined(commands, transaction=False)
 
     async def servers(self, near: bytes | None) -> list[Server]:  # noqa: ARG002  # only a cluster has to choose
-        """The servers that hold the key `near`, or all that hold keys: here there is but one."""
+        """Return the servers that hold the key `near`, or all that hold keys: here there is but one."""
         return [None]
 
     async def send_to(self, server: Server, args: Command) -> Reply:  # noqa: ARG002  # likewise
@@ -118,7 +118,7 @@ class PooledConnection:
             raise LostError(f"no answer within {wait_s + self._response_timeout_s:g} s") from error
 
     def pubsub(self) -> PubSub:
-        """A new pub/sub connection, which the caller closes."""
+        """Return a new pub/sub connection, which the caller closes."""
         return cast("PubSub", self._waiting.pubsub(ignore_subscribe_messages=False))
 
     async def ready(self) -> None:

@@ -51,7 +51,7 @@ class Load(NamedTuple):
 
 
 def raise_if_error(reply: Reply) -> Reply:
-    """The reply, unless it is an error.
+    """Return the reply, unless it is an error.
 
     Raises:
         ServerError: it is one.
@@ -85,7 +85,7 @@ _REDIRECTION = frozenset({"MOVED", "ASK"})
 
 
 def public_error(error: LostError | ServerError, address: str) -> SharedMemoryError:
-    """The public error for a failure of the connection or the server.
+    """Return the public error for a failure of the connection or the server.
 
     Args:
         error: what came back from the wire.
@@ -113,7 +113,7 @@ def public_error(error: LostError | ServerError, address: str) -> SharedMemoryEr
 
 
 def _url_advice(error: ServerError) -> str | None:
-    """How the URL should be written, if that is what is wrong."""
+    """Return how the URL should be written, if that is what is wrong."""
     if error.code in _REDIRECTION:
         return "this server is one of a cluster; begin the URL with redis+cluster://"
     if "cluster support disabled" in error.text:
@@ -141,7 +141,7 @@ def _certificate_problem(error: BaseException) -> str | None:
 
 
 def public_key_error(error: ServerError, address: str, *, key: str, held: str, wanted: str) -> SharedMemoryError:
-    """The public error for a refused call on one key.
+    """Return the public error for a refused call on one key.
 
     Args:
         error: what the server said.

@@ -66,7 +66,7 @@ class Identity:
         return self.actor or SHARED_SCOPE
 
     def may(self, need: Need, key: str) -> bool:
-        """Whether the policy allows it: a pure decision over an absolute key or channel."""
+        """Return whether the policy allows it: a pure decision over an absolute key or channel."""
         namespace, _, rest = key.partition(":")
         if self.policy == "open" or namespace == GLOBAL_NAMESPACE:
             return True
@@ -77,11 +77,11 @@ class Identity:
         return any(reach(key) for reach in self._granted_patterns[need])
 
     def may_read_all(self, namespace: str) -> bool:
-        """Whether every key of the namespace may be read."""
+        """Return whether every key of the namespace may be read."""
         return self.policy == "open" or namespace in (self.namespace, GLOBAL_NAMESPACE, *self.subscribe)
 
     def may_change(self, author: str, part: str) -> bool:
-        """Whether it may change or delete what an actor has added.
+        """Return whether it may change or delete what an actor has added.
 
         Args:
             author: name of that actor, `shared` for the namespace itself; `EVERYONE` for anything of anybody.
@@ -96,7 +96,7 @@ class Identity:
         return any(reach(f"{self.namespace}:{owner}:{part}") for reach in self._granted_patterns["write"])
 
     def allowed(self, need: Need) -> list[str]:
-        """Patterns of all keys that may be read, or written: what `may` decides by, for people."""
+        """Return patterns of all keys that may be read, or written: what `may` decides by, for people."""
         if self.policy == "open":
             return ["every key"]
         whole = need == "read" or self.actor is None
@@ -126,7 +126,7 @@ class GrantPattern:
         self._matches = re.compile(body, re.DOTALL).fullmatch
 
     def __call__(self, key: str) -> bool:
-        """Whether it reaches a key."""
+        """Return whether it reaches a key."""
         return self._matches(key.encode()) is not None
 
 
@@ -138,7 +138,7 @@ class Matcher:
         self._matches = re.compile(body, re.DOTALL).fullmatch
 
     def __call__(self, key: str) -> bool:
-        """Whether the whole key matches."""
+        """Return whether the whole key matches."""
         return self._matches(key) is not None
 
 
@@ -179,7 +179,7 @@ class Scope:
         self._writable: dict[str, Target] = {}
 
     def acting_as(self, actor: str) -> Scope:
-        """The scope of an actor of the same namespace, for a task that this actor has put and another process runs.
+        """Return the scope of an actor of the same namespace, for a task that this actor has put and another process runs.
 
         Args:
             actor: name of the requester, as the queue recorded it; `shared` for the namespace itself. It gets the
@@ -189,7 +189,7 @@ class Scope:
         return Scope(self.keyspace, identity)
 
     def to_read(self, key: str) -> Target:
-        """The key, for reading.
+        """Return the key, for reading.
 
         Raises:
             AccessDeniedError: the actor may not read it.
@@ -201,7 +201,7 @@ class Scope:
             return self._resolve(key, "read", self._readable)
 
     def to_write(self, key: str) -> Target:
-        """The key, for writing.
+        """Return the key, for writing.
 
         Raises:
             AccessDeniedError: the actor may not write it.
@@ -222,7 +222,7 @@ class Scope:
         return self._permitted(absolute_key(name, self.identity.namespace, SHARED_SCOPE), need)
 
     def matcher(self, pattern: str) -> tuple[str, Matcher]:
-        """The namespace a pattern speaks of, and the matcher of absolute keys.
+        """Return the namespace a pattern speaks of, and the matcher of absolute keys.
 
         A pattern with `:` is absolute and begins with a literal namespace; one without is matched
         against the identifier in every scope of the own namespace (`*`: everything in it).
@@ -240,7 +240,7 @@ class Scope:
         return namespace, Matcher(full)
 
     def may_read_all(self, namespace: str) -> bool:
-        """Whether every key of the namespace may be read."""
+        """Return whether every key of the namespace may be read."""
         return self.identity.may_read_all(namespace)
 
     def check_author(self, author: str | None, part: str, name: str) -> None:
@@ -289,7 +289,7 @@ class Scope:
         return self.keyspace.target(key)
 
     def _advice(self, need: Need, key: str) -> Advice:
-        """How to come by a right, for readers who open stores, give flags or hold a token."""
+        """Return how to come by a right, for readers who open stores, give flags or hold a token."""
         identity, namespace = self.identity, key.partition(":")[0]
         words = [f"--namespace {identity.namespace}"]
         words += ["--whole-namespace"] if identity.actor is None else [f"--actor {shlex.quote(identity.actor)}"]

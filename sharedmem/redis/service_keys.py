@@ -149,7 +149,7 @@ def format_of(key: bytes) -> KeyFormat | None:
 
 
 def corruption_error(key: bytes, problem: str) -> CorruptionError:
-    """The error for a service key that cannot be read.
+    """Return the error for a service key that cannot be read.
 
     Args:
         key: as it lies in Redis.
@@ -202,7 +202,7 @@ async def find_damage(ask: ReadCommands, keys: Iterable[bytes]) -> AsyncIterator
 
 
 def _inspection_commands(key: bytes, form: KeyFormat, type_: str) -> list[Command]:
-    """The commands that show what a key holds, as far as it is known how that should be."""
+    """Return the commands that show what a key holds, as far as it is known how that should be."""
     if type_ == "zset":
         return [("ZRANGE", key, *span, "WITHSCORES") for span in ((0, _SAMPLED), (-_SAMPLED, -1))]
     if form.fields:

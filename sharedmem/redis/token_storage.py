@@ -35,7 +35,7 @@ class TokenStorage:
         """What is kept of a token; None when there is no such token. One round trip.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         held = await self._client.call("HGET", self._keyspace.tokens, digest)
         return held if isinstance(held, bytes) else None
@@ -55,7 +55,7 @@ class TokenStorage:
         await self._client.call("HSET", self._keyspace.tokens_used, digest, at_ms)
 
     async def all(self) -> list[tuple[bytes, int | None]]:
-        """(what is kept of it, when it was last seen in ms since 1970) of every token. Two round trips.
+        """Return (what is kept of it, when it was last seen in ms since 1970) of every token. Two round trips.
 
         Raises:
             UnavailableError: as `get`.
@@ -77,7 +77,7 @@ class TokenStorage:
             cost: calls that are wanted: all of them or none.
 
         Raises:
-            UnavailableError: the server stayed away, or the namespace is being cleared.
+            UnavailableError: the server cannot be reached, or the namespace is being cleared.
         """
         per_us = per_ms * 1000
         common = math.gcd(limit, per_us)

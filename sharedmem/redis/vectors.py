@@ -19,7 +19,7 @@ _HALF = np.dtype("<f2")
 
 
 def check_vector(field: str, vector: Sequence[float] | Vector, dimension: int) -> Vector:
-    """The vector at unit length; a zero vector stays zero, and is near to nothing.
+    """Return the vector at unit length; a zero vector stays zero, and is near to nothing.
 
     Raises:
         InvalidError: it has another dimension, or holds what is no finite number.
@@ -38,7 +38,7 @@ def check_vector(field: str, vector: Sequence[float] | Vector, dimension: int) -
 
 
 def normalize(vector: Vector) -> Vector:
-    """The vector at length one; zero stays zero. Also row by row of a matrix."""
+    """Return the vector at length one; zero stays zero. Also row by row of a matrix."""
     # In double precision: the squares of large numbers would overflow.
     wide = vector.astype(np.float64)
     length = np.linalg.norm(wide, axis=-1, keepdims=True)
@@ -47,17 +47,17 @@ def normalize(vector: Vector) -> Vector:
 
 
 def to_half(vector: Vector) -> bytes:
-    """The bytes that lie in Redis: two a number, little end first."""
+    """Return the bytes that lie in Redis: two a number, little end first."""
     return vector.astype(_HALF).tobytes()
 
 
 def finite_half_or_none(data: object, dimension: int) -> bytes | None:
-    """The bytes of a vector that lies in Redis; None when there is none, or some other client has spoilt it."""
+    """Return the bytes of a vector that lies in Redis; None when there is none, or some other client has spoilt it."""
     if not isinstance(data, bytes) or not data or len(data) != _HALF.itemsize * dimension:
         return None
     return data if np.isfinite(np.frombuffer(data, dtype=_HALF)).all() else None
 
 
 def from_half(data: bytes) -> Vector:
-    """The vector of those bytes."""
+    """Return the vector of those bytes."""
     return np.frombuffer(data, dtype=_HALF).astype(np.float32)

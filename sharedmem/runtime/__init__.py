@@ -1,6 +1,6 @@
-"""Telemetry: what sharedmem tells those who run it, as log lines, counts, timings and spans.
+"""Runtime services: background tasks, backoff, CPU meters, and telemetry as log lines, counts, timings and spans.
 
-The library stays silent until the application configures logging; a hub makes its own `Counters` and
+The library logs nothing until the application configures logging; a hub creates its own `Counters` and
 passes them down.
 """
 

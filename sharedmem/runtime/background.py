@@ -17,14 +17,14 @@ _logger = logging.getLogger("sharedmem.runtime.background")
 
 
 class FailureCounter(Protocol):
-    """Where failures are counted."""
+    """The counter of failures."""
 
     def increment(self, name: str, /, **labels: str) -> None:
-        """Count one more."""
+        """Increment a counter."""
 
 
 class BackgroundTask:
-    """One task in the background; made by `Background.start`."""
+    """One task in the background; created by `Background.start`."""
 
     def __init__(self, name: str, task: asyncio.Task[object], *, patience_s: float) -> None:
         self.name = name
@@ -34,12 +34,12 @@ class BackgroundTask:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether the task has ended in any way."""
         return self._task.done()
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it against its owner's will; None while it runs and after a good end."""
+        """The exception that ended the task; None while it runs and after a normal end."""
         if not self._task.done():
             return None
         if not self._task.cancelled():
@@ -47,27 +47,26 @@ class BackgroundTask:
         return None if self._stopping else asyncio.CancelledError("not by its owner")
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call this when it has ended in whatever way, also before its first step."""
+        """Call a function when the task has ended in any way, even before its first step."""
         self._task.add_done_callback(lambda _: callback())
 
     async def stop(self) -> None:
-        """Cancel it and wait until it has cleaned up; does nothing when it has ended already.
+        """Cancel it and wait until it has cleaned up; do nothing if it has ended already.
 
-        Raises nothing of the work's own, whose failure was logged when it happened; a cancellation of the
-        caller goes on as usual. Work that ignores two cancellations, each for as long as the patience of
-        its owner, is logged and left alone, so that the wait ends. Work may not stop itself: it would be
-        cancelled here.
+        It does not raise the task's own failure, which was logged when it happened; a cancellation of the caller takes
+        effect as usual. A task that ignores two cancellations, each for the patience of its owner, is logged and left
+        running, so that the wait ends. A task may not stop itself: it would be cancelled here.
         """
-        # Work that is done by now ended for another reason, even if that has not been told yet.
+        # A task that is done by now ended for another reason, even if its callback has not run yet.
         self._stopping = self._stopping or not self.done
-        # Twice: code that is cancelled in the moment of its result can lose the cancellation.
+        # Twice: code that is cancelled while its result arrives can lose the cancellation.
         for _ in range(2):
             self._task.cancel()
             # `wait` neither raises the outcome of the task nor swallows a cancellation of the caller.
             await asyncio.wait([self._task], timeout=self._patience_s)
             if self._task.done():
                 return
-        _logger.error("background work %r does not stop; it is left alone", self.name)
+        _logger.error("background work %r does not stop; it is left running", self.name)
 
     def __repr__(self) -> str:
         if not self.done:
@@ -76,10 +75,10 @@ class BackgroundTask:
 
 
 class Background:
-    """The tasks of one owner, such as a hub; closing it ends them all.
+    """The tasks of one owner, such as a hub; closing it ends all of them.
 
-    `patience_s`: seconds that work gets to clean up after each of two cancellations. `cleanup_s`: seconds that `close`
-    waits for all cleanups together, since their server may be away.
+    `patience_s`: seconds for the cleanup of a task after each of two cancellations. `cleanup_s`: seconds that `close`
+    waits for all cleanups together, since their server may be unreachable.
     """
 
     def __init__(self, counters: FailureCounter, *, patience_s: float = 10.0, cleanup_s: float = 2.0) -> None:
@@ -94,16 +93,16 @@ class Background:
     def start(self, name: str, coroutine: Coroutine[Any, Any, object]) -> BackgroundTask:
         """Run the coroutine on the running event loop until it ends or is stopped.
 
-        `name` is a verb and what it works on (`renew lock index`): the log shows all of it, counters are
-        labelled with the first word. An exception is logged once, with its traceback, and counted under
+        `name` is a verb and its object (`renew lock index`): the log shows all of it, counters have the first word as
+        label. An exception is logged once, with its traceback, and counted under
         `FAILURE_COUNTER`. Raises `UsageError` after `close`.
         """
         return self._started(name, coroutine, self._running, refused=self._closed)
 
     def start_cleanup(self, name: str, coroutine: Coroutine[Any, Any, object]) -> BackgroundTask:
-        """As `start`, for what gives something back at a server: `close` lets it end instead of stopping it.
+        """As `start`, for work that releases something at a server: `close` waits for it instead of stopping it.
 
-        Work that `close` stops may start it, too. Raises `UsageError` when `close` has waited for cleanups.
+        Tasks that `close` stops may start it, too. Raises `UsageError` after `close` has waited for cleanups.
         """
         return self._started(name, coroutine, self._cleanups, refused=not self._takes_cleanups)
 
@@ -124,17 +123,17 @@ class Background:
         return work
 
     async def close(self) -> None:
-        """Stop all work at once, wait until it has cleaned up, and refuse new work; may be called again.
+        """Stop all tasks at once, wait for their cleanup, and reject new tasks; may be called again.
 
-        Cleanups are stopped when they have not ended after a few seconds. Called from inside of work (a user's
-        callback that closes the hub), it stops all the other work and lets this one go on to its end.
+        Cleanups are stopped if they have not ended after a few seconds. Called from inside a task (a user's callback
+        that closes the hub), it stops all other tasks and lets this one continue to its end.
         """
         self._closed = True
         own = asyncio.current_task()
         await asyncio.gather(*(work.stop() for task, work in self._running.items() if task is not own))
         with suppress(TimeoutError):
             async with asyncio.timeout(self._cleanup_s):
-                # One may start another.
+                # A cleanup may start another one.
                 while others := self._cleanups.keys() - {own}:
                     await asyncio.wait(others)
         self._takes_cleanups = False

@@ -1,4 +1,4 @@
-"""Backoff: the pauses between tries, which grow and are spread so that callers do not come back together."""
+"""Backoff: growing random pauses between attempts, so that callers do not retry together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def backoff(first_s: float, longest_s: float, *, least: float = 0.0) -> Iterator
     Args:
         first_s: upper bound of the first pause.
         longest_s: upper bound of any pause.
-        least: share of the upper bound that a pause has at least; 0 is full jitter.
+        least: lower bound of a pause as a share of its upper bound; 0 is full jitter.
     """
     for attempt in range(_MOST_DOUBLINGS):
         yield backoff_pause(attempt, first_s, longest_s, least=least)

@@ -27,7 +27,7 @@ class CpuMeter:
         return self._seconds
 
     def add(self, seconds: float) -> None:
-        """Add some."""
+        """Add CPU seconds."""
         with self._lock:
             self._seconds += seconds
 
@@ -40,7 +40,7 @@ class CpuMeter:
             self.add(time.thread_time() - began)
 
 
-_METER: ContextVar[CpuMeter | None] = ContextVar("meter of the work that runs here", default=None)
+_METER: ContextVar[CpuMeter | None] = ContextVar("meter of the current work", default=None)
 
 
 async def in_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -52,12 +52,12 @@ async def in_thread(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwa
 
 
 class Metered(Generic[_T]):
-    """Work whose CPU time is measured, and which stops when it is not paid for: `await Metered(work, meter, pay)`.
+    """Work whose CPU time is measured and charged, and which stops on refusal: `await Metered(work, meter, pay)`.
 
     The steps of its own task and its calls of `in_thread` are measured; tasks that it starts are not.
 
     Args:
-        work: what is done.
+        work: the coroutine to run.
         meter: adds up its CPU seconds.
         pay: awaited after each step of the work; if it raises, the work is cancelled and the error is raised.
     """
@@ -92,14 +92,14 @@ class Metered(Generic[_T]):
             thrown = None
             try:
                 yield waits_for
-            except BaseException as error:  # noqa: BLE001  whatever it is, the work is told
+            except BaseException as error:  # noqa: BLE001  any exception is passed to the work
                 thrown = error
                 continue
             if refusal is None:
                 try:
                     yield from self._pay().__await__()
                 except Exception as error:  # noqa: BLE001  as above; it is raised once the work has ended
-                    # As a cancelled task: whatever is under way cleans up behind itself.
+                    # Like a cancelled task: running code cleans up after itself.
                     refusal, thrown = error, asyncio.CancelledError()
-                except BaseException as error:  # noqa: BLE001  the task itself was cancelled meanwhile
+                except BaseException as error:  # noqa: BLE001  the task itself was cancelled in between
                     thrown = error

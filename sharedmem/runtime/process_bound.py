@@ -10,7 +10,7 @@ from sharedmem.errors import NotPicklableError, UsageError
 
 
 class ProcessBound:
-    """Base of objects that hold a connection; refuse `pickle` and `copy`, and so the arguments of process pools."""
+    """Base of objects with a connection; rejects `pickle` and `copy`, and so use as arguments of process pools."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ class ProcessBound:
 
 
 class EventLoopBinding:
-    """The event loop and the process in which an object was opened: those that run now.
+    """The event loop and the process in which an object was opened: the current ones.
 
     Args:
         what: name of the object, for errors.
@@ -45,7 +45,7 @@ class EventLoopBinding:
         """
         try:
             here = asyncio.get_running_loop()
-        except RuntimeError:  # a child that was forked from a coroutine has none
+        except RuntimeError:  # a child that was forked from a coroutine has no loop
             here = None
         if here is not self._loop:
             raise UsageError(self._what, self._problem())

@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Work under way in this process, by what it is for.
+    """Running work of this process, by name.
 
-    Each flight is a task of its own: a caller who gives up does not end it for the others.
+    Each flight is a task of its own: a cancelled caller does not end it for the others.
 
     Args:
-        verb: what is done, for errors and the log.
+        verb: verb for the work, for errors and the log.
         background: runs the flights, logs defects, and ends them when the hub closes. None for work that a hub needs
             until its last call: its owner ends it with `stop`.
     """
@@ -30,20 +30,20 @@ class SingleFlight(Generic[T]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def share(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The outcome of the flight of that name, which begins now unless it is under way.
+        """Return the outcome of the flight with a name; start it unless it is running.
 
         Args:
-            name: what it is for.
-            make: what to do.
+            name: name of the work.
+            make: creates the coroutine of the work.
 
         Raises:
-            Exception: whatever `make` raises.
-            UsageError: its hub was closed meanwhile.
+            Exception: the exception of `make`.
+            UsageError: its hub was closed while it ran.
         """
         return await asyncio.shield(self.launch(name, make))
 
     def launch(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
-        """The flight of that name, for those who need not wait for it; arguments as `share`."""
+        """Return the flight with a name, for callers that need not wait for it; arguments as `share`."""
         flight = self._under_way.get(name)
         if flight is None:
             flight = asyncio.get_running_loop().create_future()
@@ -52,7 +52,7 @@ class SingleFlight(Generic[T]):
         return flight
 
     async def stop(self) -> None:
-        """End the flights that no background ends; their callers get a `UsageError`."""
+        """Stop the flights that have no `Background`; their callers get a `UsageError`."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -78,10 +78,10 @@ class SingleFlight(Generic[T]):
             del self._under_way[name]
 
     def _land(self, name: str, flight: asyncio.Future[T]) -> None:
-        """Tell the callers of a flight that was stopped, perhaps before its first step."""
+        """Fail the callers of a flight that was stopped, perhaps before its first step."""
         if not flight.done():
             flight.set_exception(UsageError("this hub", f"it was closed before it could {self._verb} {name}"))
         if self._under_way.get(name) is flight:
             del self._under_way[name]
-        # Every caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+        # All callers may be cancelled; retrieve the exception so that the event loop does not log it.
         flight.exception()

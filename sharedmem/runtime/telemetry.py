@@ -17,7 +17,7 @@ from sharedmem.errors import SharedMemoryError
 
 _METRIC_PREFIX = "sharedmem_"
 
-# In seconds: from a call on this machine to a provider that takes its time.
+# In seconds: from a call on this machine to a slow provider.
 BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 10.0)
 
 Labels = tuple[tuple[str, str], ...]
@@ -34,55 +34,55 @@ class Count(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How long one thing took, at the time of a snapshot."""
+    """Durations of one operation, at the time of a snapshot."""
 
     name: str
     """Metric name, with the prefix `sharedmem_`, in seconds."""
     labels: Labels
     buckets: tuple[int, ...]
-    """How many took at most each of `BUCKETS_S`, and how many longer: not summed up."""
+    """Number of calls in each interval of `BUCKETS_S`, and of longer ones: not cumulative."""
     total_s: float
 
     @property
     def calls(self) -> int:
-        """How often."""
+        """The number of calls."""
         return sum(self.buckets)
 
     def quantile(self, share: float) -> float:
-        """The time in seconds within which that share (0 to 1) of them ended, as exact as the buckets are."""
-        wanted, seen = share * self.calls, 0
+        """Return the seconds within which a share (0 to 1) of the calls ended, as exact as the buckets are."""
+        target, seen = share * self.calls, 0
         for at, inside in enumerate(self.buckets):
             seen += inside
-            if seen >= wanted and seen:
+            if seen >= target and seen:
                 return BUCKETS_S[at] if at < len(BUCKETS_S) else float("inf")
         return 0.0
 
 
 class Counters:
-    """Named counters that only go up, and timings; safe to use from several threads.
+    """Named counters that only rise, and timings; safe to use from several threads.
 
-    Names come without the prefix (`increment("retries", call="write")`). Label values must come from a
-    small fixed set, never from users' keys: every combination is kept for as long as the hub lives.
+    Names have no prefix here (`increment("retries", call="write")`). Label values must come from a small fixed set,
+    never from users' keys: every combination is stored for as long as the hub is open.
     """
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, Labels], float] = {}
         self._timings: dict[tuple[str, Labels], tuple[list[int], list[float]]] = {}
-        # The sync face and worker threads count too, and a dictionary's read and write are two steps.
+        # The sync API and worker threads count too, and a dictionary's read and write are two steps.
         self._lock = threading.Lock()
 
     def increment(self, name: str, /, **labels: str) -> None:
-        """Count one more."""
+        """Increment a counter."""
         self.add(name, 1, **labels)
 
     def add(self, name: str, amount: float, /, **labels: str) -> None:
-        """Count an amount, such as tokens: 0 or more."""
+        """Add an amount to a counter, such as tokens: 0 or more."""
         key = name, tuple(sorted(labels.items()))
         with self._lock:
             self._counts[key] = self._counts.get(key, 0) + amount
 
     def observe(self, name: str, seconds: float, /, **labels: str) -> None:
-        """Note how long something took."""
+        """Record a duration."""
         key = name, tuple(sorted(labels.items()))
         with self._lock:
             buckets, total = self._timings.setdefault(key, ([0] * (len(BUCKETS_S) + 1), [0.0]))
@@ -90,17 +90,17 @@ class Counters:
             total[0] += seconds
 
     def read(self, name: str, /, **labels: str) -> float:
-        """How often it was counted with exactly these labels; 0 when never."""
+        """Return a counter with exactly these labels; 0 if it was never incremented."""
         return self._counts.get((name, tuple(sorted(labels.items()))), 0)
 
     def snapshot(self) -> list[Count]:
-        """Every counter at one moment, sorted by name and labels, named as exporters show it."""
+        """Return every counter at one moment, sorted by name and labels, under the names that exporters show."""
         with self._lock:
             counts = list(self._counts.items())
         return sorted(Count(_METRIC_PREFIX + name, labels, value) for (name, labels), value in counts)
 
     def timings(self) -> list[Timing]:
-        """Every timing at one moment, sorted by name and labels."""
+        """Return every timing at one moment, sorted by name and labels."""
         with self._lock:
             found = [(key, tuple(buckets), total[0]) for key, (buckets, total) in self._timings.items()]
         return sorted(Timing(_METRIC_PREFIX + key[0], key[1], buckets, total) for key, buckets, total in found)
@@ -116,40 +116,40 @@ _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", 
 
 
 def get_logger(part: str) -> logging.Logger:
-    """The logger `sharedmem.<part>`, a child of the one that applications configure."""
+    """Return the logger `sharedmem.<part>`, a child of the one that applications configure."""
     return logger.getChild(part)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, whatever was given as `extra`, and the error if any."""
+    """One JSON object a line: time, level, logger, message, the fields of `extra`, and the error if any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
-        told = {
+        """Return a log record as one line."""
+        fields = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        told |= {
-            name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES and name not in told
+        fields |= {
+            name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES and name not in fields
         }
         if record.exc_info:
-            told["error"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str, ensure_ascii=False)
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str, ensure_ascii=False)
 
 
 _TRACER_NAME = "sharedmem"
 
 
 def span(name: str, **attributes: str | float | bool) -> AbstractContextManager[object]:
-    """Make a piece of work a span.
+    """Return a context manager that runs its block as a span.
 
-    Costs next to nothing when OpenTelemetry is not installed; whether and where spans go is the application's choice.
+    Costs almost nothing without OpenTelemetry; the application decides whether and where spans are exported.
 
     Args:
-        name: of the work; the span is called `sharedmem.<name>`.
-        attributes: what is told of it, never texts of users.
+        name: name of the work; the span is called `sharedmem.<name>`.
+        attributes: attributes of the span, never texts of users.
     """
     tracer = _tracer()
     if tracer is None:
@@ -162,10 +162,10 @@ def span(name: str, **attributes: str | float | bool) -> AbstractContextManager[
 @cache
 def _tracer() -> Any:
     try:
-        from opentelemetry import trace  # noqa: PLC0415  # optional, and the application's to choose
+        from opentelemetry import trace  # noqa: PLC0415  # optional, the application decides
     except ImportError:
         return None
-    # A proxy until the application sets its provider, also later.
+    # A proxy until the application sets its provider, even if that is later.
     return trace.get_tracer(_TRACER_NAME)
 
 
@@ -173,23 +173,23 @@ _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 class Measured(Protocol):
-    """Whose calls are measured."""
+    """An object whose calls are measured."""
 
     @property
     def _counters(self) -> Counters: ...
 
 
 def measured(operation: str) -> Callable[[_Method], _Method]:
-    """Time each call of a method as `operation_seconds{operation=...}`, count its failures by code, make it a span.
+    """Time each call of a method as `operation_seconds{operation=...}`, count its failures by code, run it as a span.
 
     Args:
-        operation: `memory.search`; the method belongs to something that is `Measured`.
+        operation: `memory.search`; the class of the method must be `Measured`.
     """
 
     def decorate(method: _Method) -> _Method:
         @wraps(method)
         async def call(self: Measured, *args: Any, **kwargs: Any) -> Any:
-            counters = self._counters  # what is measured says where it counts
+            counters = self._counters  # the measured object has the counters
             started = time.perf_counter()
             with span(operation):
                 try:

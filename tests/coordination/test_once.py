@@ -219,7 +219,7 @@ async def test_work_whose_large_result_cannot_be_stored_is_not_done_again(tmp_pa
         ada = hub.store("team", actor="ada")
 
         assert await ada.once("report", lambda: "x" * 300_000, ttl=60) == "x" * 300_000
-        with pytest.raises(ResultNotKeptError, match="done, but its result is not kept"):
+        with pytest.raises(ResultNotKeptError, match="done, but its result is no longer stored"):
             await ada.once("report", lambda: pytest.fail("it was done again"), ttl=60)
 
         assert (await ada.once_state("report")).state == "done"

@@ -257,7 +257,7 @@ async def test_work_that_refuses_to_stop_is_named_and_the_wait_ends(
         (
             "sharedmem.runtime.background",
             logging.ERROR,
-            "background work 'ignore everybody' does not stop; it is left alone",
+            "background work 'ignore everybody' does not stop; it is left running",
         )
     ]
     release.set()

@@ -304,7 +304,7 @@ def test_urls_of_all_schemes_are_taken_as_they_are_and_shown_without_passwords(u
         ("redis://a:65536", "a port from 1"),
         ("redis://a:1,b:2", "name its host"),
         ("redis+cluster://a:1,", "name its host"),
-        (f"redis://[:{SECRET}", "it is no URL"),
+        (f"redis://[:{SECRET}", "it is not a URL"),
         (f"redis://:{SECRET}/x@host", "percent-encode"),
         (f"redis://:{SECRET}?x@host", "percent-encode"),
         (f"redis://:{SECRET}#x@host", "percent-encode"),

@@ -28,7 +28,7 @@ _UNKNOWN_TASK_ADVICE = "it was never put into this queue, was discarded, or its 
 
 
 class QueueAdmin:
-    """The calls of those who look after a queue."""
+    """The administrative calls of a queue."""
 
     def __init__(self, queue: QueueAccess) -> None:
         self._queue = queue
@@ -56,7 +56,7 @@ class QueueAdmin:
             left = give_up_at - self._queue.context.clock.monotonic()
             if not follows or left <= 0:
                 return outcome
-            await waiter.wait(min(left, random.uniform(*POLL_S)))  # noqa: S311  # spreads those who look again
+            await waiter.wait(min(left, random.uniform(*POLL_S)))  # noqa: S311  # spreads the polls
 
     async def _follow(self, task_id: str, follower: str, *, stays: bool) -> bool:
         queue = self._queue
@@ -74,7 +74,7 @@ class QueueAdmin:
             return TaskOutcome(id=task_id, state="done", value=decode_member(value))
         return TaskOutcome.model_validate({"id": task_id, "state": state, "error": parse_claim(claim).error})
 
-    # -- looking
+    # -- inspection
 
     async def stats(self) -> QueueStats:
         """As `TaskQueue.stats`."""
@@ -124,7 +124,7 @@ class QueueAdmin:
                 for task_id, score, text, claim in rows
             ]
 
-    # -- keeping
+    # -- administration
 
     async def redrive(self, task_id: str) -> bool:
         """As `TaskQueue.redrive`."""

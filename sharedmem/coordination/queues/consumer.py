@@ -29,7 +29,7 @@ _MOST_RECOVERED_AT_ONCE = 100
 
 
 class QueueConsumer:
-    """The calls of those who do tasks."""
+    """The calls of workers."""
 
     def __init__(self, queue: QueueAccess) -> None:
         self._queue = queue
@@ -69,15 +69,15 @@ class QueueConsumer:
             left = give_up_at - self._queue.context.clock.monotonic()
             if tasks or left <= 0:
                 return tasks
-            patience = random.uniform(*POLL_S)  # noqa: S311  # spreads those who look again
+            patience = random.uniform(*POLL_S)  # noqa: S311  # spreads the polls
             await waiter.wait(min(left, patience if next_end_s is None else next_end_s, patience))
 
     async def _ask(self, count: int, waiter: str | None) -> tuple[list[Task], float | None]:
-        """The tasks, and for the first in line the seconds after which to look again.
+        """Return the tasks, and for the first waiter the seconds after which to try again.
 
         Args:
-            count: how many at most.
-            waiter: who waits in line; empty for one who may wait later, None for one who only tries.
+            count: most tasks to claim.
+            waiter: name of the waiter; empty for a caller that may wait later, None for one that does not wait.
         """
         while True:
             asked_at = self._queue.context.clock.monotonic()
@@ -86,7 +86,7 @@ class QueueConsumer:
             if reply[:1].isdigit():
                 return list(parse_tasks(reply, self._claim_deadline(asked_at))), None
             if not reply.startswith(b"overdue"):
-                # Rounded up, so that the end has come when it looks again.
+                # Rounded up, so that the time has passed at the next attempt.
                 microseconds = reply.removeprefix(b"none").strip()
                 return [], int(microseconds) / 1_000_000 + 0.001 if microseconds else None
             await self._recover()
@@ -104,12 +104,12 @@ class QueueConsumer:
         )
 
     async def _take_or_return(self, count: int, waiter: str, asked_at: float) -> bytes:
-        """The reply of a claim; when its caller is cancelled meanwhile, the tasks are given back.
+        """Return the reply of a claim; if its caller is cancelled before, release the tasks.
 
-        Whoever waits is cancelled as a matter of course; whoever only tries does not pay for this.
+        Callers that wait are often cancelled; callers that do not wait should not pay for this.
         """
         call = asyncio.ensure_future(self._take(count, waiter))
-        # When the hub is closed nobody is left to receive the failure.
+        # When the hub is closed, no caller is left to receive the failure.
         call.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         try:
             return await asyncio.shield(call)
@@ -139,7 +139,7 @@ class QueueConsumer:
     def _claim_deadline(self, asked_at: float) -> float:
         return safe_deadline(asked_at, self._queue.terms.visibility_s)
 
-    # -- what becomes of a claimed task
+    # -- outcomes of claimed tasks
 
     async def renew(self, task: Receipt) -> float:
         """As `TaskQueue.renew`."""

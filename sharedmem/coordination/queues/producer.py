@@ -21,7 +21,7 @@ _LONGEST_WINDOW_S = 31 * 86_400.0
 
 
 class QueueProducer:
-    """The calls of those who want something done."""
+    """The calls of producers."""
 
     def __init__(self, queue: QueueAccess) -> None:
         self._queue = queue
@@ -32,7 +32,7 @@ class QueueProducer:
         *,
         priority: int = 0,
         delay: float = 0.0,
-        id: str | None = None,  # noqa: A002  # what users call it
+        id: str | None = None,  # noqa: A002  # the public name
         unique_for: float = 0.0,
         max_attempts: int | None = None,
     ) -> PutResult:
@@ -43,7 +43,7 @@ class QueueProducer:
         if id is not None:
             return await self._offer(coded, terms, check_dedup_id(id), unique_for)
         if unique_for:
-            raise InvalidError("unique_for", unique_for, "it goes with a deduplication id; give id as well")
+            raise InvalidError("unique_for", unique_for, "it needs a deduplication id; give id as well")
         call = queue.scripts.queue_put(queue.space, queue.keys(PutKeys), queue.actor, terms=terms, payloads=(coded,))
         first = await queue.explained(call)
         return PutResult.model_construct(id=str(first), is_new=True)

@@ -19,11 +19,11 @@ _DOUBLED_AT_MOST = 62
 
 
 def pause_after(attempt: int, backoff: Backoff, luck: float) -> float:
-    """Seconds to pause after an attempt, spread so that tasks which failed together do not come back together.
+    """Return the pause in seconds after an attempt, with jitter, so that tasks that failed together spread out.
 
     Args:
-        attempt: which attempt has failed, from 1 on.
-        backoff: how pauses grow.
+        attempt: number of the failed attempt, from 1.
+        backoff: first and longest pause.
         luck: a random number from 0 to 1.
     """
     doubled = min(attempt - 1, _DOUBLED_AT_MOST)
@@ -31,10 +31,10 @@ def pause_after(attempt: int, backoff: Backoff, luck: float) -> float:
 
 
 def check_backoff(backoff: Backoff | tuple[float, float]) -> Backoff:
-    """A back-off in full form.
+    """Return a backoff as a `Backoff`.
 
     Raises:
-        InvalidError: it is none, or its pauses would shrink.
+        InvalidError: the backoff is invalid, or its longest pause is shorter than the first.
     """
     if isinstance(backoff, tuple) and len(backoff) == 2:
         backoff = Backoff.model_construct(first=backoff[0], longest=backoff[1])
@@ -48,7 +48,7 @@ def check_backoff(backoff: Backoff | tuple[float, float]) -> Backoff:
 T = TypeVar("T")
 KeysOf = TypeVar("KeysOf", bound=tuple[Any, ...])
 LONGEST_DELAY_S = 366 * 86_400.0
-# A worker in line looks again by itself after this, in case a call was lost (lua/include/queue.lua relies on it).
+# A waiting worker polls after this, in case a notification was lost (lua/include/queue.lua relies on it).
 POLL_S = (10.0, 20.0)
 
 _MOST_ATTEMPTS = 1_000
@@ -61,7 +61,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 
 
 class QueueTerms(NamedTuple):
-    """How a queue treats its tasks."""
+    """The settings of a queue."""
 
     visibility_s: float
     visibility_ms: int
@@ -75,9 +75,9 @@ class QueueAccess:
 
     Args:
         names: the names within the actor's rights.
-        name: the queue, as its users spell it.
+        name: the name of the queue, as callers give it.
         target: the key of the name.
-        terms: how the queue treats its tasks.
+        terms: the settings of the queue.
     """
 
     def __init__(self, names: NameAccess, name: str, target: Target, terms: QueueTerms) -> None:
@@ -92,7 +92,7 @@ class QueueAccess:
         self._spelled: dict[type, Any] = {}
 
     def keys(self, kind: type[KeysOf]) -> KeysOf:
-        """Return the keys of one script, found by the names of its fields."""
+        """Return the keys of one script, looked up by its field names."""
         if kind not in self._spelled:
             fields: tuple[str, ...] = vars(kind)["_fields"]
             self._spelled[kind] = kind(*(self.key(field) for field in fields))
@@ -111,7 +111,7 @@ class QueueAccess:
         """Return an encoded payload or result.
 
         Raises:
-            InvalidError: it cannot be encoded, or is larger than the blob threshold.
+            InvalidError: the value cannot be encoded, or is larger than the blob threshold.
         """
         member = encode_member(value)
         most = self.context.settings.blob_threshold_bytes
@@ -121,7 +121,7 @@ class QueueAccess:
         return member
 
     async def explained(self, call: Awaitable[T]) -> T:
-        """Return the call's result; raise what the server refuses with the name of the queue.
+        """Return the call's result; turn a refusal of the server into an error with the name of the queue.
 
         Raises:
             SharedMemoryError: the public error for the server's refusal.
@@ -129,14 +129,14 @@ class QueueAccess:
         return await self.names.explained(self.target, call)
 
 
-# -- what is refused before anything is sent ------------------------------------------------------
+# -- argument checks ------------------------------------------------------------------------------
 
 
 def check_priority(priority: int) -> int:
-    """A priority.
+    """Return a priority.
 
     Raises:
-        InvalidError: it is no whole number, or beyond a thousand million.
+        InvalidError: the priority is not a whole number, or is beyond a thousand million.
     """
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _HIGHEST_PRIORITY:
         raise InvalidError(
@@ -146,28 +146,28 @@ def check_priority(priority: int) -> int:
 
 
 def check_delay_ms(delay: float) -> int:
-    """A delay in seconds as whole milliseconds.
+    """Return a delay in seconds as whole milliseconds.
 
     Raises:
-        InvalidError: it is negative, no number, or over a year.
+        InvalidError: the delay is negative, not a number, or over a year.
     """
     return check_seconds("delay", delay, least=0, most=LONGEST_DELAY_S)
 
 
 def check_max_attempts(max_attempts: int) -> int:
-    """How often a task may be tried.
+    """Return the highest number of attempts.
 
     Raises:
-        InvalidError: it is not from 1 to 1000.
+        InvalidError: the number is not from 1 to 1000.
     """
     return check_count("max_attempts", max_attempts, most=_MOST_ATTEMPTS)
 
 
 def check_count(field: str, count: int, *, most: int) -> int:
-    """How many, at least one.
+    """Return a count of at least one.
 
     Raises:
-        InvalidError: it is no whole number from 1 to `most`.
+        InvalidError: the count is not a whole number from 1 to `most`.
     """
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
         raise InvalidError(field, count, f"give a whole number from 1 to {most}")
@@ -175,10 +175,10 @@ def check_count(field: str, count: int, *, most: int) -> int:
 
 
 def check_task_id(task_id: str) -> str:
-    """The id of a task.
+    """Return the id of a task.
 
     Raises:
-        InvalidError: no queue ever gave out such an id.
+        InvalidError: the id is not a task id.
     """
     if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
         raise InvalidError("task id", task_id, "ids have 16 digits; give the one that the put returned")
@@ -186,10 +186,10 @@ def check_task_id(task_id: str) -> str:
 
 
 def check_dedup_id(dedup_id: str) -> str:
-    """A deduplication id.
+    """Return a deduplication id.
 
     Raises:
-        InvalidError: it is empty, over 256 bytes, or holds braces or control characters.
+        InvalidError: the id is empty, over 256 bytes, or contains braces or control characters.
     """
     if not isinstance(dedup_id, str) or not dedup_id or _CONTROL.search(dedup_id):
         raise InvalidError("id", dedup_id, "give a non-empty text without braces and control characters")
@@ -199,13 +199,13 @@ def check_dedup_id(dedup_id: str) -> str:
 
 
 def check_receipt(task: Receipt) -> Receipt:
-    """What a worker shows for its claim.
+    """Return a receipt.
 
     Raises:
-        InvalidError: it is no receipt.
+        InvalidError: the task is not a receipt.
     """
     if not isinstance(task, Receipt):
-        raise InvalidError("task", task, "give the Task that claim() answered, or a Receipt")
+        raise InvalidError("task", task, "give the Task that claim() returned, or a Receipt")
     check_task_id(task.id)
     check_count("token", task.token, most=_LARGEST_TOKEN)
     check_count("attempt", task.attempt, most=_MOST_ATTEMPTS)
@@ -213,18 +213,18 @@ def check_receipt(task: Receipt) -> Receipt:
 
 
 def check_error(error: str) -> str:
-    """What went wrong, cut to what is kept of it.
+    """Return an error text, truncated to the stored length.
 
     Raises:
-        InvalidError: it is no text.
+        InvalidError: the error is not a text.
     """
     if not isinstance(error, str):
-        raise InvalidError("error", error, "say in a text what went wrong")
+        raise InvalidError("error", error, "describe the failure in a text")
     return error.encode(errors="replace").decode()[:_LONGEST_ERROR]
 
 
 class ClaimInfo(NamedTuple):
-    """What became of a task before, and who has it."""
+    """The claim of a task."""
 
     attempts: int
     worker: str | None
@@ -232,11 +232,11 @@ class ClaimInfo(NamedTuple):
 
 
 def parse_tasks(reply: bytes, deadline: float) -> Iterator[Task]:
-    """The tasks that `lua/queue_claim.lua` hands out.
+    """Yield the tasks in a reply of `lua/queue_claim.lua`.
 
     Args:
-        reply: what it answered.
-        deadline: until when they are held, on the local clock.
+        reply: the reply of the script.
+        deadline: end of the claims, on the local clock.
     """
     at = 0
     while at < len(reply):
@@ -267,14 +267,14 @@ def _parse_task(task_id: str, token: int, attempt: int, error: bytes, text: byte
 
 
 def parse_queued_task(task_id: str, text: bytes, claim_text: bytes, *, state: TaskState, at: int | None) -> QueuedTask:
-    """A task that somebody looks at.
+    """Return a task for inspection.
 
     Args:
-        task_id: which one.
+        task_id: id of the task.
         text: the task as it was put.
-        claim_text: its claim, or nothing.
-        state: where it was found.
-        at: the microseconds by which it stands there; None where it does not stand by a time.
+        claim_text: its claim, or empty.
+        state: the state in which it was found.
+        at: the microseconds by which this state is ordered; None for a state without times.
     """
     head, _, payload = text.partition(b"\n")
     priority, max_attempts, put_by, dedup_id = head.split(b" ", 3)
@@ -296,7 +296,7 @@ def parse_queued_task(task_id: str, text: bytes, claim_text: bytes, *, state: Ta
 
 
 def parse_claim(text: bytes) -> ClaimInfo:
-    """A claim; one that was never made has no attempts."""
+    """Parse a claim; without one, the number of attempts is 0."""
     if not text:
         return ClaimInfo(0, None, None)
     head, _, error = text.partition(b"\n")
@@ -305,5 +305,5 @@ def parse_claim(text: bytes) -> ClaimInfo:
 
 
 def _decode_error(error: bytes) -> str | None:
-    # An error that was cut short may end within a character.
+    # A truncated error may end within a character.
     return error.decode(errors="replace") or None

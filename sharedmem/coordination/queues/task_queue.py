@@ -28,10 +28,10 @@ _LONGEST_RESULT_S = 366 * 86_400.0
 
 
 class TaskQueue(ProcessBound):
-    """A queue of tasks, each of which is done at least once, however many workers die over it.
+    """A queue of tasks. Each task is done at least once, even if workers die.
 
-    A task is given to one worker at a time. Who has it renews it (heartbeat) within the visibility time and says what
-    became of it; else somebody else gets it. After the last attempt it is a dead letter.
+    One worker at a time has a task. It must renew the task (heartbeat) within the visibility timeout and report the
+    outcome; otherwise another worker gets the task. After the last attempt the task becomes a dead letter.
     """
 
     def __init__(self, queue: QueueAccess) -> None:
@@ -43,7 +43,7 @@ class TaskQueue(ProcessBound):
 
     @property
     def name(self) -> str:
-        """What the queue is called, as it was asked for."""
+        """The name of the queue, as the caller gave it."""
         return self._queue.name
 
     # -- put tasks
@@ -54,25 +54,25 @@ class TaskQueue(ProcessBound):
         *,
         priority: int = 0,
         delay: float = 0.0,
-        id: str | None = None,  # noqa: A002  # what users call it
+        id: str | None = None,  # noqa: A002  # the public name
         unique_for: float = 0.0,
         max_attempts: int | None = None,
     ) -> PutResult:
         """Put a task into the queue. One round trip.
 
         Args:
-            payload: what there is to do, as values of `write`, up to the blob threshold (256 KiB).
-            priority: the higher, the sooner; equal ones in the order in which they were put.
-            delay: seconds until somebody may have it.
-            id: deduplication id: while a task put under it is not done, another put answers that task.
-            unique_for: seconds from now for which that also holds once the task is done.
-            max_attempts: how often it is tried; None for the queue's own.
+            payload: content of the task, a value as in `write`, up to the blob threshold (256 KiB).
+            priority: higher ones are claimed first; equal ones in the order in which they were put.
+            delay: seconds until a worker may claim it.
+            id: deduplication id: while a task with this id is not done, another put returns that task.
+            unique_for: seconds from now for which that also holds after the task is done.
+            max_attempts: highest number of attempts; None: the setting of the queue.
 
         Returns:
             The task's `id`, and whether it is new (`is_new`).
 
         Raises:
-            InvalidError: an argument is refused, or the payload cannot be coded or is too large.
+            InvalidError: an argument is invalid, or the payload cannot be encoded or is too large.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._producer.put(
@@ -87,43 +87,43 @@ class TaskQueue(ProcessBound):
         delay: float = 0.0,
         max_attempts: int | None = None,
     ) -> list[PutResult]:
-        """Put up to 500 tasks of one kind in one atomic step, in their order. One round trip.
+        """Put up to 500 tasks in one atomic step, in their order. One round trip.
 
         Args:
-            payloads: what there is to do, a task each.
-            priority, delay, max_attempts: as `put`, for all of them.
+            payloads: the payloads, one for each task.
+            priority, delay, max_attempts: as `put`, for all tasks.
 
         Raises:
-            InvalidError: there are more than 500, or `put` would refuse one of them.
+            InvalidError: there are more than 500 payloads, or `put` would reject one of them.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._producer.put_many(payloads, priority=priority, delay=delay, max_attempts=max_attempts)
 
-    # -- claim tasks, and report what became of them
+    # -- claim tasks, and report their outcomes
 
     async def claim(self, *, wait: float | None = 0.0) -> Task | None:
-        """Take the next task; for the time of its visibility nobody else gets it. One round trip.
+        """Claim the next task; no other worker gets it during its visibility timeout. One round trip.
 
-        Whoever waits is called when there is something, and does not ask again and again.
+        A waiting caller is notified when there is a task, so it does not poll.
 
         Args:
-            wait: seconds to wait for a task; None for as long as it takes.
+            wait: longest wait in seconds; None: no limit.
 
         Returns:
-            The task, or None when there is none, or the queue is paused.
+            The task; None if no task is ready or the queue is paused.
 
         Raises:
-            InvalidError: `wait` is refused.
+            InvalidError: `wait` is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._consumer.claim(wait=wait)
 
     async def claim_many(self, n: int, *, wait: float | None = 0.0) -> list[Task]:
-        """Take up to `n` tasks (at most 100, and about 1 MiB of payloads) at once. One round trip.
+        """Claim up to `n` tasks (at most 100, and about 1 MiB of payloads) at once. One round trip.
 
         Args:
-            n: how many at most.
-            wait: as `claim`, for the first of them.
+            n: most tasks to claim.
+            wait: as in `claim`, for the first task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `claim`.
@@ -131,58 +131,58 @@ class TaskQueue(ProcessBound):
         return await self._consumer.claim_many(n, wait=wait)
 
     async def renew(self, task: Receipt) -> float:
-        """Keep a task for another visibility time from now on. One round trip.
+        """Renew a claim: its visibility timeout starts again now. One round trip.
 
         Args:
-            task: what `claim` answered.
+            task: the task that `claim` returned.
 
         Returns:
-            Until when nobody else gets it, on this process's monotonic clock.
+            The end of the visibility timeout, on this process's monotonic clock.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done.
+            ClaimLostError: another worker has the task, or it is done.
             UnavailableError: as `write`.
         """
         return await self._consumer.renew(task)
 
     async def ack(self, task: Receipt, result: object = None) -> None:
-        """Say that a task is done. One round trip.
+        """Acknowledge that a task is done. One round trip.
 
         Args:
-            task: what `claim` answered.
-            result: what came out of it, kept for the `result_ttl` of the queue.
+            task: the task that `claim` returned.
+            result: the result of the task, stored for the `result_ttl` of the queue.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done; nothing has changed.
-            InvalidError: the result cannot be coded or is too large; the task is still yours.
+            ClaimLostError: another worker has the task, or it is done; nothing was changed.
+            InvalidError: the result cannot be encoded or is too large; the task is still claimed.
             UnavailableError: as `write`.
         """
         return await self._consumer.ack(task, result)
 
     async def retry(self, task: Receipt, *, error: str = "", delay: float | None = None) -> bool:
-        """Say that a task has failed and may be tried again. One round trip.
+        """Report that a task has failed and may be tried again. One round trip.
 
         Args:
-            task: what `claim` answered.
-            error: what went wrong; the next worker sees it. 2000 characters are kept.
-            delay: seconds to pause; None backs off: exponentially, with jitter.
+            task: the task that `claim` returned.
+            error: what went wrong; the next worker can read it. 2000 characters are stored.
+            delay: pause in seconds; None: exponential backoff with jitter.
 
         Returns:
-            Whether it will be tried again; False when it was the last attempt and it is now a dead letter.
+            Whether it will be tried again; False if this was the last attempt and it is now a dead letter.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done; nothing has changed.
-            InvalidError: an argument is refused.
+            ClaimLostError: another worker has the task, or it is done; nothing was changed.
+            InvalidError: an argument is invalid.
             UnavailableError: as `write`.
         """
         return await self._consumer.retry(task, error=error, delay=delay)
 
     async def fail(self, task: Receipt, error: str) -> None:
-        """Say that a task cannot be done: it goes to the dead letters, however many attempts are left. One round trip.
+        """Report that a task cannot be done: it becomes a dead letter, even with attempts left. One round trip.
 
         Args:
-            task: what `claim` answered.
-            error: what went wrong. 2000 characters are kept.
+            task: the task that `claim` returned.
+            error: what went wrong. 2000 characters are stored.
 
         Raises:
             ClaimLostError, InvalidError, UnavailableError: as `retry`.
@@ -190,10 +190,10 @@ class TaskQueue(ProcessBound):
         return await self._consumer.fail(task, error)
 
     async def release(self, task: Receipt) -> None:
-        """Give back a task that was not begun: it is ready at once, and the attempt does not count. One round trip.
+        """Release a task that was not begun: it is ready at once, and the attempt does not count. One round trip.
 
         Args:
-            task: what `claim` answered.
+            task: the task that `claim` returned.
 
         Raises:
             ClaimLostError, UnavailableError: as `retry`.
@@ -204,23 +204,23 @@ class TaskQueue(ProcessBound):
 
     @asynccontextmanager
     async def claimed(self, *, wait: float | None = 0.0) -> AsyncIterator[ClaimedTask | None]:
-        """Claim a task for the time of a block: it is renewed meanwhile, and acknowledged at the end.
+        """Claim a task for a block: it is renewed while the block runs, and acknowledged at its end.
 
-        Yields None when there is no task. A block that raises, or is cancelled, leaves the task to be retried.
+        Yields None if there is no task. If the block raises or is cancelled, the task is retried.
 
         Args:
-            wait: as `claim`.
+            wait: as in `claim`.
 
         Raises:
-            ClaimLostError: at the end of the block: somebody else has the task by now.
-            InvalidError: `wait` is refused; or the result cannot be coded, and the task is a dead letter.
+            ClaimLostError: at the end of the block: another worker has the task by now.
+            InvalidError: `wait` is invalid; or the result cannot be encoded, and the task is a dead letter.
             AccessDeniedError, UnavailableError: as `claim`.
         """
         async with self._worker.claimed(wait=wait) as entered:
             yield entered
 
     async def tasks(self) -> AsyncIterator[Task]:
-        """Claimed tasks, one by one, for ever; the loop itself reports the outcome of each (`ack`, `retry`, `fail`).
+        """Yield claimed tasks, one by one, without end; the caller reports each outcome (`ack`, `retry`, `fail`).
 
         Raises:
             AccessDeniedError, UnavailableError: as `claim`.
@@ -231,17 +231,17 @@ class TaskQueue(ProcessBound):
                 yield task
 
     async def work(self, handler: Callable[[Task], Awaitable[object] | object], *, concurrency: int = 1) -> None:
-        """Do tasks for ever: what the handler returns is the result; when it raises, the task is retried.
+        """Run a handler for tasks without end; its return value is the result; if it raises, the task is retried.
 
-        It ends when it is cancelled: tasks that were not begun are given back, those under way are cancelled and
-        may be tried again at once. While the server is away it waits.
+        Cancel it to end it: tasks that were not begun are released; running ones are cancelled and may be tried
+        again at once. While the server is unreachable, it waits.
 
         Args:
-            handler: gets the task; may be a coroutine function; may be called again for the same task.
-            concurrency: how many tasks at a time, up to 1000.
+            handler: function or coroutine function that receives the task; may be called again for the same task.
+            concurrency: most tasks at a time, up to 1000.
 
         Raises:
-            InvalidError: `concurrency` is refused.
+            InvalidError: `concurrency` is invalid.
             AccessDeniedError: as `claim`.
         """
         return await self._worker.work(handler, concurrency=concurrency)
@@ -249,26 +249,26 @@ class TaskQueue(ProcessBound):
     # -- inspect and administer
 
     async def result(self, task_id: str, *, wait: float | None = 0.0) -> TaskOutcome:
-        """What became of a task. One round trip; whoever waits is called when there is an outcome.
+        """Return the outcome of a task. One round trip; a waiting caller is notified of the outcome.
 
         Args:
-            task_id: what `put` answered.
-            wait: seconds to wait until it is done or dead; None for as long as it takes.
+            task_id: the id that `put` returned.
+            wait: longest wait in seconds until the task is done or a dead letter; None: no limit.
 
         Returns:
-            Its state, with the result once it is `done`, and the last error until then.
+            The state of the task, with its result once it is `done`, and its last error until then.
 
         Raises:
-            NotFoundError: it is not there, or its result has expired.
-            InvalidError: an argument is refused.
+            NotFoundError: the task does not exist, or its result has expired.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._admin.result(task_id, wait=wait)
 
     async def stats(self) -> QueueStats:
-        """What is in the queue, and what has happened in it. One round trip, however long it is.
+        """Return the content of the queue and its counters. One round trip, however long the queue is.
 
-        A task whose delay or visibility has just ended counts as `delayed` or `claimed` until somebody claims.
+        A task whose delay or visibility has just ended counts as `delayed` or `claimed` until the next claim.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -276,23 +276,23 @@ class TaskQueue(ProcessBound):
         return await self._admin.stats()
 
     async def peek(self, n: int = 10, *, state: QueueLine = "ready") -> list[QueuedTask]:
-        """The next tasks, in the order in which they will be claimed, without touching them. One round trip.
+        """Return the next tasks, in the order in which they will be claimed, without claiming them. One round trip.
 
         Args:
-            n: how many at most, up to 1000 (and about 4 MiB of payloads).
-            state: `ready`, or `delayed` or `claimed`, by the time at which that ends.
+            n: most tasks to return, up to 1000 (and about 4 MiB of payloads).
+            state: `ready`; or `delayed` or `claimed`, ordered by the end of that state.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._admin.peek(n, state=state)
 
     async def dead(self, n: int = 10) -> list[QueuedTask]:
-        """The dead letters with their errors, the oldest first. One round trip.
+        """Return the dead letters with their errors, the oldest first. One round trip.
 
         Args:
-            n: how many at most, as `peek`.
+            n: as in `peek`.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -300,10 +300,10 @@ class TaskQueue(ProcessBound):
         return await self._admin.dead(n)
 
     async def redrive(self, task_id: str) -> bool:
-        """Try a dead letter again, as if it had just been put; False when it is none. One round trip.
+        """Try a dead letter again, as if it had just been put; return False if it is no dead letter. One round trip.
 
         Args:
-            task_id: which one.
+            task_id: id of the task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -311,7 +311,7 @@ class TaskQueue(ProcessBound):
         return await self._admin.redrive(task_id)
 
     async def redrive_all(self) -> int:
-        """Try all dead letters again; returns how many there were. One round trip for each hundred.
+        """Try all dead letters again; return their number. One round trip for each hundred.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -321,10 +321,10 @@ class TaskQueue(ProcessBound):
     async def delete(self, task_id: str) -> bool:
         """Delete a task that is not done: a dead letter, or any other; False when there is none. One round trip.
 
-        A worker that has it now gets the error when it reports the outcome.
+        A worker that has it now gets an error when it reports the outcome.
 
         Args:
-            task_id: which one.
+            task_id: id of the task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -332,9 +332,9 @@ class TaskQueue(ProcessBound):
         return await self._admin.discard(task_id)
 
     async def pause(self) -> bool:
-        """Hand out no more tasks until `resume`; False when it was paused already. One round trip.
+        """Stop claims until `resume`; return False if the queue was paused already. One round trip.
 
-        Tasks may still be put, and those that are claimed be renewed, acknowledged and retried.
+        Producers can still put tasks, and workers can renew, acknowledge and retry claimed ones.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -342,7 +342,7 @@ class TaskQueue(ProcessBound):
         return await self._admin.pause()
 
     async def resume(self) -> bool:
-        """Hand out tasks again; False when it was not paused. One round trip.
+        """Allow claims again; return False if the queue was not paused. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -354,19 +354,19 @@ class TaskQueue(ProcessBound):
 
 
 class Queues:
-    """Task queues: work that is handed out, and handed out again when its worker dies."""
+    """Task queues: tasks for workers, redelivered if a worker dies."""
 
     def __init__(self, names: NameAccess) -> None:
         self._queue_names = names
 
     async def queues(self) -> list[str]:
-        """The queues of the namespace, sorted, as `queue()` takes their names; pages of the server's scan.
+        """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN.
 
-        A queue is listed while it holds a task, is paused, or has counted one lately.
+        A queue is listed while it has tasks, is paused, or has recent counters.
 
         Raises:
             AccessDeniedError: this Redis user may not list keys.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         keyspace, home = self._queue_names.scope.keyspace, self._queue_names.scope.home
         found: set[str] = set()
@@ -383,17 +383,17 @@ class Queues:
         backoff: Backoff | tuple[float, float] = (1.0, 300.0),
         result_ttl: float = 86_400.0,
     ) -> TaskQueue:
-        """A queue of tasks; those of one name are one queue, whoever opens it. No round trip.
+        """Return a task queue; all users of a name share one queue. No round trip.
 
         Args:
-            name: like a channel: a plain one is `<namespace>:shared:<name>`.
-            visibility: seconds for which a claimed task is nobody else's, unless it is renewed.
-            max_attempts: how often tasks put by this object are tried.
-            backoff: pauses between attempts of tasks retried by this object, in seconds: (at first, at most).
-            result_ttl: seconds for which results given by this object can be asked for; 0 keeps none.
+            name: plain (`<namespace>:shared:<name>`) or absolute, like a channel.
+            visibility: seconds after which another worker gets a claimed task that was not renewed.
+            max_attempts: highest number of attempts for tasks that this object puts.
+            backoff: pauses in seconds between attempts of tasks that this object retries: (first, longest).
+            result_ttl: seconds for which results from this object are stored; 0: not stored.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError: the actor may not write the name.
         """
         terms = QueueTerms(

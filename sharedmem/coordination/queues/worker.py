@@ -1,4 +1,4 @@
-"""Run a handler for each claimed task, renew its claim meanwhile, and report the outcome."""
+"""Run a handler for each claimed task, renew its claim while it runs, and report the outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sharedmem.runtime import get_logger
 from sharedmem.runtime.process_bound import ProcessBound
 
 FAILURES = "failed_tasks"
-"""Counter of tasks that a worker could not do or not report, with the label `error` (class name)."""
+"""Counter of tasks that failed or whose outcome could not be reported, with the label `error` (class name)."""
 
 _MOST_AT_ONCE = 1_000
 _RENEWALS_A_VISIBILITY = 3
@@ -25,9 +25,9 @@ _logger = get_logger("queues")
 
 
 class ClaimedTask(ProcessBound):
-    """A claimed task that is worked on; it is renewed until its block ends.
+    """A claimed task in progress; it is renewed until its block ends.
 
-    Hand `finish` what comes out of it.
+    Pass its result to `finish`.
     """
 
     def __init__(self, queue: QueueConsumer, task: Task, *, renew_every_s: float, now: float) -> None:
@@ -40,22 +40,22 @@ class ClaimedTask(ProcessBound):
 
     @property
     def task(self) -> Task:
-        """What was claimed."""
+        """The claimed task."""
         return self._task
 
     @property
     def id(self) -> str:
-        """Which task it is."""
+        """The id of the task."""
         return self._task.id
 
     @property
     def payload(self) -> Any:
-        """What there is to do."""
+        """The payload of the task."""
         return self._task.payload
 
     @property
     def attempt(self) -> int:
-        """How often it was claimed, this time included."""
+        """The number of claims, this one included."""
         return self._task.attempt
 
     @property
@@ -65,28 +65,28 @@ class ClaimedTask(ProcessBound):
 
     @property
     def result(self) -> Any:
-        """What has come out of it so far."""
+        """The result so far."""
         return self._result
 
     def finish(self, result: object) -> None:
-        """Say what has come out of it; the end of the block hands it in. No round trip."""
+        """Set the result; it is sent at the end of the block. No round trip."""
         self._result = result
 
     async def renew(self) -> bool:
-        """Keep it for longer; False when somebody else has it. One round trip."""
+        """Renew the claim; return False if another worker has the task. One round trip."""
         try:
             self.deadline = await self._queue.renew(self._task)
         except ClaimLostError:
             return False
         except UnavailableError:
-            # The server may be back before the visibility ends: the deadline stays as it is.
+            # The server may be back before the visibility timeout: the deadline stays as it is.
             pass
         self.renew_at += self._renew_every_s
         return True
 
     def lose(self) -> None:
-        """Note that the task was not renewed in time; the end of the block raises it."""
-        _logger.warning("task %s could not be renewed in time; somebody else may get it", self._task.id)
+        """Record that the task was not renewed in time; the end of the block raises the error."""
+        _logger.warning("task %s could not be renewed in time; another worker may get it", self._task.id)
 
     def __repr__(self) -> str:
         return f"<ClaimedTask {self.id}, attempt {self.attempt}, token {self.token}>"
@@ -96,8 +96,8 @@ class QueueWorker:
     """Runs handlers for claimed tasks.
 
     Args:
-        queue: whose tasks.
-        consumer: claims them and reports what became of them.
+        queue: the queue of the tasks.
+        consumer: claims tasks and reports their outcomes.
     """
 
     def __init__(self, queue: QueueAccess, consumer: QueueConsumer) -> None:
@@ -111,13 +111,13 @@ class QueueWorker:
         if task is None:
             yield None
             return
-        async with self._renewed_task(task) as hand:
-            yield hand
+        async with self._renewed_task(task) as claimed:
+            yield claimed
 
     async def work(self, handler: Callable[[Task], Awaitable[object] | object], *, concurrency: int = 1) -> None:
         """As `TaskQueue.work`."""
-        hands = [self._work_on(handler) for _ in range(check_count("concurrency", concurrency, most=_MOST_AT_ONCE))]
-        workers = [asyncio.ensure_future(hand) for hand in hands]
+        loops = [self._work_on(handler) for _ in range(check_count("concurrency", concurrency, most=_MOST_AT_ONCE))]
+        workers = [asyncio.ensure_future(loop) for loop in loops]
         try:
             await asyncio.gather(*workers)
         finally:
@@ -130,7 +130,7 @@ class QueueWorker:
             try:
                 task = await self._consumer.claim(wait=None)
             except UnavailableError as error:
-                _logger.warning("queue %s: no tasks just now: %s", self._queue.name, error)
+                _logger.warning("queue %s: cannot claim tasks now: %s", self._queue.name, error)
                 await self._queue.context.clock.sleep(error.retry_after)
                 continue
             if task is not None:
@@ -138,10 +138,10 @@ class QueueWorker:
 
     async def _run_handler(self, handler: Callable[[Task], Awaitable[object] | object], task: Task) -> None:
         try:
-            async with self._renewed_task(task) as hand:
+            async with self._renewed_task(task) as claimed:
                 answer = handler(task)
-                hand.finish(await answer if inspect.isawaitable(answer) else answer)
-        except Exception as error:  # a worker outlives what its tasks do
+                claimed.finish(await answer if inspect.isawaitable(answer) else answer)
+        except Exception as error:  # the worker survives failing tasks
             self._queue.context.counters.increment(FAILURES, error=type(error).__name__)
             _logger.warning("task %s of queue %s, attempt %d", task.id, self._queue.name, task.attempt, exc_info=error)
 
@@ -149,27 +149,27 @@ class QueueWorker:
     async def _renewed_task(self, task: Task) -> AsyncIterator[ClaimedTask]:
         queue = self._queue
         every_s = queue.terms.visibility_s / _RENEWALS_A_VISIBILITY
-        hand = ClaimedTask(self._consumer, task, renew_every_s=every_s, now=queue.context.clock.monotonic())
+        claimed = ClaimedTask(self._consumer, task, renew_every_s=every_s, now=queue.context.clock.monotonic())
         keeper = lease_renewer(queue.context)
-        keeper.keep(hand)
+        keeper.keep(claimed)
         try:
-            yield hand
+            yield claimed
         except BaseException as error:
-            keeper.stop_renewing(hand)
-            # The visibility ends without us as well.
+            keeper.stop_renewing(claimed)
+            # Without this report, the visibility timeout does the same.
             with suppress(SharedMemoryError):
                 await self._consumer.retry(
                     task, error=_format_error(error), delay=None if isinstance(error, Exception) else 0
                 )
             raise
         try:
-            await self._consumer.ack(task, hand.result)
+            await self._consumer.ack(task, claimed.result)
         except InvalidError as error:
-            # It would be no other the next time.
+            # A retry would fail in the same way.
             await self._consumer.fail(task, _format_error(error))
             raise
         finally:
-            keeper.stop_renewing(hand)
+            keeper.stop_renewing(claimed)
 
 
 def _format_error(error: BaseException) -> str:

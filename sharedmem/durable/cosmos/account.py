@@ -115,7 +115,7 @@ class CosmosAccount:
         self._client: CosmosClient | None = None
 
     def at(self, container: str) -> CosmosAccount:
-        """The same connection, to another container of the database."""
+        """Return the same connection, to another container of the database."""
         other = copy.copy(self)
         other._target = self._target._replace(container=container)  # noqa: SLF001  # of one's own kind
         return other
@@ -190,14 +190,14 @@ class CosmosAccount:
             raise to_error(refusal, self._target)
 
     async def _made(self, send: Callable[[], Awaitable[object]]) -> ErrorResponse | None:
-        """Why it was not made, if it is not there now; somebody else may have made it."""
+        """Return why it was not made, if it is not there now; somebody else may have made it."""
         answer = await self._ask(send)
         return answer if isinstance(answer, ErrorResponse) and answer.status != 409 else None
 
     # -- documents --------------------------------------------------------------------------------
 
     async def read(self, place: DocumentLocation) -> Document | ErrorResponse:
-        """A point read."""
+        """Return a point read."""
         return await self._ask(lambda: self._records.read_item(place.id, partition_key=place.partition))
 
     async def create(self, document: Document) -> Document | ErrorResponse:
@@ -221,7 +221,7 @@ class CosmosAccount:
         )
 
     async def all(self, query: CosmosQuery) -> list[Any]:
-        """The whole answer to a query that ends soon.
+        """Return the whole answer to a query that ends soon.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError, ConfigError: see `cosmos_errors`.
@@ -235,7 +235,7 @@ class CosmosAccount:
     async def pages(
         self, build: Callable[[DocumentCursor | None], CosmosQuery], after: DocumentCursor | None = None
     ) -> AsyncGenerator[list[Document], None]:
-        """The answer to a query page by page; after a failure it goes on behind the last document seen.
+        """Yield the answer to a query page by page; after a failure it goes on behind the last document seen.
 
         Args:
             build: the query behind a position; its documents are sorted by it.
@@ -287,7 +287,7 @@ class CosmosAccount:
             attempt += 1
 
     def _answered(self, answer: _T | ErrorResponse) -> _T:
-        """The answer to what can only be refused by mistake."""
+        """Return the answer to what can only be refused by mistake."""
         if isinstance(answer, ErrorResponse):
             raise to_error(answer, self._target)
         return answer
@@ -304,7 +304,7 @@ class _PageReader:
         self._pages: AsyncIterator[AsyncIterator[Document]] | None = None
 
     async def next_page(self) -> list[Document] | None:
-        """The next page, None at the end; may be asked again when it has failed."""
+        """Return the next page, None at the end; may be asked again when it has failed."""
         # Pages that have failed or were given up half-way are not asked again.
         pages, self._pages = self._pages or self._rows(self._after).by_page(), None
         page = await anext(pages, None)
@@ -318,7 +318,7 @@ class _PageReader:
 
 
 def _retry_pause_s(refusal: ErrorResponse, attempt: int) -> float:
-    """Seconds until the next attempt: as the service asks, else growing; spread over the clients."""
+    """Return seconds until the next attempt: as the service asks, else growing; spread over the clients."""
     if refusal.retry_after_s is not None:
         return refusal.retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311  # no secret
     return backoff_pause(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, least=0.5)

@@ -35,7 +35,7 @@ class CosmosEndpoint(NamedTuple):
 
 
 def parse_endpoint(url: str) -> CosmosEndpoint:
-    """The account that a `durable_url` names.
+    """Return the account that a `durable_url` names.
 
     Args:
         url: `cosmos://host[:port]`, or `cosmos+http://host:port` for an emulator.
@@ -58,7 +58,7 @@ def parse_endpoint(url: str) -> CosmosEndpoint:
 
 
 def key_for(endpoint: CosmosEndpoint, key: SecretStr | None) -> str | None:
-    """The account key, or None where Entra ID logs in.
+    """Return the account key, or None where Entra ID logs in.
 
     Raises:
         ConfigError: the key cannot be one; it is not quoted.

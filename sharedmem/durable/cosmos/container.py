@@ -92,7 +92,7 @@ class PurgeFilter:
             self._head = self._head._replace(type="", expires=0, floor=0)
 
     def _pushed_out(self, row: PurgeRow, head: PurgeRow) -> PurgeRow | None:
-        """The oldest item of a list that holds more than its head says."""
+        """Return the oldest item of a list that holds more than its head says."""
         if head.type != "list" or row.stamp > head.stamp:
             return None
         self._newest.append(row)
@@ -120,10 +120,10 @@ class DocumentMapper(Protocol):
     """What a purge reads of each document."""
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """The place of a document."""
+        """Return the place of a document."""
 
     def is_likely_new(self, record: DurableRecord) -> bool:
-        """Whether to create its document without looking for one."""
+        """Return whether to create its document without looking for one."""
 
     def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:
         """What to write, over the document that is held, if there is one."""
@@ -132,7 +132,7 @@ class DocumentMapper(Protocol):
         """What was put."""
 
     async def held(self, account: CosmosAccount, key: str, element: str) -> list[Document]:
-        """The documents of one place; of several, which only a change cut short can leave, the newest first."""
+        """Return the documents of one place; of several, which only a change cut short can leave, the newest first."""
 
 
 class RecordMapper:
@@ -142,7 +142,7 @@ class RecordMapper:
     row = f"{PURGE_COLUMNS}, c.id, c.namespace, c.scope"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """The place of a document."""
+        """Return the place of a document."""
         return place_of(str(document["key"]), str(document["element"]))
 
     def is_likely_new(self, record: DurableRecord) -> bool:
@@ -158,7 +158,7 @@ class RecordMapper:
         return record_of(document)
 
     async def held(self, account: CosmosAccount, key: str, element: str) -> list[Document]:
-        """One point read."""
+        """Return one point read."""
         answer = await account.read(place_of(key, element))
         return [] if isinstance(answer, ErrorResponse) else [answer]
 
@@ -170,7 +170,7 @@ class MemoryMapper:
     row = f"{PURGE_COLUMNS}, c.id, c.tenant_id, c.thread_id"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """The place of a document."""
+        """Return the place of a document."""
         return memory_container.place_in(document)
 
     def is_likely_new(self, record: DurableRecord) -> bool:  # noqa: ARG002  # its tombstone may be anywhere
@@ -186,7 +186,7 @@ class MemoryMapper:
         return memory_container.record_of(document)
 
     async def held(self, account: CosmosAccount, key: str, element: str) -> list[Document]:
-        """One query."""
+        """Return one query."""
         id_ = memory_container.id_of(key, element)
         found: list[Document] = await account.all(record_container.query_id(key.partition(":")[0], id_))
         return sorted(found, key=lambda document: -int(document["stamp"]))
@@ -199,7 +199,7 @@ class GraphMapper:
     row = f"{PURGE_COLUMNS}, c.id, c.namespace, c.group_id"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """The place of a document."""
+        """Return the place of a document."""
         return graph_container.place_of(str(document["key"]), str(document["element"]))
 
     def is_likely_new(self, record: DurableRecord) -> bool:
@@ -215,7 +215,7 @@ class GraphMapper:
         return graph_container.record_of(document)
 
     async def held(self, account: CosmosAccount, key: str, element: str) -> list[Document]:
-        """One point read."""
+        """Return one point read."""
         answer = await account.read(graph_container.place_of(key, element))
         return [] if isinstance(answer, ErrorResponse) else [answer]
 
@@ -279,26 +279,26 @@ class CosmosContainer:
     # -- reading ----------------------------------------------------------------------------------
 
     async def get(self, key: str, element: str) -> DurableRecord | None:
-        """One document, tombstones and expired ones included."""
+        """Return one document, tombstones and expired ones included."""
         held = await self._shape.held(self._account, key, element)
         return self._shape.record(held[0]) if held else None
 
     async def records(self, key: str) -> list[DurableRecord]:
-        """All documents of a key, the head first, then by element."""
+        """Return all documents of a key, the head first, then by element."""
         pages = self._pages(lambda after: record_container.query_key(key, after, at=self._shape.columns))
         return [record async for page in pages for record in page]
 
     async def query(
         self, namespace: str, of_type: str, *, where: Mapping[str, Scalar], limit: int
     ) -> list[DurableRecord]:
-        """Documents of one type that are not deleted, newest stamp first."""
+        """Return documents of one type that are not deleted, newest stamp first."""
         query = record_container.query_type(namespace, of_type, where=where, limit=limit, at=self._shape.columns)
         return [self._shape.record(document) for document in await self._account.all(query)]
 
     def iterate(
         self, namespace: str, *, changed_after: int, heads_only: bool, after: record_container.DocumentCursor | None
     ) -> AsyncGenerator[list[DurableRecord], None]:
-        """Pages of the documents of a namespace, by key and element."""
+        """Return pages of the documents of a namespace, by key and element."""
 
         def build(position: record_container.DocumentCursor | None) -> record_container.CosmosQuery:
             return record_container.query_namespace(
@@ -324,13 +324,13 @@ class CosmosContainer:
             yield [last]
 
     async def highest(self, namespace: str) -> int:
-        """The highest stamp of a namespace, 0 when it has none: one query that reads one document."""
+        """Return the highest stamp of a namespace, 0 when it has none: one query that reads one document."""
         return next(
             iter(await self._account.all(record_container.query_highest_stamp(namespace, at=self._shape.columns))), 0
         )
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that have documents, in order: one query each, over all partitions."""
+        """Return the namespaces that have documents, in order: one query each, over all partitions."""
         found: list[str] = []
         latest = ""
         while names := await self._account.all(record_container.query_next_namespace(latest, at=self._shape.columns)):

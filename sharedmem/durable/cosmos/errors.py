@@ -54,21 +54,21 @@ class CosmosTarget(NamedTuple):
 
 
 def is_expected(refusal: ErrorResponse) -> bool:
-    """Whether it is about one document and nothing else."""
+    """Return whether it is about one document and nothing else."""
     if refusal.status == 404:
         return refusal.substatus not in {_OWNER_IS_MISSING, _SESSION_NOT_AVAILABLE}
     return refusal.status in EXPECTED_STATUSES
 
 
 def is_transient(refusal: ErrorResponse) -> bool:
-    """Whether to ask again may help."""
+    """Return whether to ask again may help."""
     if refusal.status == 403:
         return refusal.substatus in {_WRITES_ARE_ELSEWHERE, _ACCOUNT_IS_MOVING}
     return refusal.status in _TRANSIENT_STATUSES or refusal.status == 429 or refusal.substatus == _SESSION_NOT_AVAILABLE
 
 
 def to_error(refusal: ErrorResponse, target: CosmosTarget) -> SharedMemoryError:
-    """The error for the caller, when another attempt does not help or did not."""
+    """Return the error for the caller, when another attempt does not help or did not."""
     if refusal.status == 429:
         return LimitedError(
             f"{_SERVICE} is out of request units for container {target.container!r}", refusal.retry_after_s or 1.0
@@ -95,7 +95,7 @@ def to_error(refusal: ErrorResponse, target: CosmosTarget) -> SharedMemoryError:
 
 
 def container_missing_error(target: CosmosTarget) -> NotFoundError:
-    """The container is not there (any more)."""
+    """Return the container is not there (any more)."""
     return NotFoundError(
         "Cosmos DB container",
         f"{target.database}/{target.container}",
@@ -114,7 +114,7 @@ def unreachable_error(why: str) -> UnavailableError:
 
 
 def _access_denied_error(refusal: ErrorResponse, *, with_key: bool) -> str:
-    """Why the service does not let us in, and what to do."""
+    """Return why the service does not let us in, and what to do."""
     reason = shorten_message(refusal.message)
     if refusal.status == 401 and with_key:
         return f"cosmos_key is wrong or was rotated; copy the account's current one ({reason})"
@@ -132,7 +132,7 @@ def login_error(problem: str, *, with_key: bool) -> ConfigError:
 
 
 def shorten_message(message: str) -> str:
-    """The message of the service on one line: the message in its JSON, or the text itself."""
+    """Return the message of the service on one line: the message in its JSON, or the text itself."""
     try:
         text = json.loads(message)["message"]
     except (ValueError, TypeError, KeyError):

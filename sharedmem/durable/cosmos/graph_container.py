@@ -49,12 +49,12 @@ _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def is_graph(key: str) -> bool:
-    """Whether an absolute key is that of a record of a graph."""
+    """Return whether an absolute key is that of a record of a graph."""
     return key.split(":", 2)[1:2] == [SCOPE]
 
 
 def place_of(key: str, element: str = "") -> DocumentLocation:
-    """The place of a document, which follows from its key alone."""
+    """Return the place of a document, which follows from its key alone."""
     namespace, _, rest = (*key.split(":", 2), "", "")[:3]
     group, _, own = rest.partition("/")
     named = own.replace("/", ".", 1)
@@ -64,7 +64,7 @@ def place_of(key: str, element: str = "") -> DocumentLocation:
 
 
 def document_of(record: DurableRecord, now_ms: int) -> Document:
-    """The document of a record.
+    """Return the document of a record.
 
     Args:
         record: what is to be kept.
@@ -82,10 +82,10 @@ def document_of(record: DurableRecord, now_ms: int) -> Document:
 
 
 def record_of(document: Mapping[str, Any]) -> DurableRecord:
-    """The record of a document, exactly as it was put.
+    """Return the record of a document, exactly as it was put.
 
     Raises:
-        InvalidError: the document is none of ours.
+        InvalidError: the document was not written by sharedmem.
     """
     try:
         body = text_of_body(document)
@@ -102,7 +102,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
 
 
 def _split_embedding(body: str) -> tuple[str, Document]:
-    """A body without its embedding, and that as numbers; the body as it is where that would not give it back."""
+    """Return a body without its embedding, and that as numbers; the body as it is where that would not give it back."""
     found = _HEAD.match(body)
     if found is None:
         return body, {}
@@ -189,7 +189,7 @@ def _name(row: dict[str, Any]) -> Document:
 
 
 def _format_stamp(stamp: int) -> str | None:
-    """A time as a text that sorts as it does; None for an open end, and for a beginning that nobody knows."""
+    """Return a time as a text that sorts as it does; None for an open end, and for a beginning that nobody knows."""
     if stamp in {_UNKNOWN, _OPEN}:
         return None
     moment = _BEGINNING + timedelta(microseconds=stamp - 1)
@@ -224,7 +224,7 @@ class GraphQueryScope(NamedTuple):
 def entity_facts(
     where: GraphQueryScope, entity_id: str, limit: int, *, as_of: datetime, known_at: datetime
 ) -> CosmosQuery:
-    """The facts of an entity that held at a time, as known at a time, the newest first.
+    """Return the facts of an entity that held at a time, as known at a time, the newest first.
 
     Args:
         where: the graph.
@@ -245,13 +245,13 @@ def entity_facts(
 
 
 def entity_history(where: GraphQueryScope, entity_id: str, limit: int) -> CosmosQuery:
-    """Every fact of an entity with all its versions, the newest first."""
+    """Return every fact of an entity with all its versions, the newest first."""
     about = "(c.source_id = @entity OR c.target_id = @entity)"
     return _query(where, "fact", limit, more=[about], order="c.recorded_at DESC", given={"entity": entity_id})
 
 
 def session_episodes(where: GraphQueryScope, session: str, limit: int) -> CosmosQuery:
-    """The episodes of a session, oldest first."""
+    """Return the episodes of a session, oldest first."""
     more = ["c.session = @session"]
     return _query(where, "episode", limit, more=more, order="c.occurred_at ASC", given={"session": session})
 
@@ -259,7 +259,7 @@ def session_episodes(where: GraphQueryScope, session: str, limit: int) -> Cosmos
 def nearest(
     where: GraphQueryScope, vector: Sequence[float], limit: int, *, of_type: GraphRecordType = "fact"
 ) -> CosmosQuery:
-    """The records nearest in meaning, with their `similarity`, the nearest first."""
+    """Return the records nearest in meaning, with their `similarity`, the nearest first."""
     shown = f", {_DISTANCE} AS similarity"
     return _query(where, of_type, limit, shown=shown, order=_DISTANCE, given={"vector": list(vector)})
 
@@ -267,7 +267,7 @@ def nearest(
 def with_phrase(
     where: GraphQueryScope, phrase: str, limit: int, *, of_type: GraphRecordType = "episode"
 ) -> CosmosQuery:
-    """The newest records whose text contains a phrase."""
+    """Return the newest records whose text contains a phrase."""
     has = "FullTextContains(c.text, @phrase)"
     return _query(where, of_type, limit, more=[has], order="c.recorded_at DESC", given={"phrase": phrase})
 

@@ -30,7 +30,7 @@ class ContainerLayout(NamedTuple):
 
 
 def records_layout() -> ContainerLayout:
-    """The container of the records: only what queries ask for is indexed, and never the exact text."""
+    """Return the container of the records: only what queries ask for is indexed, and never the exact text."""
     return ContainerLayout(
         partition_key=("/namespace", "/scope", "/key"),
         indexing=_indexing(
@@ -59,7 +59,7 @@ def _composite(order: str, *paths: str) -> list[dict[str, str]]:
 
 
 def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: bool = False) -> ContainerLayout:
-    """The container `memories` of semantic memory: a vector and a full-text index beside the ordinary ones.
+    """Return the container `memories` of semantic memory: a vector and a full-text index beside the ordinary ones.
 
     Args:
         dimensions: of the embedder; it cannot be changed later. 0 for no vectors at all.
@@ -78,7 +78,7 @@ def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: boo
 def graphs_layout(
     dimensions: int, *, name: str = "graphs", many: bool = False, shard_by_tenant: bool = False
 ) -> ContainerLayout:
-    """The container `graphs` of knowledge graphs, with a vector and a full-text index as that of the memories.
+    """Return the container `graphs` of knowledge graphs, with a vector and a full-text index as that of the memories.
 
     Args:
         dimensions, many, shard_by_tenant: as `memories_layout`.
@@ -103,7 +103,7 @@ def _vector_index(dimensions: int, shard: str, *, many: bool) -> _Policy:
 def _searchable_layout(
     partition: tuple[str, str], vector_index: _Policy, texts: Sequence[str], dimensions: int
 ) -> ContainerLayout:
-    """A container in which meanings and words are looked for."""
+    """Return a container in which meanings and words are looked for."""
     namespace, _ = partition
     return ContainerLayout(
         partition_key=partition,

@@ -53,24 +53,24 @@ _LONGEST_TWICE = 400_000
 
 
 def is_memory(key: str) -> bool:
-    """Whether an absolute key is that of a memory."""
+    """Return whether an absolute key is that of a memory."""
     return key.split(":", 2)[1:2] == [SCOPE]
 
 
 def id_of(key: str, element: str = "") -> str:
-    """The id of a document in its tenant: that of the memory where Cosmos DB takes it as it is."""
+    """Return the id of a document in its tenant: that of the memory where Cosmos DB takes it as it is."""
     _, scope, rest = (*key.split(":", 2), "", "")[:3]
     plain = scope == SCOPE and not element and _PLAIN_ID.fullmatch(rest)
     return rest if plain else f"sha256:{digest_of(key, element)}"
 
 
 def place_in(document: Mapping[str, Any]) -> DocumentLocation:
-    """The place of a document: a thread is a partition, and a change may move a memory to another thread."""
+    """Return the place of a document: a thread is a partition, and a change may move a memory to another thread."""
     return DocumentLocation(document["id"], [document["tenant_id"], document["thread_id"]])
 
 
 def document_of(record: DurableRecord, now_ms: int, held: Document | None = None) -> Document:
-    """The document of a memory's record.
+    """Return the document of a memory's record.
 
     Args:
         record: what is to be kept.
@@ -91,10 +91,10 @@ def document_of(record: DurableRecord, now_ms: int, held: Document | None = None
 
 
 def record_of(document: Mapping[str, Any]) -> DurableRecord:
-    """The record of a document, exactly as it was put.
+    """Return the record of a document, exactly as it was put.
 
     Raises:
-        InvalidError: the document is none of ours.
+        InvalidError: the document was not written by sharedmem.
     """
     is_native = "told" in document and "exact" not in document
     body = _rebuild_body(document) if is_native else text_of_body(document)
@@ -109,7 +109,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
 
 
 def _native_fields(record: DurableRecord) -> Document:
-    """The fields of a memory, of the body of its record; nothing when the body is not that of a memory."""
+    """Return the fields of a memory, of the body of its record; nothing when the body is not that of a memory."""
     if not record.body or len(record.body) > _LONGEST_TWICE or is_too_deep(record.body):
         return {}
     try:
@@ -134,7 +134,7 @@ def _numbers(embedding: object) -> Document:
 
 
 def _rebuild_body(document: Mapping[str, Any]) -> str:
-    """The body of the fields."""
+    """Return the body of the fields."""
     item = {name: document.get(_RENAMED.get(name, name)) for name in document["says"]}
     known = {
         "id": document["id"],
@@ -178,7 +178,7 @@ class MemoryQueryScope(NamedTuple):
 def recent(
     where: MemoryQueryScope, limit: int, *, by: Literal["turn_index", "timestamp"] = "turn_index"
 ) -> CosmosQuery:
-    """The newest memories, of a thread by turn index or of a tenant by time.
+    """Return the newest memories, of a thread by turn index or of a tenant by time.
 
     Raises:
         InvalidError: the limit is out of bounds, or a field is none of those that can be asked for; as all of these.
@@ -189,7 +189,7 @@ def recent(
 
 
 def nearest(where: MemoryQueryScope, vector: Sequence[float], limit: int, *, least: float | None = None) -> CosmosQuery:
-    """The memories nearest in meaning, with their `similarity`; only those above `least`, if that is given."""
+    """Return the memories nearest in meaning, with their `similarity`; only those above `least`, if that is given."""
     given: dict[str, QueryValue] = {"vector": list(vector)}
     further = []
     if least is not None:
@@ -208,7 +208,7 @@ def hybrid(
     *,
     weights: Sequence[float] = (),
 ) -> CosmosQuery:
-    """The memories that meaning and words together find best: ranks fused as 1 / (60 + rank).
+    """Return the memories that meaning and words together find best: ranks fused as 1 / (60 + rank).
 
     Args:
         where: which.
@@ -230,19 +230,19 @@ def hybrid(
 
 
 def ranked(where: MemoryQueryScope, keywords: Sequence[str], limit: int) -> CosmosQuery:
-    """The memories in whose content some words count most (BM25), most first; at most 30 words, more are left out."""
+    """Return the memories in whose content some words count most (BM25), most first; at most 30 words, more are left out."""
     words, given = _keywords(keywords)
     return _query(where, limit, shown=_SELECTED, order=f"RANK FullTextScore(c.content, {words})", given=given)
 
 
 def with_phrase(where: MemoryQueryScope, phrase: str, limit: int) -> CosmosQuery:
-    """The newest memories that contain a phrase, of a thread or of a whole tenant."""
+    """Return the newest memories that contain a phrase, of a thread or of a whole tenant."""
     has = "(FullTextContains(c.content, @phrase) OR FullTextContains(c.memory, @phrase))"
     return _query(where, limit, shown=_SELECTED, order="c.timestamp DESC", more=[has], given={"phrase": phrase})
 
 
 def cached(where: MemoryQueryScope, vector: Sequence[float], *, least: float = CACHE_SIMILARITY) -> CosmosQuery:
-    """The cached answer to the nearest prompt, if that is near enough; its thread is the key of the cache."""
+    """Return the cached answer to the nearest prompt, if that is near enough; its thread is the key of the cache."""
     kept = where._replace(equal={**where.equal, "memory_type": "semantic-cache"})
     return nearest(kept, vector, 1, least=least)
 
@@ -260,7 +260,7 @@ def duplicates(
 
 
 def thread_statistics(where: MemoryQueryScope) -> CosmosQuery:
-    """How many turns a thread has, when it began and was last continued, and its tokens: one row.
+    """Return how many turns a thread has, when it began and was last continued, and its tokens: one row.
 
     Raises:
         InvalidError: no thread is named; several aggregates at once are for one partition only.
@@ -278,7 +278,7 @@ def thread_statistics(where: MemoryQueryScope) -> CosmosQuery:
 
 
 def count(where: MemoryQueryScope) -> CosmosQuery:
-    """How many memories there are: one number."""
+    """Return how many memories there are: one number."""
     return _query(where, None, shown="VALUE COUNT(1)")
 
 

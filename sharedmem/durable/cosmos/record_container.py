@@ -53,7 +53,7 @@ class DocumentLocation(NamedTuple):
 
 
 def place_of(key: str, element: str = "") -> DocumentLocation:
-    """The place of a document.
+    """Return the place of a document.
 
     Args:
         key: absolute.
@@ -63,18 +63,18 @@ def place_of(key: str, element: str = "") -> DocumentLocation:
 
 
 def digest_of(key: str, element: str = "") -> str:
-    """The spelling of a key and an element for places that do not allow every text."""
+    """Return the spelling of a key and an element for places that do not allow every text."""
     return hashlib.sha256(f"{key}\0{element}".encode(errors="surrogatepass")).hexdigest()
 
 
 def partition_of(key: str) -> list[str]:
-    """The values of the hierarchical partition key: namespace, scope and the whole key."""
+    """Return the values of the hierarchical partition key: namespace, scope and the whole key."""
     namespace, scope, *_ = (*key.split(":", 2), "")
     return [namespace, scope, key]
 
 
 def document_of(record: DurableRecord, now_ms: int) -> Document:
-    """The document of a record.
+    """Return the document of a record.
 
     Args:
         record: what is to be kept.
@@ -89,10 +89,10 @@ def document_of(record: DurableRecord, now_ms: int) -> Document:
 
 
 def record_of(document: Mapping[str, Any]) -> DurableRecord:
-    """The record of a document, exactly as it was put.
+    """Return the record of a document, exactly as it was put.
 
     Raises:
-        InvalidError: the document is none of ours.
+        InvalidError: the document was not written by sharedmem.
     """
     try:
         return DurableRecord(**{name: document[name] for name in _FIELDS}, body=text_of_body(document))
@@ -102,7 +102,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
 
 
 def identity_document(database_id: str) -> Document:
-    """The description of the container: the id given to it when it was made, and how its documents are laid out."""
+    """Return the description of the container: the id given to it when it was made, and how its documents are laid out."""
     place = place_of(_IDENTITY)
     namespace, scope, key = place.partition
     return {
@@ -116,7 +116,7 @@ def identity_document(database_id: str) -> Document:
 
 
 def identity_of(document: Mapping[str, Any], container: str) -> str:
-    """The id of a container.
+    """Return the id of a container.
 
     Raises:
         ConfigError: its documents are laid out by a newer sharedmem.
@@ -131,7 +131,7 @@ def identity_of(document: Mapping[str, Any], container: str) -> str:
 
 
 def fields_of_body(text: str) -> Document:
-    """The fields of a document that keep the text of a body: `body`, `exact`, or both."""
+    """Return the fields of a document that keep the text of a body: `body`, `exact`, or both."""
     if not text:
         return {}
     if javascript_safe(text) and not is_too_deep(text):
@@ -145,7 +145,7 @@ def fields_of_body(text: str) -> Document:
 
 
 def text_of_body(document: Mapping[str, Any]) -> str:
-    """The text that those fields keep."""
+    """Return the text that those fields keep."""
     if "exact" in document:
         exact: str = document["exact"]
         return exact
@@ -153,7 +153,7 @@ def text_of_body(document: Mapping[str, Any]) -> str:
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether JSON has more levels than Cosmos DB takes."""
+    """Return whether JSON has more levels than Cosmos DB takes."""
     # Most texts have too few brackets to be deep, whatever their strings contain.
     if text.count("[") + text.count("{") <= _DEEPEST:
         return False
@@ -162,7 +162,7 @@ def is_too_deep(text: str) -> bool:
 
 
 def ttl_s(record: DurableRecord, now_ms: int, *, alone: bool) -> int | None:
-    """Seconds after which Cosmos DB may remove a document by itself, if it may.
+    """Return seconds after which Cosmos DB may remove a document by itself, if it may.
 
     Args:
         record: what it keeps.
@@ -190,7 +190,7 @@ def newest_of_each(records: Iterable[DurableRecord]) -> dict[tuple[str, str], Du
 
 
 def merge_records(record: DurableRecord, other: DurableRecord) -> DurableRecord:
-    """The newer of two records of one place, the first when they are equally new, with the higher floor of both."""
+    """Return the newer of two records of one place, the first when they are equally new, with the higher floor of both."""
     newer = other if other.stamp > record.stamp else record
     floor = max(record.floor, other.floor)
     return newer if newer.floor == floor else newer.model_copy(update={"floor": floor})
@@ -206,7 +206,7 @@ def choose_write(record: DurableRecord, held: DurableRecord | None) -> tuple[Dur
 
 
 def is_likely_new(record: DurableRecord) -> bool:
-    """Whether there is probably no document of it yet: to try is cheaper than to look first."""
+    """Return whether there is probably no document of it yet: to try is cheaper than to look first."""
     return not record.deleted and record.created in {0, record.stamp}
 
 
@@ -255,7 +255,7 @@ class CosmosQuery(NamedTuple):
 
 
 def query_key(key: str, after: DocumentCursor | None, *, at: ColumnNames = RECORD_COLUMNS) -> CosmosQuery:
-    """All documents of a key, the head first, then by element."""
+    """Return all documents of a key, the head first, then by element."""
     namespace, scope, _ = partition = partition_of(key)
     conditions = [f"c.{at.namespace} = @namespace"]
     values: dict[str, Scalar] = {"namespace": namespace}
@@ -272,7 +272,7 @@ def query_key(key: str, after: DocumentCursor | None, *, at: ColumnNames = RECOR
 
 
 def query_id(namespace: str, id_: str) -> CosmosQuery:
-    """The documents of a memory, wherever in its tenant they are, newest first; more than one while it moves."""
+    """Return the documents of a memory, wherever in its tenant they are, newest first; more than one while it moves."""
     conditions = ["c.tenant_id = @namespace", "c.id = @id"]
     return CosmosQuery(_select("*", conditions, "c.stamp DESC"), {"namespace": namespace, "id": id_})
 
@@ -286,7 +286,7 @@ def query_namespace(
     columns: str = "*",
     at: ColumnNames = RECORD_COLUMNS,
 ) -> CosmosQuery:
-    """The documents of a namespace, by key and element."""
+    """Return the documents of a namespace, by key and element."""
     conditions = [f"c.{at.namespace} = @namespace"]
     values: dict[str, Scalar] = {"namespace": namespace}
     if changed_after:
@@ -303,7 +303,7 @@ def query_namespace(
 def query_type(
     namespace: str, type_: str, *, where: Mapping[str, Scalar], limit: int, at: ColumnNames = RECORD_COLUMNS
 ) -> CosmosQuery:
-    """Documents of one type, newest first.
+    """Return documents of one type, newest first.
 
     Raises:
         InvalidError: a field that is no path of names, or a limit out of bounds.
@@ -320,14 +320,14 @@ def query_type(
 
 
 def query_highest_stamp(namespace: str, *, at: ColumnNames = RECORD_COLUMNS) -> CosmosQuery:
-    """The highest stamp of a namespace, or nothing."""
+    """Return the highest stamp of a namespace, or nothing."""
     conditions = [f"c.{at.namespace} = @namespace"]
     text = _select("TOP 1 VALUE c.stamp", conditions, f"c.{at.namespace} DESC, c.stamp DESC")
     return CosmosQuery(text, {"namespace": namespace})
 
 
 def query_next_namespace(after: str, *, at: ColumnNames = RECORD_COLUMNS) -> CosmosQuery:
-    """The first namespace behind another one: to leap from one to the next reads one entry of the index each."""
+    """Return the first namespace behind another one: to leap from one to the next reads one entry of the index each."""
     name = f"c.{at.namespace}"
     return CosmosQuery(_select(f"TOP 1 VALUE {name}", [f"{name} > @after"], f"{name} ASC"), {"after": after})
 
@@ -338,7 +338,7 @@ def _select(what: str, conditions: Sequence[str], order: str) -> str:
 
 
 def _path(field: str, on_top: str) -> str:
-    """A field of the body, in brackets: names such as `order` are words of the query language."""
+    """Return a field of the body, in brackets: names such as `order` are words of the query language."""
     if not _FIELD.fullmatch(field):
         raise InvalidError("where", field, "name a field with letters, digits and '_', inner ones behind dots")
     names = field.split(".")

@@ -222,7 +222,7 @@ class CosmosDurable:
     # -- reading ----------------------------------------------------------------------------------
 
     async def get(self, key: str, element: str = "") -> DurableRecord | None:
-        """One document, tombstones and expired ones included: one point read (1 RU up to 1 KB), of a memory a query.
+        """Return one document, tombstones and expired ones included: one point read (1 RU up to 1 KB), of a memory a query.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: see `Durable.put`.
@@ -231,7 +231,7 @@ class CosmosDurable:
         return await self._section_of(key).get(key, element)
 
     async def records(self, key: str) -> list[DurableRecord]:
-        """All documents of a key, the head first, then by element: one query in one partition, 200 documents a page.
+        """Return all documents of a key, the head first, then by element: one query in one partition, 200 documents a page.
 
         Raises:
             as `get`.
@@ -241,7 +241,7 @@ class CosmosDurable:
     async def query(
         self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
     ) -> list[DurableRecord]:
-        """Documents of a namespace that are not deleted, newest stamp first; see `Durable.query`.
+        """Return documents of a namespace that are not deleted, newest stamp first; see `Durable.query`.
 
         Raises:
             InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
@@ -252,7 +252,7 @@ class CosmosDurable:
     async def iterate(
         self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
     ) -> AsyncIterator[list[DurableRecord]]:
-        """Pages of up to 200 documents of a namespace, tombstones included, by key and element; see `Durable.iterate`.
+        """Yield pages of up to 200 documents of a namespace, tombstones included, by key and element; see `Durable.iterate`.
 
         Raises:
             as `get`.
@@ -268,7 +268,7 @@ class CosmosDurable:
                 yield page
 
     async def highest(self, namespace: str) -> int:
-        """The highest stamp of a namespace, 0 when it has none: a query that reads one document, for each container.
+        """Return the highest stamp of a namespace, 0 when it has none: a query that reads one document, for each container.
 
         Raises:
             as `get`.
@@ -276,7 +276,7 @@ class CosmosDurable:
         return max([await section.highest(namespace) for section in self._sections])
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that have documents, in order: one query each, over all partitions.
+        """Return the namespaces that have documents, in order: one query each, over all partitions.
 
         Raises:
             as `get`.
@@ -347,14 +347,14 @@ class CosmosDurable:
 
 
 def _import_account() -> ModuleType:
-    """The SDK's side of the tier, which refuses to be imported where the extra is missing."""
+    """Return the SDK's side of the tier, which refuses to be imported where the extra is missing."""
     from sharedmem.durable.cosmos import account as cosmos_account  # noqa: PLC0415  # an extra
 
     return cosmos_account
 
 
 async def _merge_pages(walks: Mapping[str, _Pages]) -> _Pages:
-    """The pages of the records, with those of each other container where its keys belong, which follow each other.
+    """Return the pages of the records, with those of each other container where its keys belong, which follow each other.
 
     Args:
         walks: by what the keys of each begin with, in that order; those of the records first.

@@ -34,7 +34,7 @@ class DeadLetters:
             limit: how many at most.
 
         Raises:
-            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         return [_parse_letter(namespace, entry) for entry in await self._stream_of(namespace).dead_letters(limit)]
 

@@ -216,7 +216,7 @@ class OutboxDelivery:
 
 
 def _is_store_failure(error: Exception) -> bool:
-    """Whether the store failed, rather than rejected a document."""
+    """Return whether the store failed, rather than rejected a document."""
     if isinstance(error, InvalidError | InternalError):
         return False
     return isinstance(error, SharedMemoryError | OSError)

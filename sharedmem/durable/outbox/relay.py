@@ -99,7 +99,7 @@ class NamespaceRegistry:
         A user whose ACL forbids it does without: only its own hubs deliver the namespace.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         now = self._clock.monotonic()
         if now < self.enrolled_until.get(namespace, float("-inf")) and not again:
@@ -116,7 +116,7 @@ class NamespaceRegistry:
         """Return the namespaces of all hubs, or of this hub where an ACL forbids reading the set. One round trip.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         try:
             found = {text_of(name) for name in as_list(await self._client.call("SMEMBERS", self._outboxes))}
@@ -130,7 +130,7 @@ class NamespaceRegistry:
         """Remove a namespace from the set when its outbox has been empty for long. Seldom a round trip.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         now = self._clock.monotonic()
         if not empty:
@@ -386,7 +386,7 @@ class OutboxRelay:
             again: register at once, since Redis has lost its data.
 
         Raises:
-            UnavailableError: Redis stayed away.
+            UnavailableError: Redis cannot be reached.
         """
         await self._registry.enrol(namespace, again=again)
 
@@ -454,7 +454,7 @@ class OutboxRelay:
         """Return the namespaces of all hubs whose outbox may hold entries. One round trip.
 
         Raises:
-            UnavailableError: Redis stayed away.
+            UnavailableError: Redis cannot be reached.
         """
         return await self._registry.all()
 
@@ -462,7 +462,7 @@ class OutboxRelay:
         """Return how far the store is behind in a namespace, and whether Redis is behind the store. Six round trips.
 
         Raises:
-            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         stream = self._stream(namespace)
         oldest, now_s = await stream.oldest(1), await server_time_us(self._client) / 1_000_000

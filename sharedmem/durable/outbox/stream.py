@@ -173,7 +173,7 @@ async def server_time_us(client: RedisClient) -> int:
     """Return the server's time in microseconds since 1970. One round trip.
 
     Raises:
-        UnavailableError: the server stayed away.
+        UnavailableError: the server cannot be reached.
     """
     seconds, rest = map(text_of, as_list(await client.call("TIME")))
     return int(seconds) * 1_000_000 + int(rest)
@@ -200,7 +200,7 @@ class OutboxStream:
         """Claim entries that no worker has claimed yet. One round trip.
 
         Raises:
-            UnavailableError, AccessDeniedError: the server stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
         """
         command = ("XREADGROUP", "GROUP", GROUP, _CONSUMER, "COUNT", count, "STREAMS", self.key, ">")
         try:

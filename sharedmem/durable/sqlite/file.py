@@ -48,7 +48,7 @@ _FAULTS = {
 
 
 def path_of(url: str) -> Path:
-    """The file of a `sqlite:///path/file.db`; percent signs are read as in any URL.
+    """Return the file of a `sqlite:///path/file.db`; percent signs are read as in any URL.
 
     Raises:
         ConfigError: it names no absolute path.
@@ -61,7 +61,7 @@ def path_of(url: str) -> Path:
 
 
 def url_of(path: Path) -> str:
-    """The URL of a file; the reverse of `path_of`."""
+    """Return the URL of a file; the reverse of `path_of`."""
     return f"{_SCHEME}{quote(str(path))}"
 
 
@@ -118,7 +118,7 @@ class SqliteFile:
                 return self._recognised(connection, identity, made, create=create)
 
     def connect(self) -> sqlite3.Connection:
-        """A connection, for one thread at a time; its transactions are begun by hand."""
+        """Return a connection, for one thread at a time; its transactions are begun by hand."""
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode=rw",
             uri=True,
@@ -134,7 +134,7 @@ class SqliteFile:
         return connection
 
     def other(self, path: Path) -> Path:
-        """A path whole. Raises InvalidError when it means this file."""
+        """Return a path whole. Raises InvalidError when it means this file."""
         whole = path.expanduser().absolute()
         if whole.resolve() == self.path.resolve():
             raise InvalidError("path", str(path), "it is the file itself; name another one")
@@ -188,7 +188,7 @@ class SqliteFile:
         return str(found)
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """Whether our tables are there; False when nothing is.
+        """Return whether our tables are there; False when nothing is.
 
         Raises:
             ConfigError: something else is.

@@ -98,7 +98,7 @@ def row_of(record: DurableRecord) -> Row:
 
 
 def record_of(row: Row) -> DurableRecord:
-    """The document of a row that was selected."""
+    """Return the document of a row that was selected."""
     return DurableRecord.model_validate(dict(zip(_COLUMNS, row, strict=True)))
 
 
@@ -111,7 +111,7 @@ def place_of(key: str, element: str = "") -> tuple[str, str, str]:
 
 
 def page(namespace: str, changed: int, choice: tuple[int, bool], after: tuple[str, str]) -> Statement:
-    """The statement for one page of a walk.
+    """Return the statement for one page of a walk.
 
     Args:
         namespace: whose documents.
@@ -137,7 +137,7 @@ def page(namespace: str, changed: int, choice: tuple[int, bool], after: tuple[st
 
 
 def query(namespace: str, of_type: str, where: Mapping[str, Scalar], limit: int) -> Statement:
-    """The statement that finds documents by fields of their bodies, without a limit: see `matches`.
+    """Return the statement that finds documents by fields of their bodies, without a limit: see `matches`.
 
     Raises:
         InvalidError: a field that is no name, a value that no text or number can equal, or a limit out of bounds.
@@ -154,7 +154,7 @@ def query(namespace: str, of_type: str, where: Mapping[str, Scalar], limit: int)
 
 
 def matches(record: DurableRecord, where: Mapping[str, Scalar]) -> bool:
-    """Whether the body says so: SQLite sees texts only up to their first NUL, and so finds too many."""
+    """Return whether the body says so: SQLite sees texts only up to their first NUL, and so finds too many."""
     try:
         body = orjson.loads(record.body) if where else None
     except orjson.JSONDecodeError:
@@ -175,7 +175,7 @@ def _path(field: str) -> str:
 
 
 def _equality(path: str, field: str, wanted: Scalar) -> tuple[str, list[Value]]:
-    """A condition that is never true of a body that is no JSON, such as the empty one of a structure."""
+    """Return a condition that is never true of a body that is no JSON, such as the empty one of a structure."""
     held, kind = "json_extract(body, ?)", "json_type(body, ?)"
     values: list[Value] = [path]
     if isinstance(wanted, bool):

@@ -48,7 +48,7 @@ class SqliteDurable:
 
     @classmethod
     def at(cls, url: str, *, clock: Clock | None = None) -> Self:
-        """The store of a `sqlite:///path/file.db`.
+        """Return the store of a `sqlite:///path/file.db`.
 
         Raises:
             ConfigError: the URL names no absolute path.
@@ -103,7 +103,7 @@ class SqliteDurable:
         return await self._writing().put(records)
 
     async def get(self, key: str, element: str = "") -> DurableRecord | None:
-        """One document, tombstones and expired ones included.
+        """Return one document, tombstones and expired ones included.
 
         Raises:
             UnavailableError: the file cannot be read now.
@@ -112,7 +112,7 @@ class SqliteDurable:
         return found[0] if found else None
 
     async def records(self, key: str) -> list[DurableRecord]:
-        """All documents of a key, the head first, then by element.
+        """Return all documents of a key, the head first, then by element.
 
         Raises:
             UnavailableError: the file cannot be read now.
@@ -122,7 +122,7 @@ class SqliteDurable:
     async def query(
         self, namespace: str, *, of_type: str, where: Mapping[str, Scalar] | None = None, limit: int = 100
     ) -> list[DurableRecord]:
-        """Documents of a namespace that are not deleted, newest stamp first.
+        """Return documents of a namespace that are not deleted, newest stamp first.
 
         Looks at all documents of the type until it has found enough.
 
@@ -144,7 +144,7 @@ class SqliteDurable:
     async def iterate(
         self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
     ) -> AsyncIterator[list[DurableRecord]]:
-        """Pages of the documents of a namespace, tombstones included, by key and element.
+        """Yield pages of the documents of a namespace, tombstones included, by key and element.
 
         Each page is a read of its own, so that a slow reader holds nobody up: what changes meanwhile may or may not
         be told.
@@ -166,7 +166,7 @@ class SqliteDurable:
             position = page[-1].key, page[-1].element
 
     async def highest(self, namespace: str) -> int:
-        """The highest stamp of a namespace; 0 when it has none.
+        """Return the highest stamp of a namespace; 0 when it has none.
 
         Raises:
             UnavailableError: the file cannot be read now.
@@ -174,7 +174,7 @@ class SqliteDurable:
         return await self._read(lambda connection: int(connection.execute(rows.HIGHEST, (namespace,)).fetchone()[0]))
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that have documents, in order.
+        """Return the namespaces that have documents, in order.
 
         Raises:
             UnavailableError: the file cannot be read now.
@@ -370,7 +370,7 @@ def _page(
 
 
 def _purge_part(connection: sqlite3.Connection, *, values: Mapping[str, str | int]) -> tuple[str | None, int]:
-    """The last key of the part, or None when it was the last part, and how many documents went."""
+    """Return the last key of the part, or None when it was the last part, and how many documents went."""
     where = values["namespace"], values["first"]
     with transaction(connection):
         end = connection.execute(rows.PART_END, where).fetchone()

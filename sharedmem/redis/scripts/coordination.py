@@ -51,11 +51,11 @@ class LeaseScripts:
         return await self._mutate("lease_acquire", space, contest, actor, args)
 
     async def lease_renew(self, space: Space, holders: bytes, actor: bytes, *, holder: bytes, lease_ms: int) -> bool:
-        """Whether it is kept."""
+        """Return whether it is kept."""
         return await self._mutate("lease_renew", space, (holders,), actor, (holder, lease_ms)) == b"kept"
 
     async def lease_release(self, space: Space, places: LeaseKeys, actor: bytes, *, holder: bytes) -> bool:
-        """Whether it was still held."""
+        """Return whether it was still held."""
         return await self._mutate("lease_release", space, places, actor, (holder,)) == b"released"
 
     async def lease_leave(self, space: Space, places: LeaseKeys, actor: bytes, *, asker: str) -> None:
@@ -144,18 +144,18 @@ class OnceScripts:
     async def once_renew(
         self, space: Space, once: bytes, actor: bytes, *, token: int, lease_ms: int, ttl_ms: int
     ) -> bool:
-        """Whether it is still the runner's."""
+        """Return whether it is still the runner's."""
         return await self._sender.mutate("once_renew", space, (once,), actor, (token, lease_ms, ttl_ms)) == b"1"
 
     async def once_finish(
         self, space: Space, keys: OnceKeys, actor: bytes, *, token: int, ttl_ms: int, result: bytes
     ) -> bool:
-        """Whether it was still the runner's, and its result is stored."""
+        """Return whether it was still the runner's, and its result is stored."""
         args = (token, ttl_ms, result)
         return await self._sender.mutate("once_finish", space, keys, actor, args, large=len(result)) == b"1"
 
     async def once_release(self, space: Space, keys: OnceKeys, actor: bytes, *, token: int, ttl_ms: int) -> bool:
-        """Whether it was still the runner's, and is free again."""
+        """Return whether it was still the runner's, and is free again."""
         return await self._sender.mutate("once_release", space, keys, actor, (token, ttl_ms)) == b"1"
 
     async def once_leave(self, space: Space, keys: OnceKeys, actor: bytes, *, name: str) -> None:
@@ -163,7 +163,7 @@ class OnceScripts:
         await self._sender.mutate("once_leave", space, keys, actor, (name,))
 
     async def once_forget(self, space: Space, once: bytes, actor: bytes) -> bool:
-        """Whether there was a result."""
+        """Return whether there was a result."""
         return await self._sender.mutate("once_forget", space, (once,), actor, ()) == b"1"
 
     async def once_look(self, once: bytes) -> bytes:
@@ -208,7 +208,7 @@ class BarrierScripts:
         return await self._sender.mutate("barrier_leave", space, keys, actor, (waiter,))
 
     async def barrier_look(self, barrier: bytes) -> int:
-        """How many wait at it."""
+        """Return how many wait at it."""
         reply = await self._sender.run("barrier_look", (barrier,), ())
         return reply if isinstance(reply, int) else 0
 
@@ -258,7 +258,7 @@ class PresenceScripts:
         return await self._sender.mutate("presence_lapse", space, keys, actor, ())
 
     async def presence_look(self, keys: PresenceKeys) -> tuple[int, list[PresentActor]]:
-        """(how many have lapsed and were not told of, who is here)."""
+        """Return (how many have lapsed and were not told of, who is here)."""
         found = as_list(await self._sender.run("presence_look", keys, ()))
         lapsed, rest = found[0], found[1:]
         with decoding(keys.facts):

@@ -198,7 +198,7 @@ class RestoredMemory(NamedTuple):
 
 
 def memory_restore_keys(keyspace: KeySpace, namespace: str) -> MemoryRestoreKeys:
-    """Those of a namespace."""
+    """Return those of a namespace."""
     parts = (keyspace.record_part(_MEMORY_FAMILY, namespace, name) for name in MemoryRestoreKeys._fields[1:])
     return MemoryRestoreKeys(keyspace.kept(namespace), *parts)
 
@@ -306,7 +306,7 @@ class KeyRestoreScripts:
         return _check_text(await self._sender.run("key_restore", [*owner, *keys], [actor, *terms, *rows]))
 
     async def version_take(self, owner: KeyRestoreKeys, *, count: int, above: int, joined: int) -> int | None:
-        """The first of so many versions; None when the namespace has to be joined."""
+        """Return the first of so many versions; None when the namespace has to be joined."""
         reply = _check_text(await self._sender.run("version_take", owner, [count, above, joined]))
         return None if reply == LOST else int(reply)
 

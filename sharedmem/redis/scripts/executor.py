@@ -147,7 +147,7 @@ class ScriptExecutor:
     def _command(
         self, script: str, space: Space, keys: Sequence[bytes], actor: bytes, args: Sequence[Argument]
     ) -> tuple[Command, int]:
-        """(what is sent, which slot of the ledger it occupies)."""
+        """Return (what is sent, which slot of the ledger it occupies)."""
         operations = space.operations
         slot, number, keep_ms = self._ledger.take(operations)
         return (
@@ -182,7 +182,7 @@ class ScriptExecutor:
 
 
 def split_version(reply: bytes) -> tuple[int, bytes]:
-    """(version, result) of a reply `<version> <result>`."""
+    """Return (version, result) of a reply `<version> <result>`."""
     version, _, result = reply.partition(b" ")
     return int(version), result
 
@@ -265,7 +265,7 @@ class DurableScriptExecutor(ScriptExecutor):
         raise UnavailableError(f"key {keep.targets[0].key!r}", "it goes as often as it is brought back; try again")
 
     async def _settled(self, keep: DurabilityModes, reply: bytes) -> bytes:
-        """The script's own reply, once the tier has those of its entries that are waited for."""
+        """Return the script's own reply, once the tier has those of its entries that are waited for."""
         if reply[:1] != _MARK:
             return reply
         mark, _, plain = reply[1:].partition(b" ")

@@ -36,7 +36,7 @@ class Script:
     """(file, number of lines) of what the source was put together from."""
 
     def with_file_lines(self, text: str) -> str:
-        """An error text of the server in which script lines read `lua/<file>:<line>`."""
+        """Return an error text of the server in which script lines read `lua/<file>:<line>`."""
         return _LINE.sub(lambda found: self._place(int(found[1])), text)
 
     def _place(self, line: int) -> str:
@@ -48,7 +48,7 @@ class Script:
 
 
 def lua_directory() -> Path:
-    """Where the scripts lie: inside the installed package, or beside it in a checkout.
+    """Return where the scripts lie: inside the installed package, or beside it in a checkout.
 
     Raises:
         InternalError: the installation lacks them.
@@ -61,7 +61,7 @@ def lua_directory() -> Path:
 
 @cache
 def scripts() -> dict[str, Script]:
-    """Every script by its name."""
+    """Return every script by its name."""
     paths = sorted(lua_directory().glob("*.lua"))
     plain = {path.stem: _read(path, "unkept") for path in paths}
     return plain | {
@@ -71,7 +71,7 @@ def scripts() -> dict[str, Script]:
 
 @cache
 def by_digest() -> dict[str, Script]:
-    """Every script by its SHA-1 digest."""
+    """Return every script by its SHA-1 digest."""
     return {script.digest: script for script in scripts().values()}
 
 

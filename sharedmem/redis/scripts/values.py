@@ -161,7 +161,7 @@ def _settle_batch(waiting: _Batch, error: UnsettledError) -> None:
 
 
 def _split_batch(waiting: _Batch) -> list[_Batch]:
-    """Parts of about equal size, so that none pays for a call of its own with few records."""
+    """Return parts of about equal size, so that none pays for a call of its own with few records."""
     most = -(-len(waiting) // -(-len(waiting) // _MOST_RECORDS))
     parts: list[_Batch] = [[]]
     size = 0

@@ -220,7 +220,7 @@ class ExecutionResolveTests(DecisionFixtures):
     async def test_what_was_never_begun_is_not_resolved(
         self, decisions: Decisions, session: str, plan: PlanRecord
     ) -> None:
-        with pytest.raises(NotFoundError, match="nobody has begun"):
+        with pytest.raises(NotFoundError, match="was begun"):
             await decisions.resolve(session, plan.plan_id, status="failed")
 
     async def test_what_waits_for_an_end_is_listed(self, decisions: Decisions, session: str) -> None:

@@ -209,14 +209,14 @@ class ConditionTests(StoreFixtures):
     async def test_version_zero_means_that_there_must_be_no_value(self, ada: SharedMemoryStore) -> None:
         await ada.write("key", 1)
 
-        with pytest.raises(VersionConflictError, match="was to hold no value"):
+        with pytest.raises(VersionConflictError, match="expected no value"):
             await ada.write("key", 2, if_version=0)
 
     async def test_a_version_of_a_deleted_value_is_none_any_more(self, ada: SharedMemoryStore) -> None:
         version = await ada.write("key", 1)
         await ada.delete("key")
 
-        with pytest.raises(VersionConflictError, match="but holds none"):
+        with pytest.raises(VersionConflictError, match="holds no value"):
             await ada.write("key", 2, if_version=version)
 
     async def test_of_racing_claims_exactly_one_wins(self, ada: SharedMemoryStore, namespace: str) -> None:
