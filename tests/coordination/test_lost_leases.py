@@ -352,7 +352,7 @@ async def test_who_left_is_not_elected(ada: SharedMemoryStore, bob: SharedMemory
         async with bob.leader("boss") as candidacy:
             waiting = asyncio.create_task(candidacy.elected())
             await is_waiting(ada, "boss", 1, "leader")
-        with pytest.raises(UsageError, match="call leader\(\) again"):
+        with pytest.raises(UsageError, match=r"call leader\(\) again"):
             await waiting
 
 
