@@ -11,7 +11,7 @@
 -- ARGV weight    int   how much of it is wanted: 1, or all
 -- ARGV lease_ms  int   how long the place stays taken without a renewal
 -- ARGV asker     text  who asks: the name of a waiter, or an id of its own
--- ARGV stands    0|1   whether a refused one stands in line
+-- ARGV waits     0|1   whether a refused caller becomes a waiter
 -- ARGV gain      text  operation to announce; empty for none
 --
 -- RETURNS `got <token>`; `wait <ms> <rank>` when it was refused: when something may change by itself, and how many
@@ -19,7 +19,7 @@
 -- FAILS   CLOSED, STALE
 local holders, waiters, name = KEYS[4], KEYS[5], KEYS[6]
 local capacity, weight, lease_ms = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local asker, stands, gain = ARGV[9], ARGV[10], ARGV[11]
+local asker, waits, gain = ARGV[9], ARGV[10], ARGV[11]
 
 local earliest = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')
 if earliest[1] and tonumber(earliest[2]) <= microseconds() then
@@ -57,7 +57,7 @@ if is_free and (not first or first == asker) then
 end
 
 local wait_ms = whole(math.max(0, ((changes_at or 0) - microseconds()) / 1000 + 1))
-if stands == '0' then return 'wait ' .. wait_ms .. ' ' .. redis.call('ZCARD', waiters) end
+if waits == '0' then return 'wait ' .. wait_ms .. ' ' .. redis.call('ZCARD', waiters) end
 enlist(waiters, asker)
 -- It came when it was called, in vain: its turn does not run out now.
 if first == asker then redis.call('ZADD', waiters, 0, asker) end

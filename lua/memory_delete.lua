@@ -4,14 +4,14 @@
 -- KEYS keys...    any   as memory_write
 -- ARGV most       int   how many past versions are kept
 -- ARGV history_s  int   how long they stay
--- ARGV told       blob  JSON of the change
+-- ARGV change_json blob JSON of the change
 -- ARGV deletes... any   for each: id, version it has (empty: any), author or nothing, thread
 --
 -- RETURNS a line for each: its version, `stale <version>`, or `gone`; COLD when some memories may lie in the durable
 --         tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, TERMS = 7, 4
-local most, history_s, told = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local most, history_s, change_json = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local count = (#KEYS - 3 - SHARED) / 3
 local last_own = #KEYS - SHARED
 local log, digests, endings = KEYS[last_own + 1], KEYS[last_own + 2], KEYS[last_own + 3]
@@ -20,7 +20,7 @@ if lacks_records() then return 'COLD' end
 local version, deleted = tick(count), 0
 
 local function keep_past(history, was, stamp)
-  redis.call('LPUSH', history, version_json(was[1], was[2], was[3], was[4]), version_json(stamp, was[2], told, was[4]))
+  redis.call('LPUSH', history, version_json(was[1], was[2], was[3], was[4]), version_json(stamp, was[2], change_json, was[4]))
   redis.call('LTRIM', history, 0, most - 1)
   redis.call('PEXPIRE', history, whole(history_s * 1000))
 end

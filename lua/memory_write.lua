@@ -46,7 +46,7 @@ local version = tick(count)
 local holders, tops, turned, taken, logged, counted, spoken = {}, {}, {}, {}, {}, {}, {}
 
 -- The terms of a write, and where the next one begins.
-local NAMES = { 'id', 'expect', 'change', 'told', 'digest', 'former', 'over', 'ttl_ms', 'turn', 'thread', 'head', 'tail',
+local NAMES = { 'id', 'expect', 'change', 'change_json', 'digest', 'former', 'over', 'ttl_ms', 'turn', 'thread', 'head', 'tail',
   'author', 'body', 'waits', 'vector', 'afresh', 'fields' }
 local function read_terms(from)
   local one = { first = from + #NAMES }
@@ -100,7 +100,7 @@ end
 local function store(record, one, stamp)
   local left = one.ttl_ms == '' and redis.call('PTTL', record) or tonumber(one.ttl_ms)
   if one.afresh == '1' then redis.call('DEL', record) end
-  local fields = { 'version', stamp, 'turn', one.turn, 'digest', one.digest, 'change', one.told, 'body', one.body,
+  local fields = { 'version', stamp, 'turn', one.turn, 'digest', one.digest, 'change', one.change_json, 'body', one.body,
     'facts', one.head .. one.turn .. one.tail, unpack(ARGV, one.first, one.last) }
   if pool then fields[#fields + 1], fields[#fields + 2] = 'pool', '1' end
   redis.call('HSET', record, unpack(fields))
@@ -156,7 +156,7 @@ local function document(one, stamp, left)
   local vector = one.vector ~= '' and ',"embedding":"' .. one.vector .. '"' or ''
   local expires = left > 0 and ',"expires_ms":' .. whole(now_ms() + left) or ''
   return '{"id":"' .. one.id .. '","digest":"' .. one.digest .. '"' .. vector .. expires
-    .. ',' .. string.sub(version_json(stamp, one.turn, one.told, one.body), 2)
+    .. ',' .. string.sub(version_json(stamp, one.turn, one.change_json, one.body), 2)
 end
 
 local function write(record, history, turns, one, i, some_past)

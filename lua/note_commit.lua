@@ -27,7 +27,7 @@ for i = 1, tonumber(ARGV[FIRST - 1]) do
   fences[i] = { chain = ARGV[FIRST + 2 * i - 2], token = tonumber(ARGV[FIRST + 2 * i - 1]) }
 end
 
-local NAMES = { 'expect', 'task', 'user', 'status', 'chain', 'told', 'vector', 'drops', 'words' }
+local NAMES = { 'expect', 'task', 'user', 'status', 'chain', 'event', 'vector', 'drops', 'words' }
 local at = FIRST + 2 * #fences
 local function read_note()
   local one = { first = at + #NAMES }
@@ -89,7 +89,7 @@ for i, one in ipairs(notes) do
   redis.call('ZADD', log, stamp, named)
   follow(id, one, version + i - 1)
   if is_kept(i) then keep_head(i, 'note', stamp, '0', document(one, stamp)) end
-  announce(stamp, one.told, record)
+  announce(stamp, one.event, record)
 end
 for _, fence in ipairs(fences) do shift(chains, fence.chain, 0, fence.token) end
 return done('ok ' .. whole(version))

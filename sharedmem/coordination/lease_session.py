@@ -306,7 +306,7 @@ class LeaseSession:
             weight=terms.weight,
             lease_ms=terms.lease_ms,
             asker=asker,
-            stands=waits,
+            waits=waits,
             gain=terms.gain,
         )
         try:

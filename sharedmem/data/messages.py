@@ -41,7 +41,7 @@ class Subscription(ProcessBound):
             await self._arrived.wait()
         return self._queue.popleft()
 
-    def hear(self, channel: bytes, message: bytes) -> None:
+    def receive(self, channel: bytes, message: bytes) -> None:
         """Store a message from the connection; if the queue is full, drop the oldest one."""
         name = self._keyspace.logical(channel)
         if not self._identity.may("read", name):

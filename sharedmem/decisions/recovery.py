@@ -56,7 +56,7 @@ class _SessionDocuments(NamedTuple):
 
 
 class SessionRestorer:
-    """Rebuilds the Redis keys of sessions (see `wire.tier.Imager`).
+    """Rebuilds the Redis keys of sessions (see `sharedmem.redis.durability.KeyRestorer`).
 
     Args:
         keyspace: builds the keys.

@@ -1,1 +1,1 @@
-"""How sharedmem speaks to Redis: connections, keys, access rules, values. It knows no domain."""
+"""Access to Redis: connections, keys, access rules, values. Independent of the domain packages."""

@@ -16,21 +16,21 @@ from sharedmem.redis.keys import (
 )
 from sharedmem.redis.scope import Identity
 
-# What works on keys, by kinds: commands of modules belong to none of these.
+# Commands on keys, by category: commands of modules are in no category.
 _COMMAND_CATEGORIES = "string list hash set sortedset stream bitmap hyperloglog geo transaction"
 _GENERIC_KEY_COMMANDS = (
     "del unlink exists type touch ttl pttl expire pexpire expireat pexpireat persist rename renamenx copy"
     " object|encoding memory|usage"
 )
-# SCAN, KEYS, RANDOMKEY and DBSIZE look past key rules, PUBSUB past channel rules, CLIENT TRACKING past both: they
-# would show other tenants, so they are not here. A script can do no more than its user.
+# SCAN, KEYS, RANDOMKEY and DBSIZE ignore key rules, PUBSUB ignores channel rules, and CLIENT TRACKING ignores both:
+# they would show other tenants, so they are not here. A script can do no more than its user.
 _KEYLESS_COMMANDS = (
     "auth hello ping echo quit reset select time client|id client|getname client|setname command asking cluster|slots"
     " evalsha eval script|load script|exists"
 )
-# The server takes the name of an index for a key, and looks at no document that is found: who may search the index
-# that namespaces share finds those of every tenant. Who may make an index may make one of another's records, and who
-# may name one anew can give it a name of its own. So the indexes are made by somebody else, and only searched here.
+# The server treats the name of an index as a key, and checks no document that a search finds: a user who may search the
+# shared index finds documents of every tenant. A user who may create an index could index another tenant's records, and
+# one who may create aliases could rename it. So other users create the indexes, and this one only searches.
 _SEARCH_COMMANDS = "ft.search ft.aggregate ft.info"
 _SUBSCRIBE_COMMANDS = "subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe"
 _ANY_ITEM = "{*}"
@@ -38,23 +38,23 @@ _NOT_IN_RULES = re.compile(r"[\s\"'()]")
 
 
 def acl_rules(identity: Identity, keyspace: KeySpace, *, password: str, searches: bool = False) -> list[str]:
-    """What comes after `ACL SETUSER <user>` to give a raw client the rights of an actor, and no more.
+    """Return the arguments of `ACL SETUSER <user>` that give a raw client exactly the rights of an actor.
 
     Args:
         identity: the actor.
-        keyspace: how keys are spelled.
-        password: of the new user.
-        searches: whether the server has a query engine; to others its commands mean nothing.
+        keyspace: builds the keys.
+        password: password of the new user.
+        searches: whether the server has a query engine; other servers do not have its commands.
 
     Returns:
-        The rules, word by word. The user may write the service keys of the
-        namespaces it may write in, since its own scripts do. It cannot list keys, so `keys`, `usage` and
-        `clear` are not for it, and of channel patterns it may use those that are granted as they stand. Of search
-        indexes it reaches those that are a namespace's own (`sharedmem index promote` gives it one).
+        The rules, argument by argument. The user may write the service keys of the namespaces it may write in, since
+        its own scripts do. It cannot list keys, so it cannot use `keys`, `usage` and `clear`. Of channel patterns it
+        may use those that are granted literally. It can search indexes that belong to a single namespace
+        (`sharedmem index promote` creates one).
 
     Raises:
         UnsupportedError: the policy is `open`, which has no limits to express.
-        InvalidError: the password is empty, or a name or grant holds what a rule cannot.
+        InvalidError: the password is empty, or a name or grant has characters that a rule cannot contain.
     """
     if identity.policy == "open":
         raise UnsupportedError("an ACL for the policy 'open'", "open the hub with access='namespaced'")
@@ -104,13 +104,13 @@ def _scope_patterns(scope: str) -> tuple[str, ...]:
 
 def _check_rule_text(pattern: str) -> None:
     if _NOT_IN_RULES.search(pattern):
-        advice = "a Redis ACL rule cannot hold blanks, quotes or parentheses; rename it, or grant more with '*'"
+        advice = "a Redis ACL rule cannot contain blanks, quotes or parentheses; rename it, or grant more with '*'"
         raise InvalidError("grant", pattern, advice)
 
 
 def _commands() -> list[str]:
     kinds = [f"+@{kind}" for kind in _COMMAND_CATEGORIES.split()]
-    # SORT is a kind of all, and dangerous: with BY and GET it reads keys that it does not name.
+    # SORT is in several categories, and dangerous: with BY and GET it reads keys that it does not name.
     return [
         "-@all",
         *kinds,
@@ -125,7 +125,7 @@ def _pubsub_commands() -> list[str]:
 
 
 def _subscribe_selector(keyspace: KeySpace, readable: list[str]) -> list[str]:
-    """Return a selector of its own: where the actor may only read, it may subscribe and not publish."""
+    """Return a separate selector: with read access only, the actor may subscribe but not publish."""
     commands = [f"+{name}" for name in _SUBSCRIBE_COMMANDS.split()]
     channels = [f"&{_physical(keyspace, pattern)}" for pattern in readable]
     return ["(-@all", *commands, *channels[:-1], f"{channels[-1]})"]
@@ -136,13 +136,13 @@ def _physical(keyspace: KeySpace, pattern: str) -> str:
 
 
 def _part_keys(keyspace: KeySpace, pattern: str) -> list[str]:
-    """What agents agree by under the keys of a pattern."""
+    """Return the keys of locks, queues and the like under the keys of a pattern."""
     target = keyspace.target_glob(pattern)
     head = keyspace.service(target.space.namespace, "").decode()
     rest = target.physical.decode().partition("}:")[2]
-    # What lies beside records is named by threads and ids, which no key pattern speaks of.
+    # Parts of records are named by threads and ids, which no key pattern covers.
     parts = [(part, rest) for part in EXPIRING_PARTS + LASTING_PARTS if part.partition(".")[0] not in FAMILIES]
-    # How a session stands between Redis and the durable tier is said beside its plans.
+    # The durability state of a session is stored with its plans.
     parts += [(part, f"$plan:{rest}") for part in ("kept.state", "kept.staged")]
     return [f"{head}{part}:{beside}{_ANY_ITEM if part in ITEM_PARTS else ''}" for part, beside in parts]
 
@@ -153,12 +153,12 @@ def _writable_memory_namespaces(identity: Identity, writable: list[str]) -> list
 
 
 def _readable_memory_namespaces(identity: Identity, readable: list[str]) -> list[str]:
-    """Return those whose it may read."""
+    """Return the namespaces whose memories and semantic cache the actor may read."""
     return [name for name in _namespaces(readable) if identity.may("read", f"{name}:{SHARED_SCOPE}:{FAMILIES[0]}")]
 
 
 def _record_keys(keyspace: KeySpace, namespace: str) -> list[str]:
-    """Return records that are searched for, what lies beside them, and how they stand with the durable tier."""
+    """Return the keys of searchable records, of their parts, and of their durability state."""
     names = _record_globs(keyspace, namespace)
     for family in FAMILIES:
         states = [f"{part}:${family}:*" for part in ("kept.state", "kept.staged")]
@@ -171,9 +171,9 @@ def _record_globs(keyspace: KeySpace, namespace: str) -> list[str]:
 
 
 def _search_selector(keyspace: KeySpace, namespaces: list[str]) -> list[str]:
-    """Return a selector of its own: who may search may not do anything else with what is named like an index.
+    """Return a separate selector: the right to search gives no other right on keys named like an index.
 
-    To search, the server asks for the right to read and write the name of the index, as if it were a key.
+    For a search, the server requires the right to read and write the name of the index, as if it were a key.
     """
     commands = [f"+{name}" for name in _SEARCH_COMMANDS.split()]
     indexes = [f"~{keyspace.own_index(family, name)}*" for name in namespaces for family in FAMILIES]

@@ -31,10 +31,10 @@ class RedisAddress:
     mode: Mode
     hosts: tuple[tuple[str, int], ...] = ()
     path: str | None = None
-    """The unix socket, instead of hosts."""
+    """Path of the unix socket, instead of hosts."""
     database: int = 0
     service: str | None = None
-    """The name of the master that sentinels watch."""
+    """The name of the master that the sentinels watch."""
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: bool = False
@@ -44,7 +44,7 @@ class RedisAddress:
     tls_verify: bool = True
 
     def __str__(self) -> str:
-        """Return the address as people write it, without the password."""
+        """Return the address for display, without the password."""
         if self.path:
             return f"unix://{self.path}"
         scheme = ("rediss" if self.tls else "redis") + ("" if self.mode == "standalone" else f"+{self.mode}")
@@ -53,17 +53,17 @@ class RedisAddress:
 
     @property
     def url(self) -> str:
-        """The address with its database, as another client can open it (the password left out)."""
+        """The URL with its database, for other clients (without the password)."""
         if self.path:
             return f"unix://{self.path}?db={self.database}"
         return str(self) if self.mode == "cluster" else f"{self}/{self.database}"
 
     def at(self, place: tuple[str, int]) -> RedisAddress:
-        """Return one server of a cluster, with the same log-in."""
+        """Return one server of a cluster, with the same credentials."""
         return replace(self, mode="standalone", hosts=(place,))
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What TLS needs, or None without it."""
+        """Return the TLS context; None without TLS."""
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.tls_ca_file)
@@ -75,20 +75,20 @@ class RedisAddress:
 
 
 def parse_address(url: str, settings: Settings) -> RedisAddress:
-    """Return the address that a URL and the settings beside it describe.
+    """Return the address from a URL and the settings.
 
     Args:
         url: `redis[s]://[user:password@]host[:port][/db]`, `unix:///path.sock[?db=n]`,
             `redis[s]+sentinel://host[:port][,host...]/service[/db]`, or `redis[s]+cluster://host[:port][,host...]`.
-        settings: user, password and TLS files where the URL does not say them.
+        settings: user, password and TLS files, if the URL does not contain them.
 
     Raises:
-        ConfigError: the URL is none of these.
+        ConfigError: the URL has none of these forms.
     """
     origin = settings.origin("redis_url")
     parts = urlsplit(url)
     if parts.scheme not in _SCHEMES:
-        raise ConfigError("redis_url", origin, f"scheme {parts.scheme!r} is none of {', '.join(_SCHEMES)}")
+        raise ConfigError("redis_url", origin, f"scheme {parts.scheme!r} is not one of {', '.join(_SCHEMES)}")
     mode, tls = _SCHEMES[parts.scheme]
     username, password = _login(parts, settings)
     service, database = _path(parts, mode, origin)
@@ -109,10 +109,10 @@ def parse_address(url: str, settings: Settings) -> RedisAddress:
 
 
 def check_tls(address: RedisAddress, settings: Settings) -> None:
-    """Read the TLS files once, so that a wrong one is told by its name and not at every connection.
+    """Read the TLS files once, so that an error names the wrong file, and not only at each connection.
 
     Raises:
-        ConfigError: a file is not there, or does not hold what it should.
+        ConfigError: a file does not exist, or has the wrong content.
     """
     for name in ("tls_ca_file", "tls_cert_file", "tls_key_file"):
         file = getattr(address, name)
@@ -120,9 +120,9 @@ def check_tls(address: RedisAddress, settings: Settings) -> None:
             raise ConfigError(name, settings.origin(name), f"there is no file {file!r}")
     try:
         address.ssl_context()
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is a subclass
         wrong = "tls_cert_file" if address.tls_cert_file and _reads_as_authority(address) else "tls_ca_file"
-        problem = f"{getattr(address, wrong)!r} is not what TLS needs there: {error}"
+        problem = f"{getattr(address, wrong)!r} is not a valid TLS file for this setting: {error}"
         raise ConfigError(wrong, settings.origin(wrong), problem) from error
 
 
@@ -157,7 +157,7 @@ def _host(item: str, mode: Mode, origin: str) -> tuple[str, int]:
         split = urlsplit(f"//{item}")
         return split.hostname or "localhost", split.port or _DEFAULT_PORT[mode]
     except ValueError as error:
-        raise ConfigError("redis_url", origin, f"{item!r} is no host and port: {error}") from error
+        raise ConfigError("redis_url", origin, f"{item!r} is not a host and port: {error}") from error
 
 
 def _path(parts: SplitResult, mode: Mode, origin: str) -> tuple[str | None, int]:
@@ -170,7 +170,7 @@ def _path(parts: SplitResult, mode: Mode, origin: str) -> tuple[str | None, int]
         service, words = words[0], words[1:]
     database = parse_qs(parts.query).get("db", words[:1])[:1] or ["0"]
     if not database[0].isdigit():
-        raise ConfigError("redis_url", origin, f"database {database[0]!r} is no number")
+        raise ConfigError("redis_url", origin, f"database {database[0]!r} is not a number")
     if mode == "cluster" and database[0] != "0":
         raise ConfigError("redis_url", origin, "a cluster has only database 0")
     return service, int(database[0])

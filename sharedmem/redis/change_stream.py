@@ -1,7 +1,7 @@
-"""The change stream of a namespace: what every mutation leaves behind, read by cursor.
+"""The change stream of a namespace: one entry for every mutation, read by cursor.
 
-A reader that keeps its cursor loses nothing that the stream still holds; where entries were trimmed
-before it came, it is told so. The id of an entry is `<version>-0`, so a cursor is a version is a time.
+A reader that keeps its cursor misses nothing that is still in the stream. If entries were trimmed before it read them,
+it receives a gap. The id of an entry is `<version>-0`, so a cursor is a version and a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BATCH = 500
 
 
 async def newest_cursor(line: RedisClient, space: Space) -> str:
-    """Return the cursor behind the newest change; `START` when there is none. One round trip."""
+    """Return the cursor behind the newest change; `START` if there is no change. One round trip."""
     entries = await line.call("XREVRANGE", space.changes, "+", "-", "COUNT", 1)
     return _id_of(entries) or START
 
@@ -26,13 +26,13 @@ async def read_changes(line: RedisClient, space: Space, cursor: str) -> tuple[bo
     """Return the next changes after a cursor.
 
     Args:
-        line: the way to the server.
+        line: the client of the server.
         space: the namespace.
-        cursor: where the reader is.
+        cursor: position of the reader.
 
     Returns:
         (whether changes between the cursor and the first of these were trimmed, at most `BATCH` changes).
-        One round trip, a second one where trimming is in question.
+        One round trip, a second one if trimming is possible.
     """
     after, oldest = await line.read_many(
         [
@@ -42,7 +42,7 @@ async def read_changes(line: RedisClient, space: Space, cursor: str) -> tuple[bo
     )
     first = _id_of(oldest)
     passed = first is not None and _position(first) > _position(cursor)
-    # Behind the very start every trimmed stream has lost something; elsewhere the entry at the cursor itself is gone.
+    # From `START` every trimmed stream has lost entries; from another cursor, its own entry must still exist.
     gap = passed and (cursor != START or await _was_trimmed(line, space))
     return gap, [parse_change(entry) for entry in as_list(after)]
 
@@ -51,7 +51,7 @@ def parse_change(entry: Reply) -> Change:
     """Return the change of a stream entry."""
     cursor, fields = as_list(entry)
     pairs = as_list(fields)
-    # What another client has announced in no UTF-8 is passed on, and holds nobody up.
+    # Entries of other clients that are not UTF-8 are passed on, so that they do not block readers.
     words = [word.decode(errors="replace") if isinstance(word, bytes) else str(word) for word in pairs]
     named = dict(zip(words[::2], words[1::2], strict=True))
     version = _position(text_of(cursor))[0]
@@ -71,7 +71,7 @@ def text_of(reply: Reply) -> str:
 
 
 def as_list(reply: Reply) -> list[Reply]:
-    """Return a reply that is a list, absent meaning empty."""
+    """Return a reply that is a list, empty if absent."""
     return reply if isinstance(reply, list) else []
 
 

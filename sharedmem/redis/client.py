@@ -1,7 +1,7 @@
-"""The line to Redis that everything above speaks through: calls, retries, deadlines, errors.
+"""The client of Redis for all other packages: calls, retries, deadlines, errors.
 
-Retries are ours: a call whose reply was lost is repeated with the same arguments, operation id
-included, so that a mutation is applied once however often it is sent.
+sharedmem retries calls itself: a call whose reply was lost is repeated with the same arguments, operation id included,
+so that a mutation is applied once however often it is sent.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ _CLOSED = "it is closed; open another one"
 
 
 class Transport(Protocol):
-    """What carries calls: the fast lane, or redis-py. `testing.TransportSuite` holds them to it."""
+    """A transport of calls: the multiplexed connection, or redis-py. `testing.TransportSuite` tests the contract."""
 
     @property
     def generation(self) -> int:
-        """Rises with each connection that takes the place of a lost one: the server may be another one by then."""
+        """A number that rises with each reconnection: by then the server may be another one."""
 
     @property
     def load(self) -> Load:
-        """How busy it is."""
+        """The load of the transport."""
 
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
-        """Send one command without waiting, or None when `send` must be used; the reply may be a `ServerError`."""
+        """Send one command without waiting; None if `send` must be used. The reply may be a `ServerError`."""
 
     async def send(self, args: Command) -> Reply:
         """Send one command; raises `ServerError` or `LostError`."""
 
     async def send_many(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands as one atomic transaction; refused ones answer their `ServerError`."""
+        """Send commands as one atomic transaction; the reply of a refused one is its `ServerError`."""
 
     async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands in one packet, each by itself; refused ones answer their `ServerError`."""
+        """Send commands in one packet, each on its own; the reply of a refused one is its `ServerError`."""
 
     async def ready(self) -> None:
-        """Be connected, or raise why not."""
+        """Connect, or raise the reason for a failure."""
 
     async def close(self) -> None:
         """Close every connection."""
 
 
 class RedisClient(ProcessBound):
-    """One hub's way to its server.
+    """The client of one hub for its server.
 
     Args:
-        transport: carries the ordinary calls.
-        driver: carries large and blocking calls and pub/sub (and may be the transport itself).
-        address: the server, as people write it, for errors.
+        transport: sends the ordinary calls.
+        driver: sends large and blocking calls and pub/sub (and may be the transport itself).
+        address: the server, for errors.
         clock: for deadlines.
-        retry_for_s: how long a call whose reply was lost is repeated before it fails.
+        retry_for_s: seconds for which a call whose reply was lost is repeated.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class RedisClient(ProcessBound):
 
     @property
     def generation(self) -> int:
-        """Rises with each new connection: what was known of the server's data may not hold any more."""
+        """A number that rises with each new connection: earlier knowledge of the server's data may be wrong then."""
         return self._transport.generation
 
     @property
     def load(self) -> Load:
-        """How many connections carry its ordinary calls, and how many of these wait for their answers."""
+        """The number of connections for ordinary calls, and of calls that wait for a reply."""
         return self._transport.load
 
     @property
@@ -118,15 +118,15 @@ class RedisClient(ProcessBound):
         return self._transport is not self._driver
 
     def before_retry(self, hook: Callable[[], Awaitable[None]]) -> None:
-        """Await `hook` before a call that was lost is sent again: the server may have lost more than that."""
+        """Await `hook` before a lost call is sent again: the server may have lost more than that call."""
         self._before_repeat = hook
 
     async def open(self) -> None:
-        """Connect and log in: one try, so that a wrong address is told at once.
+        """Connect and log in: one attempt, so that a wrong address raises an error at once.
 
         Raises:
             UnavailableError: the server cannot be reached.
-            ConfigError: it refuses the log-in.
+            ConfigError: the server rejects the log-in.
         """
         self._home = EventLoopBinding(_HUB)
         try:
@@ -135,13 +135,13 @@ class RedisClient(ProcessBound):
             raise public_error(error, self.address) from error
 
     async def handshake(self, questions: Sequence[Command]) -> tuple[list[Reply], list[Script]]:
-        """Ask what a new client has to know: one try, one round trip, one packet.
+        """Send the first questions of a new client: one attempt, one round trip, one packet.
 
         Args:
-            questions: commands that only read.
+            questions: reading commands.
 
         Returns:
-            Their replies, in which a refused command's is its `ServerError`, and the scripts that the server lacks.
+            The replies (a `ServerError` for a refused command), and the scripts that the server lacks.
 
         Raises:
             UnavailableError: the connection was lost.
@@ -152,16 +152,16 @@ class RedisClient(ProcessBound):
             *replies, flags = await self._transport.send_each([*questions, asked])
         except (LostError, ServerError) as error:
             raise public_error(error, self.address) from error
-        # A server that does not say has none of them, as far as we know.
+        # A server without a valid reply counts as having no script.
         there = flags if isinstance(flags, list) else [0] * len(known)
         return replies, [script for script, flag in zip(known, there, strict=True) if not flag]
 
     async def load_scripts(self, missing: Sequence[Script]) -> None:
-        """Load scripts: one try, one round trip, one packet.
+        """Load scripts: one attempt, one round trip, one packet.
 
         Raises:
             UnavailableError: the connection was lost.
-            AccessDeniedError: the server does not let this user load scripts.
+            AccessDeniedError: this user may not load scripts.
         """
         loads: list[Command] = [("SCRIPT", "LOAD", script.source) for script in missing]
         try:
@@ -171,7 +171,7 @@ class RedisClient(ProcessBound):
             raise public_error(error, self.address) from error
 
     def check(self) -> None:
-        """Refuse calls that can never work, before anything is sent.
+        """Raise for calls that cannot work, before anything is sent.
 
         Raises:
             UsageError: the hub is closed, or was opened in another event loop or another process.
@@ -183,7 +183,7 @@ class RedisClient(ProcessBound):
 
     @property
     def is_of_another_process(self) -> bool:
-        """Whether it was opened before this process was forked."""
+        """Whether the client was opened before this process was forked."""
         return self._home is not None and self._home.is_another_process
 
     async def call(self, *args: Argument) -> Reply:
@@ -191,9 +191,9 @@ class RedisClient(ProcessBound):
 
         Raises:
             UnavailableError: the server cannot be reached for the whole retry time.
-            AccessDeniedError, ConfigError: it refuses this user.
+            AccessDeniedError, ConfigError: the server rejects this user.
             UsageError: as `check`.
-            ServerError: it refuses this command.
+            ServerError: the server rejects this command.
         """
         self.check()
         try:
@@ -208,7 +208,7 @@ class RedisClient(ProcessBound):
         return reply
 
     async def call_aside(self, *args: Argument) -> Reply:
-        """As `call`, on another connection: for what is large enough to hold others up."""
+        """As `call`, on another connection: for commands that are so large that they would delay others."""
         self.check()
         try:
             return await self._driver.send(args)
@@ -216,7 +216,7 @@ class RedisClient(ProcessBound):
             return await self._persist(lambda: self._driver.send(args), error, (args,))
 
     async def call_noting(self, losses: list[LostError], args: Command, *, aside: bool = False) -> Reply:
-        """As `call` or `call_aside`; a try that the server may have carried out without an answer adds to `losses`."""
+        """As `call` or `call_aside`; add each lost attempt that the server may have executed to `losses`."""
         self.check()
         send = self._driver.send if aside else self._send
         try:
@@ -231,7 +231,7 @@ class RedisClient(ProcessBound):
         return reply
 
     async def call_near(self, near: bytes, *args: Argument) -> Reply:
-        """As `call_aside`, for a command that names no key: to the server that has, or would have, the key `near`.
+        """As `call_aside`, for a command without a key: sent to the server that has, or would have, the key `near`.
 
         Raises:
             UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
@@ -246,7 +246,7 @@ class RedisClient(ProcessBound):
         """Send reading commands as one atomic transaction: one round trip.
 
         Args:
-            commands: what to send; none of them may change anything.
+            commands: reading commands.
             aside: on another connection, for large replies.
 
         Raises:
@@ -258,7 +258,7 @@ class RedisClient(ProcessBound):
 
         async def attempt() -> list[Reply]:
             replies = await transport.send_many(commands)
-            for reply in replies:  # hundreds after a search: no call for each
+            for reply in replies:  # hundreds after a search: no function call for each
                 if isinstance(reply, ServerError):
                     raise reply
             return replies
@@ -269,14 +269,14 @@ class RedisClient(ProcessBound):
             return await self._persist(attempt, error, commands)
 
     async def read_each(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
-        """As `read_many`; None for a key of another type than the command reads: some other client has written there.
+        """As `read_many`; None for a key of a wrong type, which another client has written.
 
-        One more round trip when there is such a key, and the replies are not of one moment then.
+        With such a key it takes one more round trip, and the replies are not from one moment.
         """
         try:
             return await self.read_many(commands, aside=aside)
         except CorruptionError:
-            pass  # of a service key: read one by one, the others can be read
+            pass  # a key of a wrong type: read one by one
         except ServerError as error:
             if error.code != _WRONG_TYPE:
                 raise
@@ -297,8 +297,8 @@ class RedisClient(ProcessBound):
 
         Args:
             pattern: the glob.
-            near: a key of the namespace meant, which names the server to ask; None asks all of a cluster.
-            count: about how many keys the server looks at for a page.
+            near: a key of the namespace, which selects the server; None: all servers of a cluster.
+            count: approximate number of keys that the server scans for a page.
 
         Raises:
             UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
@@ -311,7 +311,7 @@ class RedisClient(ProcessBound):
                     yield keys
 
     async def scan_from(self, pattern: bytes, *, near: bytes, cursor: str, count: int = 500) -> tuple[str, list[bytes]]:
-        """Return (cursor of the next page, `0` after the last; keys) of one page of `scan`, for who may have to go on later.
+        """Return (cursor of the next page, `0` after the last; keys) of one page of `scan`, to continue later.
 
         Raises:
             UnavailableError, AccessDeniedError, ConfigError, ServerError: as `call`.
@@ -321,7 +321,7 @@ class RedisClient(ProcessBound):
         return (following or b"0").decode(), keys
 
     async def server_run_id(self, near: bytes) -> str:
-        """Which run of which server has that key, or nothing when it does not say: to another a cursor means nothing.
+        """Return the run id of the server that has a key, or empty if unknown: cursors are valid in one run only.
 
         Raises:
             UnavailableError, ConfigError: as `call`.
@@ -340,10 +340,10 @@ class RedisClient(ProcessBound):
         return _parse_run_id(facts)
 
     async def block(self, *args: Argument, wait_s: float) -> Reply:
-        """Send a blocking command once, on a connection of its own; what is lost is the caller's to repeat.
+        """Send a blocking command once, on a connection of its own; after a loss the caller must repeat it.
 
         Raises:
-            LostError: the connection was lost, or the server cannot answer just now.
+            LostError: the connection was lost, or the server is not available now.
             ServerError: the server refused it.
             UsageError: as `check`.
         """
@@ -361,11 +361,11 @@ class RedisClient(ProcessBound):
         return self._driver.pubsub()
 
     def pauses(self) -> Iterator[float]:
-        """Pauses between tries, in seconds: doubling, with full jitter."""
+        """Yield the pauses between attempts in seconds: doubling, with full jitter."""
         return backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
     async def close(self) -> None:
-        """Close every connection; calls under way fail, and so do later ones."""
+        """Close every connection; running calls fail, and so do later ones."""
         self._is_closed = True
         await self._transport.close()
         await self._driver.close()
@@ -424,7 +424,7 @@ class RedisClient(ProcessBound):
         raise AssertionError  # the pauses never end
 
     async def _mended(self, error: LostError | ServerError, commands: Sequence[Command]) -> bool:
-        """Return whether the cause is gone: a script that the server had forgotten is there again."""
+        """Repair the cause if possible: load a script that the server lacks; return whether that was done."""
         if not isinstance(error, ServerError) or error.code != "NOSCRIPT" or not commands or len(commands[0]) < 2:
             return False
         script = by_digest()[_text(commands[0][1])]
@@ -439,7 +439,7 @@ class RedisClient(ProcessBound):
             damage = await find_first_damage(self.read_many, [key for args in commands for key in _keys_of(args)])
             if damage is not None:
                 return damage
-        # What depends on a user's key is explained by who knows the key.
+        # Errors that depend on a user's key are translated by the caller, which has the key.
         args = commands[0] if commands else ()
         script = by_digest().get(_text(args[1])) if len(args) > 1 else None
         return ServerError(script.with_file_lines(error.text)) if script else error
@@ -459,7 +459,7 @@ def _text(argument: Argument) -> str:
 
 
 def _keys_of(args: Command) -> list[bytes]:
-    """Return the keys of a command, as far as that is known."""
+    """Return the keys of a command, as far as they are known."""
     if _text(args[0]) == "EVALSHA":
         return [key for key in args[3 : 3 + int(args[2])] if isinstance(key, bytes)]
     return [key for key in args[1:] if isinstance(key, bytes)]

@@ -1,8 +1,7 @@
 """Redis Cluster: the slots of keys, and connections to the servers that hold them.
 
-Each server of the cluster has a lane and a driver of its own, as a single server has; what is new here
-is the choice between them. A server that is lost makes the choice doubtful: who holds what is asked
-anew before the next call.
+Each server of the cluster has a multiplexed connection and a pool, like a single server; this module chooses between
+the servers. When a server is lost, the slot map may be wrong: it is read again before the next call.
 """
 
 from __future__ import annotations
@@ -61,17 +60,17 @@ def slot_of(args: Command) -> int | None:
 
 
 def is_for_masters(args: Command) -> bool:
-    """Return whether the command changes something that each master keeps for itself."""
+    """Return whether the command changes something that each master stores separately."""
     return _command_and_subcommand(args) in _ON_EVERY_MASTER
 
 
 def is_for_all(args: Command) -> bool:
-    """Return whether the command changes something that each server keeps for itself, replicas too."""
+    """Return whether the command changes something that each server stores separately, replicas included."""
     return _command_and_subcommand(args) in _ON_EVERY_SERVER
 
 
 def merge_replies(replies: Sequence[Reply]) -> Reply:
-    """Return one reply for those of all masters to the same command: a refusal if there is one, and of flags the least."""
+    """Return one reply for those of all masters to the same command: an error if there is one, the minimum of flags."""
     for reply in replies:
         if isinstance(reply, ServerError):
             return reply
@@ -82,11 +81,11 @@ def merge_replies(replies: Sequence[Reply]) -> Reply:
 
 
 def parse_slots(reply: Reply, asked: Place) -> tuple[SlotOwners, list[Place]]:
-    """Return the masters by slot, and the replicas, that `CLUSTER SLOTS` told.
+    """Return the masters by slot, and the replicas, from a reply to `CLUSTER SLOTS`.
 
     Args:
-        reply: what came back.
-        asked: who was asked: a server that does not know its own name leaves it out.
+        reply: the reply.
+        asked: the server that replied: a server that does not know its own name leaves it out.
     """
     owners: SlotOwners = {}
     replicas: list[Place] = []
@@ -99,7 +98,7 @@ def parse_slots(reply: Reply, asked: Place) -> tuple[SlotOwners, list[Place]]:
 
 
 def parse_redirection(error: ServerError, asked: Place) -> tuple[int, Place]:
-    """Return the slot and the server that `MOVED <slot> <host>:<port>` or `ASK ...` names."""
+    """Return the slot and the server from `MOVED <slot> <host>:<port>` or `ASK ...`."""
     _, slot, place = error.text.split(" ", 2)
     host, _, port = place.rpartition(":")
     return int(slot), (host or asked[0], int(port))
@@ -141,23 +140,23 @@ def _place(server: Reply, asked: Place) -> Place:
 
 T = TypeVar("T")
 _MOST_REDIRECTIONS = 5
-# So long a server is waited for before another one is asked as well.
+# After so many seconds without a reply, another server is asked as well.
 _ASK_NEXT_AFTER_S = 0.5
 
 
 class Node(NamedTuple):
-    """The ways to one server of a cluster."""
+    """The connections to one server of a cluster."""
 
     multiplexed: MultiplexedConnection
     pooled: PooledConnection
 
 
 class Cluster:
-    """The servers of a cluster, and who holds which slot as far as is known.
+    """The servers of a cluster, and the known slot map.
 
     Args:
         seeds: servers to ask first.
-        open_node: makes the ways to a server, not yet connected.
+        open_node: creates the connections to a server, without connecting.
     """
 
     def __init__(self, seeds: Sequence[Place], open_node: Callable[[Place], Node]) -> None:
@@ -168,47 +167,47 @@ class Cluster:
         self._masters: list[Place] = []
         self._turn = 0
         self._replicas: list[Place] = []
-        # Servers that were lost since the map was read: asked last, and the map is doubted as long as there are any.
+        # Servers that were lost since the map was read: asked last; while there are any, the map is read again.
         self._suspects: set[Place] = set()
-        # No task of the hub's background: calls that give something back while a hub closes may need the map, too.
+        # Not a task of the hub's background: cleanups of a closing hub may need the map, too.
         self._refreshes: SingleFlight[None] = SingleFlight("learn", None)
 
     async def refresh_slots(self) -> None:
-        """Learn who holds which slot.
+        """Read the slot map.
 
         Raises:
             LostError: no server can be reached.
-            ServerError: they refuse the log-in, or are no cluster.
-            UsageError: the hub was closed meanwhile.
+            ServerError: the servers reject the log-in, or are not a cluster.
+            UsageError: the hub was closed while this ran.
         """
         await self._refreshes.share("the slots of the cluster", self._learn)
 
     async def masters(self) -> list[Place]:
-        """Return the servers that hold slots."""
+        """Return the servers with slots."""
         await self._ensure_slots()
         return self._masters
 
     async def all_servers(self) -> list[Place]:
-        """Return the servers that hold slots, and their replicas."""
+        """Return the servers with slots, and their replicas."""
         return [*await self.masters(), *self._replicas]
 
     def generation(self) -> int:
-        """Return how often lanes were lost or connected, all servers together."""
+        """Return a number that rises whenever a connection is lost or opened."""
         return sum(node.multiplexed.generation for node in self._nodes.values())
 
     def load(self) -> Load:
-        """Return how busy the lanes are, all servers together."""
+        """Return the total load of all servers' connections."""
         loads = [node.multiplexed.load for node in self._nodes.values()]
         return Load(sum(load.open for load in loads), sum(load.waiting for load in loads))
 
     def any_node(self) -> Node:
-        """Return the ways to a server, each time to another one."""
+        """Return the connections to a server, another one each time."""
         places = self._masters or self._seeds
         self._turn += 1
         return self.node(places[self._turn % len(places)])
 
     def node(self, place: Place) -> Node:
-        """Return the ways to a server."""
+        """Return the connections to a server."""
         found = self._nodes.get(place)
         if found is None:
             found = self._nodes[place] = self._open_node(place)
@@ -217,16 +216,16 @@ class Cluster:
     async def call_slot_owner(
         self, slot: int, *, call: Callable[[Node], Awaitable[T]], asking: Callable[[Node], Awaitable[T]]
     ) -> T:
-        """Call the server that holds a slot, wherever it has gone.
+        """Call the server that has a slot, and follow redirections.
 
         Args:
-            slot: which.
-            call: how to call it.
-            asking: how to call a server that a slot is just moving to.
+            slot: the slot.
+            call: calls a server.
+            asking: calls a server to which the slot is being moved.
 
         Raises:
             LostError: the server was lost.
-            ServerError: it refused.
+            ServerError: the server refused.
         """
         place, way = await self._owner(slot), call
         for _ in range(_MOST_REDIRECTIONS):
@@ -239,7 +238,7 @@ class Cluster:
                 if error.code not in {"ASK", "MOVED"}:
                     raise
                 moved, there = parse_redirection(error, place)
-                # The one that was asked may answer MOVED as well: the slot has gone on since.
+                # The new server may reply MOVED as well: the slot has moved again since.
                 place, way = (there, asking) if error.code == "ASK" else (self._record_move(moved, there), call)
         raise ServerError(f"TRYAGAIN slot {slot} was moved on {_MOST_REDIRECTIONS} times")
 
@@ -253,7 +252,7 @@ class Cluster:
         return raise_if_error(merge_replies(outcomes))
 
     async def send_each_to_masters(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands to each master in one packet; where masters know different things, what all of them know.
+        """Send commands to each master in one packet; merge the replies (see `merge_replies`).
 
         Raises:
             LostError: one of them was lost.
@@ -283,7 +282,7 @@ class Cluster:
         if slot not in self._owners:
             await self.refresh_slots()
         if slot not in self._owners:
-            raise ServerError(f"CLUSTERDOWN nobody holds slot {slot}")
+            raise ServerError(f"CLUSTERDOWN no server has slot {slot}")
         return self._owners[slot]
 
     def _record_move(self, slot: int, place: Place) -> Place:
@@ -293,7 +292,7 @@ class Cluster:
         return place
 
     async def _outcome(self, place: Place, args: Command) -> Reply:
-        """Return the reply of one server, also when it is a refusal."""
+        """Return the reply of one server, even if it is an error."""
         try:
             return await self.node(place).pooled.send(args)
         except ServerError as error:
@@ -307,7 +306,7 @@ class Cluster:
             await self.refresh_slots()
 
     async def _learn(self) -> None:
-        """Ask one server after the other; one that takes long is not waited for before the next is asked."""
+        """Ask one server after the other; if one is slow, ask the next without waiting for it."""
         known = dict.fromkeys((*self._masters, *self._replicas, *self._seeds))
         places = sorted(known, key=self._suspects.__contains__, reverse=True)
         problem: LostError | ServerError = LostError("the cluster has no servers")
@@ -345,26 +344,26 @@ class Cluster:
 
 
 class ClusterMultiplexedConnection:
-    """The fast lanes of a cluster's servers, as one transport."""
+    """The multiplexed connections of a cluster's servers, as one transport."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     @property
     def generation(self) -> int:
-        """Rises with each new connection to any of the servers."""
+        """A number that rises with each new connection to any of the servers."""
         return self._cluster.generation()
 
     @property
     def load(self) -> Load:
-        """How busy the lanes are."""
+        """The load of the connections."""
         return self._cluster.load()
 
     def post(self, args: Command) -> None:
-        """Nothing is sent without waiting here: a reply may say that the key has moved. See `Transport.post`."""
+        """Return None: nothing is sent without waiting, since a reply may be a redirection. See `Transport.post`."""
 
     async def send(self, args: Command) -> Reply:
-        """Send a command to the server that holds its key, or to all where each keeps its own; return the reply.
+        """Send a command to the server of its key, or to all servers if each stores it; return the reply.
 
         Raises:
             ServerError, LostError: as `MultiplexedConnection.send`.
@@ -391,9 +390,9 @@ class ClusterMultiplexedConnection:
         )
 
     async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands at once, each by itself and to whom it concerns; a refused one's reply is its `ServerError`.
+        """Send commands concurrently, each to its server; the reply of a refused one is its `ServerError`.
 
-        What each master keeps for itself goes to each of them in one packet.
+        Commands for all masters go to each of them in one packet.
 
         Raises:
             LostError: a server was lost.
@@ -413,11 +412,11 @@ class ClusterMultiplexedConnection:
             return error
 
     async def ready(self) -> None:
-        """Know the cluster, or try once.
+        """Read the slot map if it is unknown: one attempt.
 
         Raises:
             LostError: no server can be reached.
-            ServerError: they refuse the log-in, or are no cluster.
+            ServerError: the servers reject the log-in, or are not a cluster.
         """
         await self._cluster.refresh_slots()
 
@@ -439,13 +438,13 @@ class ClusterMultiplexedConnection:
 
 
 class ClusterPooledConnection(ClusterMultiplexedConnection):
-    """The drivers of a cluster's servers, as one."""
+    """The connection pools of a cluster's servers, as one."""
 
     def _way(self, node: Node) -> MultiplexedConnection | PooledConnection:
         return node.pooled
 
     async def servers(self, near: bytes | None) -> list[Server]:
-        """Return the server that holds the key `near`, named by it; or all that hold keys.
+        """Return the server of the key `near`, identified by that key; or all servers with keys.
 
         Raises:
             LostError, ServerError: as `ClusterMultiplexedConnection.ready`.
@@ -453,7 +452,7 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
         return [near] if near is not None else list(await self._cluster.masters())
 
     async def send_to(self, server: Server, args: Command) -> Reply:
-        """Send a command that names no key to one of the `servers`.
+        """Send a command without a key to one of the `servers`.
 
         Raises:
             ServerError, LostError: as `send`.
@@ -467,7 +466,7 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
         )
 
     async def block(self, args: Command, *, wait_s: float) -> Reply:
-        """As `PooledConnection.block`, at the server that holds the command's key."""
+        """As `PooledConnection.block`, at the server of the command's key."""
         slot = slot_of(args)
         assert slot is not None, "only commands with a key block"
         return await self._cluster.call_slot_owner(
@@ -475,7 +474,7 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
         )
 
     def pubsub(self) -> PubSub:
-        """Return a new pub/sub connection, each time to another server: every server of a cluster passes all messages on."""
+        """Return a new pub/sub connection, to another server each time: each server of a cluster gets all messages."""
         return self._cluster.any_node().pooled.pubsub()
 
 

@@ -1,7 +1,7 @@
 """How values are stored in Redis: typed payloads, and the record of a value with its version and author.
 
-A reader distinguishes both forms: the header of a key/value record names its codec, a member of a
-list, hash or set that is not JSON begins with one marker byte that JSON text never begins with.
+The forms are distinguishable: the header of a key/value record names its codec. A member of a list, hash or set that
+is not JSON begins with one marker byte, with which no JSON text begins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_DEPTH = 200
 
 _LEAVES = frozenset({str, int, bool, type(None)})
 _BIG = 1 << 63
-# What unpacking raises for bytes that nobody here has packed.
+# The exceptions of unpacking bytes that sharedmem has not packed.
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, msgpack.UnpackException)
 _DATETIME, _DATE, _TIME, _TIMEDELTA, _UUID, _DECIMAL, _INTEGER, _SET, _ARRAY = range(1, 10)
 EXTENSIONS = {
@@ -44,7 +44,7 @@ EXTENSIONS = {
     "set": _SET,
     "ndarray": _ARRAY,
 }
-"""The number under which msgpack holds each type of ours."""
+"""The msgpack extension code of each of our types."""
 
 
 def encode(value: object) -> tuple[bytes, bytes]:
@@ -52,17 +52,17 @@ def encode(value: object) -> tuple[bytes, bytes]:
 
     Args:
         value: JSON-like values, bytes, datetimes, UUIDs, Decimals, sets, enums (as their value), dataclasses and
-            pydantic models (as dicts), numpy arrays (dtype and shape kept). Tuples come back as lists.
+            pydantic models (as dicts), numpy arrays (dtype and shape kept). Tuples are read back as lists.
 
     Raises:
-        InvalidError: naming the path inside the value that cannot be coded.
+        InvalidError: the value cannot be encoded; the error names the path inside it.
     """
     kind = type(value)
     if kind in _LEAVES or _is_json(value, 0):
         try:
             return JSON, orjson.dumps(value)
         except TypeError:
-            # An integer beyond 64 bits or a lone surrogate: the careful way codes it or names its path.
+            # An integer beyond 64 bits or a lone surrogate: the slow path encodes it or names its path.
             pass
     return MSGPACK, _pack(_plain(value, "value", 0))
 
@@ -72,7 +72,7 @@ decode_json = orjson.loads
 
 
 def decode(codec: bytes, payload: bytes, *, key: str) -> Any:
-    """Return the value of a payload; the reverse of `encode`.
+    """Return the value of a payload; the inverse of `encode`.
 
     Raises:
         CorruptionError: another client has damaged the value of that key.
@@ -80,12 +80,12 @@ def decode(codec: bytes, payload: bytes, *, key: str) -> Any:
     try:
         return _DECODERS[codec](payload)
     except (*_DAMAGED, RecursionError) as error:
-        problem = f"its header says {codec.decode(errors='replace')!r}, what follows is {payload[:40]!r}"
+        problem = f"its header is {codec.decode(errors='replace')!r}, but its content is {payload[:40]!r}"
         raise CorruptionError(key, problem, "write() it anew, or delete it") from error
 
 
 def encode_member(value: object) -> bytes:
-    """Return one member of a list or hash, or one message; its first byte says how it is coded.
+    """Return one member of a list or hash, or one message; its first byte shows its codec.
 
     Raises:
         InvalidError: as `encode`.
@@ -95,7 +95,7 @@ def encode_member(value: object) -> bytes:
 
 
 def encode_set_member(value: object) -> bytes:
-    """Return one member of a set: equal values give equal bytes, in whatever order their keys were put.
+    """Return one member of a set: equal values give equal bytes, independent of the order of their keys.
 
     Raises:
         InvalidError: as `encode`.
@@ -109,7 +109,7 @@ def encode_set_member(value: object) -> bytes:
 
 
 def decode_member(member: bytes) -> Any:
-    """Return the value of a member; one that is neither ours nor JSON (a foreign client's) reads as text or bytes."""
+    """Return the value of a member; one that is not from sharedmem and not JSON is returned as text or bytes."""
     if member[:1] == MARKER:
         with suppress(*_DAMAGED):
             return _unpack(member[1:])
@@ -117,7 +117,7 @@ def decode_member(member: bytes) -> Any:
 
 
 def decode_foreign(payload: bytes) -> Any:
-    """Return a string that another client has set: JSON if it is that, else text, else bytes."""
+    """Return the value of a string from another client: as JSON if possible, else as text or bytes."""
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -130,10 +130,10 @@ def decode_foreign(payload: bytes) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extension:
-    """A value of a type that msgpack has no word for, as it is packed."""
+    """A packed value of a type that msgpack does not have."""
 
     code: int
-    """One of `EXTENSIONS`."""
+    """Extension code, one of `EXTENSIONS`."""
     data: bytes
 
 
@@ -141,29 +141,29 @@ def to_plain_parts(payload: bytes) -> object:
     """Return a msgpack payload in msgpack's own types, with an `Extension` for each of ours.
 
     Raises:
-        InvalidError: it is no msgpack.
+        InvalidError: the payload is not msgpack.
     """
     try:
         return msgpack.unpackb(payload, ext_hook=Extension, strict_map_key=False)
     except _DAMAGED as error:
-        raise InvalidError("stored value", payload[:40], "it is no msgpack") from error
+        raise InvalidError("stored value", payload[:40], "it is not msgpack") from error
 
 
 def from_plain_parts(parts: object) -> bytes:
-    """Return the payload of what `to_plain_parts` gave.
+    """Return the payload of a result of `to_plain_parts`.
 
     Raises:
-        InvalidError: there is something in it that msgpack cannot hold.
+        InvalidError: it contains a value that msgpack cannot encode.
     """
     try:
         packed: bytes = msgpack.packb(parts, default=lambda part: msgpack.ExtType(part.code, part.data))
     except (*_DAMAGED, AttributeError, RecursionError) as error:
-        raise InvalidError("value", parts, "msgpack cannot hold it") from error
+        raise InvalidError("value", parts, "msgpack cannot encode it") from error
     return packed
 
 
 def _is_json(value: Any, depth: int) -> bool:
-    """Return whether JSON gives back exactly this value (bar tuples): the fast check of the common case."""
+    """Return whether JSON restores exactly this value (except tuples): the fast check of the common case."""
     kind = type(value)
     if kind is dict:
         for key in value:
@@ -176,7 +176,7 @@ def _is_json(value: Any, depth: int) -> bool:
         return kind in _LEAVES or (kind is float and isfinite(value))
     if depth >= MAX_DEPTH:
         return False
-    for item in items:  # noqa: SIM110  # a generator would cost as much again on every write
+    for item in items:  # noqa: SIM110  # a generator would double the cost of every write
         if type(item) not in _LEAVES and not _is_json(item, depth + 1):
             return False
     return True
@@ -220,7 +220,7 @@ def _text(value: str, path: str) -> str:
 
 def _plain_container(value: object, path: str, depth: int) -> object:
     if isinstance(value, BaseModel):
-        # Fields keep their Python types; attributes nested in the model are walked like any other value.
+        # Fields keep their Python types; nested attributes are handled like any other value.
         return _plain({name: getattr(value, name) for name in type(value).model_fields}, path, depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, path, depth)
@@ -240,7 +240,7 @@ def _set_member(item: object, path: str, depth: int) -> bytes:
     while leaves:
         leaf = leaves.pop()
         if isinstance(leaf, dict) or _is_array(leaf):
-            # It would come back as something that no Python set can hold.
+            # It would be decoded to a value that no Python set can contain.
             raise InvalidError(path, item, "records and arrays cannot be members of a set; put them into a list")
         leaves.extend(leaf if isinstance(leaf, list) else ())
     return _pack(plain)
@@ -266,7 +266,7 @@ def _scalar(value: object, path: str) -> object:
 
 
 def _is_array(value: object) -> bool:
-    # numpy is optional: a value can only be an array if somebody has loaded it.
+    # numpy is optional: a value can only be an array if numpy is loaded.
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.ndarray | numpy.generic):
         return False
@@ -274,7 +274,7 @@ def _is_array(value: object) -> bool:
 
 
 def _sorted(plain: object) -> object:
-    """Return the same with the keys of every mapping in order."""
+    """Return the value with the keys of every mapping sorted."""
     if isinstance(plain, dict):
         return {key: _sorted(plain[key]) for key in sorted(plain, key=repr)}
     return [_sorted(item) for item in plain] if isinstance(plain, list) else plain
@@ -312,7 +312,7 @@ def _hashable(value: object) -> object:
 
 def _array(data: bytes) -> object:
     try:
-        import numpy as np  # noqa: PLC0415  # optional: only who reads an array needs it
+        import numpy as np  # noqa: PLC0415  # optional: only arrays need it
     except ImportError as error:
         raise UnsupportedError("reading an array", "pip install 'sharedmem-hub[memory]'") from error
 
@@ -344,7 +344,7 @@ _FROM_BYTES: dict[int, Callable[[bytes], object]] = {
 }
 
 
-# The grammar of lua/include/record.lua: what one of them takes for a record, the other must, too.
+# The grammar of lua/include/record.lua: both must accept the same records.
 _HEADER = re.compile(rb"(\d{16}) (\S+)(?: (\d{1,16})?)? ([a-z]+)\n")
 _LONGEST_HEADER = 256
 FOREIGN = "x"
@@ -361,11 +361,11 @@ class StoredValue(NamedTuple):
 
     @property
     def expectation(self) -> str:
-        """What a conditional write that builds on this record has to find."""
+        """The expectation of a conditional write that is based on this record."""
         return str(self.version) if self.version else FOREIGN
 
     def value(self, key: str) -> Any:
-        """Return the value, unless it is a blob's.
+        """Return the value; not for blobs.
 
         Raises:
             CorruptionError: the value of that key is damaged.

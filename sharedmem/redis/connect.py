@@ -1,4 +1,4 @@
-"""Builds the client for an address, and parses what a server can do."""
+"""Build the client for an address, and parse the features of a server."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _REMEDIES = {
     "graph": "set SHAREDMEM_EMBEDDED_MODULES=search,json,graph, or load the FalkorDB module into your server",
     "vector_sets": "use Redis 8 or later",
 }
-# Blocking calls and subscriptions hold a connection each, for as long as they like.
+# Blocking calls and subscriptions use one connection each, without a time limit.
 _WITHOUT_TIMEOUT: dict[str, Any] = {"socket_timeout": None, "max_connections": 1 << 31}
 
 
 def open_client(address: RedisAddress, settings: Settings, clock: Clock) -> RedisClient:
-    """Return the line to an address, not yet connected.
+    """Return the client for an address, not yet connected.
 
     Raises:
         ConfigError: a TLS file does not exist or is invalid.
@@ -56,7 +56,7 @@ def _open_transports(
 
 
 def _open_node(address: RedisAddress, settings: Settings) -> Node:
-    """Return the ways to one server."""
+    """Return the connections to one server."""
     lane = MultiplexedConnection(
         address, connect_timeout_s=settings.connect_timeout_s, response_timeout_s=settings.response_timeout_s
     )
@@ -86,7 +86,7 @@ def _sentinel_driver(address: RedisAddress, settings: Settings) -> PooledConnect
 
 
 def _sentinel_options(options: dict[str, Any], count: int) -> dict[str, Any]:
-    # They are asked one after the other: those that are silent leave time for the last one, and for the master.
+    # Sentinels are asked one after the other: silent ones must leave time for the last one and for the master.
     share_s = options["socket_connect_timeout"] / (count + 1)
     own = {"socket_connect_timeout": share_s, "socket_timeout": min(share_s, options["socket_timeout"])}
     # Sentinels have users and databases of their own.
@@ -96,7 +96,7 @@ def _sentinel_options(options: dict[str, Any], count: int) -> dict[str, Any]:
 def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
     options: dict[str, Any] = {
         "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),  # retries are ours, with an operation id
+        "retry": Retry(NoBackoff(), 0),  # sharedmem retries itself, with an operation id
         "max_connections": settings.max_connections,
         "socket_timeout": settings.response_timeout_s,
         "socket_connect_timeout": settings.connect_timeout_s,
@@ -122,19 +122,19 @@ POWER_COMMANDS: tuple[Command, ...] = (
     ("CONFIG", "GET", "appendonly"),
     ("CONFIG", "GET", "appendfsync"),
 )
-"""What a server is asked to learn what it can do."""
+"""The commands that show the features of a server."""
 
 
 def parse_powers(replies: Sequence[Reply], mode: str) -> Powers:
-    """What the server can do; what it refuses to tell counts as absent.
+    """Return the features of a server; features that it does not report count as missing.
 
     Args:
-        replies: to `POWER_COMMANDS`; a refusal is a `ServerError`.
-        mode: how the server is reached.
+        replies: replies to `POWER_COMMANDS`; a refusal is a `ServerError`.
+        mode: mode of the connection.
     """
     hello, info, vector_sets, *persistence = (None if isinstance(reply, ServerError) else reply for reply in replies)
     greeting, facts = _parse_pairs(hello), _parse_info(info)
-    # Only a greeting is not refused to a user limited by ACL; Valkey greets as Redis when it was told to.
+    # A user limited by ACL may only use HELLO; Valkey can be configured to identify as Redis there.
     name = "valkey" if "valkey_version" in facts else text_of(greeting.get("server", b"unknown"))
     modules = {text_of(_parse_pairs(module).get("name")) for module in as_list(greeting.get("modules"))}
     found = {
@@ -154,7 +154,7 @@ def parse_powers(replies: Sequence[Reply], mode: str) -> Powers:
 
 
 async def read_server_info(line: RedisClient, section: str) -> dict[str, str]:
-    """Return one section of INFO as text; empty where the server does not tell."""
+    """Return one section of INFO as text; empty if the server rejects the command."""
     try:
         return _parse_info(await line.call("INFO", section))
     except (ServerError, SharedMemoryError):
@@ -173,7 +173,7 @@ def _parse_pairs(reply: Reply) -> dict[str, Reply]:
 
 
 def _parse_persistence(replies: Sequence[Reply]) -> str:
-    """What CONFIG GET says of the append-only file, and of when it is synced."""
+    """Return the mode of the append-only file from replies to CONFIG GET."""
     values = [text_of(words[1]) if len(words) > 1 else None for words in map(as_list, replies)]
     if values[0] is None:
         return "unknown"

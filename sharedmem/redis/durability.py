@@ -1,4 +1,4 @@
-"""The port of the durable tier: what scripts and facets call, and how a key is marked as durable."""
+"""The interface of the durable tier for scripts and facets, and the marks of durable keys."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from sharedmem.redis.replies import Argument, Command
 if TYPE_CHECKING:
     from sharedmem.models import DurableRecord
 
-# How a key is kept: read by lua/include/kept.lua.
+# Letters for the durability of a key: read by lua/include/kept.lua.
 RULE_MODES = {"session": "s", "knowledge": "k"}
 ARGUMENT_MODES = {"session": "S", "knowledge": "K"}
 LOG_MODE = "l"
 UNCHANGED_MODE = "a"
-"""As it was kept before, if it was: nobody has said anything of this key."""
+"""Mode "unchanged": neither the caller nor a rule sets a kind for this key."""
 DROP_MODE = "d"
 DROP_AGAINST_RULE_MODE = "D"
 
 
 CACHED_STATE = b"cached"
-"""State of a key whose expiry in Redis is not its own: the durable tier keeps it."""
+"""State of a key whose expiry in Redis applies to the copy only: the durable tier has the key."""
 
 
 class DurabilityModes(NamedTuple):
-    """How the first own keys of a call are kept."""
+    """The durability modes of the first own keys of a call."""
 
     targets: tuple[Target, ...]
     modes: str
-    """A letter for each."""
+    """One letter for each key."""
     is_repeatable: bool = False
-    """Whether a change that is made twice leaves, and answers, what one does that is made once."""
+    """Whether the change is idempotent, in its effect and its reply."""
 
 
 class UnsettledError(Exception):
-    """The change is made, but the durable tier, which the caller wants to wait for, does not have it yet.
+    """The change is made, but the durable tier, for which the caller waits, does not have it yet.
 
     Args:
-        reply: what the script answered.
-        cause: why the tier does not have it.
+        reply: the reply of the script.
+        cause: why the tier does not have the change.
     """
 
     def __init__(self, reply: bytes, cause: SharedMemoryError) -> None:
@@ -57,8 +57,8 @@ class ChangeLostError(UnavailableError):
     """Redis has lost a change before the durable tier had it, or may have.
 
     Args:
-        key: which.
-        perhaps: whether the tier may have it all the same.
+        key: the changed key.
+        perhaps: whether the tier may have the change nevertheless.
     """
 
     def __init__(self, key: str, *, perhaps: bool = False) -> None:
@@ -68,135 +68,135 @@ class ChangeLostError(UnavailableError):
 
 
 class KindUnknownError(UnavailableError):
-    """Redis has lost which keys last by argument, and the durable tier, which knows, cannot be asked.
+    """Redis has lost the kinds of keys that callers set, and the durable tier, which has them, is unreachable.
 
     Args:
-        key: whose kind is wanted; nothing was written.
+        key: the key whose kind is unknown; nothing was written.
     """
 
     def __init__(self, key: str) -> None:
-        why = "whether it lasts is not known: Redis has lost data, and the durable tier, which knows, cannot be asked"
-        super().__init__(f"key {key!r}", f"{why}; nothing was written: say its kind, or try again", retry_after=5.0)
+        why = "its kind is unknown: Redis has lost data, and the durable tier, which has the kind, is unreachable"
+        super().__init__(f"key {key!r}", f"{why}; nothing was written: give its kind, or try again", retry_after=5.0)
 
 
 class Tier(Protocol):
-    """What stands behind Redis; inside the house only."""
+    """The durable tier behind Redis; internal interface."""
 
     def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int, str]]:
-        """Return (keys, arguments) that the kept form of a script takes behind its own; they are of the data known by now."""
+        """Return (keys, arguments) that the durable form of a script takes after its own, for the present data."""
 
     def note(self, namespace: str) -> None:
-        """Something was left in the outbox of a namespace: it is to be fetched soon."""
+        """Notify the tier that the outbox of a namespace has entries."""
 
     def is_joined(self, namespace: str) -> bool:
-        """Return whether it is known that Redis is not behind the tier, so that `join` need not be called before a read."""
+        """Return whether Redis is known to be up to date with the tier, so that reads need no `join` before them."""
 
     def is_ready(self, namespace: str) -> bool:
-        """Return whether `join` need not be called before a change either."""
+        """Return whether changes need no `join` before them either."""
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
-        """Make sure that Redis is not behind the tier; quick when that is known.
+        """Bring Redis up to date with the tier; fast if that is known.
 
         Args:
-            namespace: where.
-            again: whatever was known of it: the server has lost the namespace's clock.
+            namespace: the namespace.
+            again: check even if it was known before: the server has lost the namespace's clock.
         """
 
     async def recall(self, target: Target, mode: str) -> bool:
-        """Bring back a key that is not in Redis; whether it is there now.
+        """Restore a key that is not in Redis; return whether it exists now.
 
         Raises:
-            UnavailableError: neither is it here, nor can the tier be asked.
+            UnavailableError: the key is not in Redis, and the tier is unreachable.
         """
 
     async def recall_all(self, keep: DurabilityModes) -> None:
-        """Bring back all keys that a script works on.
+        """Restore all keys that a script uses.
 
         Raises:
             UnavailableError: as `recall`.
         """
 
     def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
-        """Return pages of the keys that last and are not in Redis just now.
+        """Return pages of the durable keys that are not in Redis now.
 
         Args:
-            namespace: whose.
-            present: keys that are known to be in Redis, which are left out.
+            namespace: the namespace.
+            present: keys that are known to be in Redis; they are left out.
         """
 
     def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
-        """Return pages of the keys of logs that last, such as the sessions of decisions, in Redis or not.
+        """Return pages of the keys of durable logs, such as sessions of decisions, in Redis or not.
 
         Args:
-            namespace: whose.
-            scope: which: `$plan` for sessions of decisions.
+            namespace: the namespace.
+            scope: scope of the logs: `$plan` for sessions of decisions.
         """
 
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Make sure that Redis has all memories and graphs of a namespace; at once when that is known.
+        """Ensure that Redis has all memories and graphs of a namespace; return at once if that is known.
 
         Args:
-            namespace: whose.
-            again: whatever was known of it: something was not found. One round trip when they are there.
+            namespace: the namespace.
+            again: check even if it was known before: something was not found. One round trip if they are there.
 
         Returns:
-            Whether they were not all there, and are now.
+            Whether records were missing, and are restored now.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: they are not all here, and the tier cannot be asked.
+            UnavailableError, LimitedError, AccessDeniedError: records are missing, and the tier is unreachable.
         """
 
     async def has_all_records(self, namespace: str) -> bool:
-        """Return whether Redis holds all memories, graphs and notes of a namespace now. One round trip.
+        """Return whether Redis has all memories, graphs and notes of a namespace now. One round trip.
 
-        Another hub may restore them at this moment, while this one believes that all are there.
+        Another hub may be restoring them at this moment, although this one has seen them complete before.
 
         Raises:
             UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
         """
 
     async def clear(self, namespace: str, stamp: int) -> None:
-        """Forget all keys of a namespace whose changes are older than a stamp, and what waits in its outbox.
+        """Delete all keys of a namespace whose changes are older than a stamp, and the entries in its outbox.
 
         Raises:
             UnavailableError, LimitedError: it cannot be done now; call it again.
         """
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
-        """Return when the tier has what these entries of the outbox hold.
+        """Wait until the tier has these entries of the outbox.
 
         Args:
-            namespace: whose outbox.
+            namespace: namespace of the outbox.
             entries: their ids.
-            changed: the stamp that each key got, 0 for none: it tells whether an entry that is gone was settled.
+            changed: the new stamp of each key, 0 for none: it shows whether a missing entry was delivered.
 
         Raises:
-            UnavailableError, LimitedError: it cannot take them now; they stay where they are.
-            ChangeLostError: they are gone, and the tier does not have them, or may lack them.
+            UnavailableError, LimitedError: the tier cannot store them now; they stay in the outbox.
+            ChangeLostError: the entries are lost, and the tier does not have them, or may lack them.
         """
 
 
 class RedisPart(NamedTuple):
-    """One Redis key to be made of documents."""
+    """One Redis key to build from documents."""
 
     place: bytes
-    """Where it belongs."""
+    """The physical key."""
     command: str
-    """What makes it, with as many rows as wanted: `SET`, `RPUSH`, `HSET`, `SADD`, `ZADD`."""
+    """The command that writes its rows: `SET`, `RPUSH`, `HSET`, `SADD`, `ZADD`."""
     rows: list[tuple[Argument, ...]]
-    """What comes behind the key, row by row."""
+    """The arguments after the key, row by row."""
     has_more: bool = False
-    """Whether there may be more in it of which the documents say nothing."""
+    """Whether the key may have more data than the documents contain."""
 
 
 class KeyRestorer(Protocol):
-    """Knows how the documents of one kind of key lie in Redis."""
+    """Maps the documents of one kind of key to Redis keys."""
 
     def presence(self, target: Target) -> bytes:
-        """Return the Redis key that is there if and only if the key is."""
+        """Return the Redis key that exists if and only if the logical key exists."""
 
     def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
-        """What the living documents of a key, its head first, are in Redis."""
+        """Return the Redis keys for the valid documents of a key, its head first."""
 
     def besides(self, target: Target) -> list[Command]:
-        """What else is to be done when the key is back; harmless when repeated."""
+        """Return further commands to run after the restore; idempotent."""

@@ -1,8 +1,8 @@
-"""How keys are spelled: the only module that knows what a key looks like in Redis.
+"""The format of keys: the only module that builds and parses Redis keys.
 
-A logical key is `<namespace>:<scope>[:<identifier>]`. In Redis it lies at
-`<prefix>:{<namespace>}:<scope>[:<identifier>]`: the braces keep one namespace in one cluster slot, so
-that every script over keys of a namespace is legal on Redis Cluster.
+A logical key is `<namespace>:<scope>[:<identifier>]`. In Redis it is
+`<prefix>:{<namespace>}:<scope>[:<identifier>]`: the braces put one namespace into one cluster slot, so
+that every script over keys of a namespace is allowed on Redis Cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sharedmem.errors import InvalidError
 MAX_KEY_BYTES = 512
 MAX_NAME_BYTES = 128
 MAX_RECORD_BYTES = 2048
-"""Of the key of a record that is searched for, which no user spells: its parts have bounds of their own."""
+"""Longest key of a searchable record; users do not write such keys, and their parts have limits of their own."""
 SHARED_SCOPE = "shared"
 GLOBAL_NAMESPACE = "global"
 
@@ -24,10 +24,10 @@ _NOT_IN_NAMES = re.compile(r"[\s:*?\[\]\\]")
 _GLOB_SPECIAL = re.compile(r"([\[\]\\*?])")
 _GLOB_BUT_WILD = re.compile(r"[\[\]\\]")
 
-# Service keys that stay without a TTL. Everything else of sharedmem's own expires by itself.
+# Service keys that stay without a TTL. All other keys of sharedmem itself expire.
 PERMANENT_SERVICE_KEYS = ("$clock", "$changes", "$outbox", "$kept")
 
-# What agents agree by lies beside the key that names it: the lock `index` at `$lock:shared:index`.
+# The parts of locks, queues and the like are derived from the key that names them: lock `index` is `$lock:shared:index`
 EXPIRING_PARTS = (
     *("lock", "lock.waiters", "semaphore", "semaphore.waiters", "rwlock", "rwlock.waiters"),
     *("leader", "leader.waiters", "barrier", "barrier.opened", "once", "once.waiters"),
@@ -37,11 +37,11 @@ EXPIRING_PARTS = (
     *("kept.staged", "memory.embedding", "memory.tending", "cache.tending", "graph.tending", "graph.falkor.turn"),
     *("note.tending", "note.answer"),
 )
-# Kinds of record that can be searched for, and the service keys beside them: a namespace has one of each, or one for
-# each thing that is named behind it (`KeySpace.record_item`).
+# Kinds of searchable records, and their service keys: a namespace has one of each, or one for each named item
+# (`KeySpace.record_item`).
 FAMILIES = ("memory", "cache", "graph", "note")
 LASTING_FAMILIES = ("memory", "graph", "note")
-"""Those whose records the durable tier has: all of a namespace are in Redis, or none is looked for."""
+"""Families with records in the durable tier: a namespace is searched only if Redis has all of its records."""
 RECORD_PARTS = (
     *(f"{family}.{part}" for family in FAMILIES for part in ("log", "place", "stats")),
     *(f"{family}.{part}" for family in ("memory", "cache") for part in ("digests", "endings")),
@@ -51,7 +51,7 @@ RECORD_PARTS = (
     *("graph.falkor", "graph.falkor.ready"),
     *(f"note.{part}" for part in ("apps", "ids", "users", "chains")),
 )
-# Of the parts of a queue those that are named by it alone, one of which is there as long as it holds or counts a task.
+# The parts of a queue without item names; one of them exists as long as the queue has or counts a task.
 _QUEUE_MARKERS = frozenset({"$queue.tasks", "$queue.dead", "$queue.paused", "$queue.counts"})
 OBJECTS = "om"
 """The part for objects of users' models (`sharedmem.om`): `<ns>:$om:<scope>:<model>:<key>`."""
@@ -65,7 +65,7 @@ LASTING_PARTS = (
     OBJECTS,
     *RECORD_PARTS,
 )
-# Of these there is a key for each item (`KeySpace.item`): names hold no braces, so that none ends in another's item.
+# These have a key for each item (`KeySpace.item`): names have no braces, so no name ends like another one's item.
 ITEM_PARTS = ("queue.result", "queue.recent", "kept.staged")
 _STATE = b"}:$kept.state:"
 _PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
@@ -83,7 +83,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A key somebody has a right to: its logical name, where it lies, and its namespace."""
+    """A key that an actor may use: its logical name, its physical key, and its namespace."""
 
     key: str
     physical: bytes
@@ -91,10 +91,10 @@ class Target:
 
 
 def check_name(field: str, name: str) -> str:
-    """Return a namespace or actor name if it is one.
+    """Check the name of a namespace or actor, and return it.
 
     Args:
-        field: what the name is for, told in the error.
+        field: name of the argument, for the error.
         name: 1 to 128 bytes without blanks, colons, braces, glob or control characters, not beginning with `$`.
 
     Raises:
@@ -110,10 +110,10 @@ def check_name(field: str, name: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """Return a logical key, plain or absolute, if it can be one.
+    """Check a logical key, plain or absolute, and return it.
 
     Raises:
-        InvalidError: empty, an empty part, a brace or control character, or over 512 bytes.
+        InvalidError: the key or one of its parts is empty, it has a brace or control character, or is over 512 bytes.
     """
     if not isinstance(key, str) or not key:
         raise InvalidError("key", key, "give a non-empty text")
@@ -127,13 +127,13 @@ def check_key(key: str) -> str:
 
 
 def is_lasting_record(key: str) -> bool:
-    """Return whether an absolute key is that of a record that the durable tier has (see `LASTING_FAMILIES`)."""
+    """Return whether an absolute key belongs to a durable record (see `LASTING_FAMILIES`)."""
     scope = key.split(":", 2)[1:2]
     return bool(scope) and scope[0][:1] == "$" and scope[0][1:] in LASTING_FAMILIES
 
 
 def check_durable_key(key: str) -> str:
-    """Return an absolute key as the durable tier has it: that of a record may end in any text without braces.
+    """Check an absolute key for the durable tier, and return it: that of a record may end in any text without braces.
 
     Raises:
         InvalidError: as `check_key`, or the record's key is over 2 KiB.
@@ -151,10 +151,10 @@ def check_durable_key(key: str) -> str:
 
 
 def absolute_key(key: str, namespace: str, scope: str) -> str:
-    """Return the absolute form of a key: a plain one belongs to `<namespace>:<scope>`.
+    """Return the absolute form of a key: a plain key belongs to `<namespace>:<scope>`.
 
     Raises:
-        InvalidError: as `check_key`; also a scope that begins with `$`, which is sharedmem's own.
+        InvalidError: as `check_key`; also if the scope begins with `$`, which is reserved for sharedmem.
     """
     check_key(key)
     if ":" not in key:
@@ -162,12 +162,12 @@ def absolute_key(key: str, namespace: str, scope: str) -> str:
     space, rest = key.split(":", 1)
     check_name("namespace", space)
     if rest.startswith("$"):
-        raise InvalidError("key", key, "scopes that begin with '$' are sharedmem's own")
+        raise InvalidError("key", key, "scopes that begin with '$' are reserved for sharedmem")
     return key
 
 
 def plain_name(key: str, namespace: str) -> str:
-    """Return how an absolute key in the shared scope is named in its namespace: without both, where that means the same."""
+    """Return the short name of an absolute key: without namespace and shared scope, where that means the same key."""
     head = f"{namespace}:{SHARED_SCOPE}:"
     rest = key.removeprefix(head)
     return rest if key.startswith(head) and ":" not in rest else key
@@ -179,11 +179,11 @@ def escape_glob(text: str) -> str:
 
 
 class KeySpace:
-    """Spells the keys of one hub.
+    """Builds the keys of one hub.
 
     Args:
         prefix: first part of every physical key.
-        client: id of this hub, under which its operation ledger is kept.
+        client: id of this hub, for the key of its operation ledger.
     """
 
     def __init__(self, prefix: str, client: str) -> None:
@@ -202,12 +202,12 @@ class KeySpace:
         return found
 
     def target(self, key: str) -> Target:
-        """Return where an absolute logical key lies."""
+        """Return the target of an absolute logical key."""
         namespace, _, rest = key.partition(":")
         return Target(key, f"{self._prefix}:{{{namespace}}}:{rest}".encode(), self.space(namespace))
 
     def target_glob(self, pattern: str) -> Target:
-        """Return where the keys of an absolute pattern with `*` and `?` lie: its physical name is a Redis glob."""
+        """Return the target of an absolute pattern with `*` and `?`: its physical name is a Redis glob."""
         namespace, _, rest = pattern.partition(":")
         escaped = _GLOB_BUT_WILD.sub(r"\\\g<0>", rest)
         return Target(pattern, f"{self._prefix}:{{{namespace}}}:{escaped}".encode(), self.space(namespace))
@@ -217,17 +217,17 @@ class KeySpace:
         return f"{self._prefix}:{{{namespace}}}:${name}".encode()
 
     def part(self, target: Target, part: str) -> bytes:
-        """Return the key of one of the parts (see `EXPIRING_PARTS`) that lie beside a key."""
+        """Return the key of one part of a key (see `EXPIRING_PARTS`)."""
         namespace, _, rest = target.key.partition(":")
         return self.service(namespace, f"{part}:{rest}")
 
     def beside(self, target: Target, part: str) -> Target:
-        """Return one of the parts that lie beside a key, as a key of its own (no user's key is spelled so)."""
+        """Return one part of a key as a target of its own (users cannot write such a key)."""
         namespace, _, rest = target.key.partition(":")
         return self.target(f"{namespace}:${part}:{rest}")
 
     def owner(self, part: Target) -> Target:
-        """Return the key beside which a part lies (see `beside`)."""
+        """Return the key to which a part belongs (see `beside`)."""
         namespace, _, rest = part.key.partition(":")
         return self.target(f"{namespace}:{rest.partition(':')[2]}")
 
@@ -236,28 +236,28 @@ class KeySpace:
         return self.part(target, part) + b"{%b}" % name.encode()
 
     def is_part(self, physical: bytes) -> bool:
-        """Return whether a service key belongs to what agents agree by, and goes when the namespace is cleared."""
+        """Return whether a service key is a part of a lock, queue or the like, which clearing the namespace deletes."""
         return physical.partition(b"}:$")[2].partition(b":")[0] in _PARTS
 
     def record(self, family: str, namespace: str, id_: str) -> bytes:
-        """Return the hash of one record that can be searched for.
+        """Return the key of the hash of one searchable record.
 
-        It lies apart from users' keys, `<prefix>:$<family>:{<namespace>}:<id>`, so that a search index of the family
-        looks at nothing else.
+        It is separate from users' keys, `<prefix>:$<family>:{<namespace>}:<id>`, so that a search index of the family
+        indexes no other keys.
         """
         return f"{self.records(family, namespace)}{id_}".encode()
 
     def records(self, family: str, namespace: str) -> str:
-        """What the keys of a namespace's records of a family begin with."""
+        """Return the key prefix of a namespace's records of a family."""
         return f"{self.family(family)}{namespace}}}:"
 
     def is_in_namespace(self, physical: bytes, namespace: str) -> bool:
-        """Return whether a key lies in a namespace, or is one of its records."""
+        """Return whether a key is in a namespace, or is one of its records."""
         heads = (self.service(namespace, "")[:-1], *(self.records(one, namespace).encode() for one in FAMILIES))
         return physical.startswith(heads)
 
     def namespace_glob(self, namespace: str) -> bytes:
-        """Return a Redis glob over all keys of a namespace, its records too; others may match it as well (see `belongs`)."""
+        """Return a Redis glob over all keys of a namespace and its records; others may match too (see `is_in_namespace`)."""
         return f"{escape_glob(self._prefix)}:*{{{escape_glob(namespace)}}}:*".encode()
 
     def records_glob(self, family: str, namespace: str) -> bytes:
@@ -265,15 +265,15 @@ class KeySpace:
         return f"{escape_glob(self.records(family, namespace))}*".encode()
 
     def family(self, family: str) -> str:
-        """What the keys of all records of a family begin with."""
+        """Return the key prefix of all records of a family."""
         return f"{self._prefix}:${family}:{{"
 
     def shared_index(self, family: str) -> str:
-        """What the names of the indexes begin with that small namespaces share."""
+        """Return the name prefix of the indexes that small namespaces share."""
         return f"{self._prefix}:$index:{family}:"
 
     def own_index(self, family: str, namespace: str) -> str:
-        """What the names of a namespace's own indexes begin with; in its slot, and within the rights of its users."""
+        """Return the name prefix of a namespace's own indexes; in its slot, and within the rights of its users."""
         return f"{self._prefix}:{{{namespace}}}:${family}.index:"
 
     def objects(self, namespace: str, rest: str) -> str:
@@ -289,77 +289,77 @@ class KeySpace:
         return self.service(namespace, f"{family}.{part}")
 
     def record_item(self, family: str, namespace: str, part: str, name: str) -> bytes:
-        """Return a key about one thing among the records of a family, such as the turns of a thread; names hold no braces."""
+        """Return a key for one item among the records of a family, such as a thread's turns; no braces in names."""
         return self.service(namespace, f"{family}.{part}:{name}")
 
     def record_log(self, family: str, namespace: str) -> bytes:
-        """Return the sorted set of a namespace's records by the version of their last change; deleted ones for a while."""
+        """Return the sorted set of a namespace's records by version of the last change; deleted ones stay a while."""
         return self.record_part(family, namespace, "log")
 
     def record_place(self, family: str, namespace: str) -> bytes:
-        """Return the string that names the index in which a namespace is searched; absent while it shares one."""
+        """Return the string with the index name of a namespace; absent while it uses the shared one."""
         return self.record_part(family, namespace, "place")
 
     def outbox(self, namespace: str) -> bytes:
-        """Return the stream of what the durable tier has not got yet."""
+        """Return the stream of changes that the durable tier does not have yet."""
         return self.service(namespace, "outbox")
 
     def dead_outbox(self, namespace: str) -> bytes:
-        """Return the stream of what the durable tier refused."""
+        """Return the stream of entries that the durable tier rejected."""
         return self.service(namespace, "outbox.dead")
 
     def kept(self, namespace: str) -> bytes:
-        """Return the hash of the keys that last by argument and not by rule."""
+        """Return the hash of the keys that are durable by argument, not by rule."""
         return self.service(namespace, "kept")
 
     def presence(self, target: Target) -> bytes:
-        """Return the key that is there if and only if a key is: its own, or the record it names (`<ns>:$memory:<id>`)."""
+        """Return the key that exists if and only if a logical key does: it, or its record (`<ns>:$memory:<id>`)."""
         namespace, _, rest = target.key.partition(":")
         family, _, id_ = rest.partition(":")
         is_record = family[:1] == "$" and family[1:] in FAMILIES
         return self.record(family[1:], namespace, id_) if is_record else target.physical
 
     def state(self, target: Target) -> bytes:
-        """Return the key that says how a key stands between Redis and the durable tier."""
-        # Spelled as every part is (`part`), but quicker: each change of a key that lasts asks for it.
+        """Return the key with the durability state of a key."""
+        # Built as every part is (`part`), but faster: each change of a durable key needs it.
         head = target.space.clock.removesuffix(b"$clock")
         return head + b"$kept.state:" + target.physical.removeprefix(head)
 
     @property
     def tier(self) -> bytes:
-        """The key that names the durable store behind this server: its id, and where it is."""
+        """The key with the id and URL of this server's durable store."""
         return f"{self._prefix}:$durable".encode()
 
     @property
     def outboxes(self) -> bytes:
-        """The set of the namespaces that may have something for the durable tier."""
+        """The set of the namespaces that may have changes for the durable tier."""
         return f"{self._prefix}:$outboxes".encode()
 
     @property
     def tokens(self) -> bytes:
-        """The hash of the tokens by which faces know their callers: digest -> who it is. No tenant's key reaches it."""
+        """The hash of access tokens of network callers: digest -> caller. No tenant can write its key."""
         return f"{self._prefix}:$tokens".encode()
 
     @property
     def tokens_used(self) -> bytes:
-        """The hash of when each of those tokens was last seen, in ms since 1970."""
+        """The hash of the last use of each token, in ms since 1970."""
         return f"{self._prefix}:$tokens.used".encode()
 
     def token_limit(self, namespace: str, id_: str) -> bytes:
-        """Return the bucket from which the calls of a token are taken; clearing the namespace does not fill it."""
+        """Return the token bucket for the calls of an access token; clearing the namespace does not refill it."""
         return self.service(namespace, f"token.limit:{id_}")
 
     def queues_glob(self, namespace: str) -> bytes:
-        """Return a Redis glob over what lies beside the queues of a namespace (see `queue_of`)."""
+        """Return a Redis glob over the parts of the queues of a namespace (see `queue_of`)."""
         return self.pattern(namespace, "$queue.*")
 
     def queue_of(self, physical: bytes) -> str:
-        """Return the absolute name of the queue that a key lies beside; nothing when the key does not show it."""
+        """Return the absolute name of the queue to which a part belongs; empty if the key does not show it."""
         namespace, part, *rest = self.logical(physical).split(":", 2)
         return f"{namespace}:{rest[0]}" if rest and part in _QUEUE_MARKERS else ""
 
     def is_state(self, physical: bytes) -> bool:
-        """Return whether a service key is the state of a key between Redis and the durable tier, which nobody counts."""
+        """Return whether a service key is the durability state of a key, which counts and lists leave out."""
         return _STATE in physical
 
     def waiter(self, number: int, *, on_cluster: bool = False) -> str:
@@ -367,21 +367,21 @@ class KeySpace:
         return f"{self._client}/{number}~" if on_cluster else f"{self._client}/{number}"
 
     def wake(self, space: Space) -> bytes:
-        """Return the channel on which the waiting tasks of this hub are called (spelled by `lua/include/waiters.lua` too)."""
+        """Return the channel that notifies waiting tasks of this hub (also built in `lua/include/waiters.lua`)."""
         return self.service(space.namespace, f"wake:{self._client}")
 
     def logical(self, physical: bytes) -> str:
-        """Return the logical key of a physical one of this key space; what a foreign client named in no UTF-8 shows `�`."""
+        """Return the logical key of a physical one of this key space; bytes that are not UTF-8 become `�`."""
         text = physical.decode(errors="replace")[len(self._prefix) + 2 :]
         namespace, _, rest = text.partition("}")
         return namespace + rest
 
     def is_service(self, physical: bytes) -> bool:
-        """Return whether a physical key is sharedmem's own, not a user's."""
+        """Return whether a physical key belongs to sharedmem itself, not to a user."""
         return b"}:$" in physical
 
     def pattern(self, namespace: str, rest: str = "*") -> bytes:
-        """Return a Redis glob over the keys of a namespace; `rest` is a glob over what follows it."""
+        """Return a Redis glob over the keys of a namespace; `rest` is a glob over the part after it."""
         return f"{self._prefix}:{{{escape_glob(namespace)}}}:{rest}".encode()
 
     def clocks(self) -> bytes:
@@ -390,5 +390,5 @@ class KeySpace:
 
     @property
     def layout(self) -> bytes:
-        """The key that holds the version of this data layout, and the id under which this data is known."""
+        """The key with the version of the data layout, and the id of this data."""
         return f"{self._prefix}:$layout".encode()

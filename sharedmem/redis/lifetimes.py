@@ -1,4 +1,4 @@
-"""How long things live: time-to-live arguments and memory kinds, decided without I/O."""
+"""Lifetimes of keys: ttl arguments and kinds, computed without I/O."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Lifetimes:
 
     Args:
         rules: kind of the keys that a pattern matches; the first match decides.
-        ephemeral_ttl_s: default life of ephemeral keys.
-        session_ttl_s: default life of session keys.
+        ephemeral_ttl_s: default lifetime of ephemeral keys.
+        session_ttl_s: default lifetime of session keys.
     """
 
     def __init__(self, rules: Mapping[str, Kind], *, ephemeral_ttl_s: float, session_ttl_s: float) -> None:
         self._rules = [(pattern.partition(":")[0], Matcher(pattern), kind) for pattern, kind in rules.items()]
-        # Most namespaces have no rule, and their writes should not pay for those of others.
+        # Most namespaces have no rule, and their writes should not pay for the rules of others.
         self._anywhere = any("*" in namespace or "?" in namespace for namespace, _, _ in self._rules)
         self._namespaces = {namespace for namespace, _, _ in self._rules}
-        # What lasts has no expiry; with a durable tier behind, its copy in Redis gets one once the tier has it.
+        # Knowledge has no expiry; with a durable tier, its copy in Redis gets one after the tier has it.
         self._default_ms = {
             Kind.EPHEMERAL: round(ephemeral_ttl_s * 1000),
             Kind.SESSION: round(session_ttl_s * 1000),
@@ -36,15 +36,15 @@ class Lifetimes:
         }
 
     def ttl_ms(self, key: str, ttl: float | None, kind: Kind | str | None = None) -> int:
-        """Return milliseconds to live for an absolute key; 0 for ever.
+        """Return the milliseconds to live of an absolute key; 0: for ever.
 
         Args:
             key: the absolute key.
-            ttl: seconds, over 0 and at most 100 years; None to go by kind.
-            kind: memory kind; None to go by the rules.
+            ttl: seconds, over 0 and at most 100 years; None: use the kind.
+            kind: kind of the key; None: use the rules.
 
         Raises:
-            InvalidError: a ttl or kind that is invalid.
+            InvalidError: the ttl or kind is invalid.
         """
         if ttl is not None:
             return check_ttl_ms(ttl)
@@ -54,10 +54,10 @@ class Lifetimes:
         return NO_EXPIRY if rule is None else self._default_ms[rule]
 
     def mode(self, key: str, kind: Kind | str | None = None) -> str:
-        """Return the letter that says how an absolute key is kept in the durable tier (see `wire.tier`).
+        """Return the durability mode of an absolute key (see `sharedmem.redis.durability`).
 
         Raises:
-            InvalidError: a kind that is invalid.
+            InvalidError: the kind is invalid.
         """
         rule = self.rule(key)
         if kind is None:
@@ -68,7 +68,7 @@ class Lifetimes:
         return (durability.RULE_MODES if given == rule else durability.ARGUMENT_MODES)[given]
 
     def rule(self, key: str) -> Kind | None:
-        """Return the kind that the rules give an absolute key, if any does."""
+        """Return the kind of an absolute key by the rules; None if no rule matches."""
         if not self._anywhere and key.partition(":")[0] not in self._namespaces:
             return None
         return next((kind for _, matches, kind in self._rules if matches(key)), None)
@@ -78,7 +78,7 @@ def check_ttl_ms(ttl: float) -> int:
     """Return a time-to-live in seconds as whole milliseconds.
 
     Raises:
-        InvalidError: not a number, zero, negative, under a millisecond, or over 100 years.
+        InvalidError: the ttl is not a number, not positive, under a millisecond, or over 100 years.
     """
     if isinstance(ttl, bool) or not isinstance(ttl, int | float):
         raise InvalidError("ttl", ttl, "give a number of seconds")

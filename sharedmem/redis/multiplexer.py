@@ -1,8 +1,8 @@
-"""The fast lane: the ordinary calls of all tasks share one connection.
+"""The multiplexed connection: the ordinary calls of all tasks share one connection.
 
-Every call writes at once and takes a place in line; replies come back in that order. Calls of one
-event-loop tick leave in one packet, so that the cost of the system call is shared. What a slow reply
-would hold up (blocking commands, large replies) belongs on another connection.
+Every call is queued at once, and replies arrive in the same order. Calls of one event-loop tick are sent in one packet,
+so that they share the cost of the system call. Commands with slow replies (blocking ones, large replies) would delay
+the others, so they use other connections.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from sharedmem.redis.replies import Argument, Command, Load, LostError, Reply, S
 
 _NOTHING: Final = object()
 _MOST_IN_FLIGHT = 20_000
-# Commands of one moment leave in packets of this many: the server works on one while we make the next.
+# Concurrent commands are sent in packets of this size: the server executes one while the next is built.
 _PACKET = 25
 _CHECKS_PER_TIMEOUT = 4
 _MULTI, _EXEC = hiredis.pack_command(("MULTI",)), hiredis.pack_command(("EXEC",))
 
 
 class _QueuedReply:
-    """Takes the places in line of what is only queued in a transaction: what the server says to it, if it refuses."""
+    """Consumes the `QUEUED` replies of a transaction, and keeps the first refusal among them."""
 
     error: ServerError | None = None
 
     def done(self) -> bool:
-        """Return whether nothing more is wanted."""
+        """Return whether no more replies are expected."""
         return False
 
     def set_result(self, reply: Reply) -> None:
-        """One of them was queued, or refused; the first refusal tells why none is executed."""
+        """Take a reply; the first refusal is the reason why no command is executed."""
         if self.error is None and isinstance(reply, ServerError):
             self.error = reply
 
     def set_exception(self, error: Exception) -> None:
-        """The connection was lost, which the transaction's own place in line tells."""
+        """Ignore a lost connection: the future of the transaction itself reports it."""
 
 
 class _RedisProtocol(asyncio.Protocol):
@@ -66,7 +66,7 @@ class _RedisProtocol(asyncio.Protocol):
         return self._waiting
 
     def send(self, args: Command) -> asyncio.Future[Reply]:
-        """Put a command in line."""
+        """Queue a command."""
         packed = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub forgets tuples of any length
         future = self._loop.create_future()
         waiting = self._waiting
@@ -79,7 +79,7 @@ class _RedisProtocol(asyncio.Protocol):
             if len(waiting) > _MOST_IN_FLIGHT:
                 self.congested = True
         elif len(waiting) == 1 and self._transport:
-            # The server begins with the first command while the others of the same moment are still being made.
+            # The server begins with the first command while the others are still being packed.
             self._transport.write(packed)
         else:
             outgoing.append(packed)
@@ -87,7 +87,7 @@ class _RedisProtocol(asyncio.Protocol):
         return future
 
     def send_transaction(self, commands: Sequence[Command]) -> tuple[asyncio.Future[Reply], _QueuedReply]:
-        """Put commands in line as one transaction, which leaves in one packet with whatever waited before it."""
+        """Queue commands as one transaction, which is sent in one packet with earlier waiting commands."""
         refusal = _QueuedReply()
         executed = self._loop.create_future()
         waiting, outgoing = self._waiting, self._outgoing
@@ -101,8 +101,8 @@ class _RedisProtocol(asyncio.Protocol):
         return executed, refusal
 
     async def send_pipelined(self, commands: Sequence[Command]) -> list[Reply]:
-        """Put commands in line behind each other, and return their replies; those of refused ones are errors."""
-        # All are in line before the first reply is awaited.
+        """Queue commands one after the other, and return their replies; those of refused ones are errors."""
+        # All are queued before the first reply is awaited.
         return list(await asyncio.gather(*[self.send(command) for command in commands]))
 
     def _flush(self) -> None:
@@ -111,12 +111,12 @@ class _RedisProtocol(asyncio.Protocol):
         self._outgoing.clear()
 
     def abort(self) -> None:
-        """Give the connection up at once."""
+        """Close the connection at once."""
         if self._transport:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not asserted: the transports of uvloop are none by their class.
+        # Not asserted: the transports of uvloop are not subclasses.
         self._transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
@@ -129,7 +129,7 @@ class _RedisProtocol(asyncio.Protocol):
             reader.feed(data)
             while (reply := reader.gets()) is not _NOTHING:
                 future = waiting.popleft()
-                if not future.done():  # a cancelled caller still had its place in line
+                if not future.done():  # the reply of a cancelled caller arrives nevertheless
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError):
             self.abort()
@@ -163,12 +163,12 @@ class _RedisProtocol(asyncio.Protocol):
 
 
 class MultiplexedConnection:
-    """A connection that many tasks share and that comes back by itself.
+    """A connection that many tasks share and that reconnects by itself.
 
     Args:
-        address: where the server is.
-        connect_timeout_s: how long a new connection may take, log-in included.
-        response_timeout_s: a connection whose oldest call waits longer than this is given up.
+        address: address of the server.
+        connect_timeout_s: limit for a new connection, log-in included.
+        response_timeout_s: a connection whose oldest call waits longer than this is closed.
     """
 
     def __init__(self, address: RedisAddress, *, connect_timeout_s: float, response_timeout_s: float) -> None:
@@ -182,19 +182,19 @@ class MultiplexedConnection:
         self._checks_without_progress = 0
         self._closed = False
         self.generation = 0
-        """Rises when the connection is lost, and when there is a new one."""
+        """A number that rises when the connection is lost, and when there is a new one."""
 
     @property
     def load(self) -> Load:
-        """How busy it is."""
+        """The load of the connection."""
         link = self._link
         return Load(0, 0) if link is None else Load(1, len(link.waiting))
 
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
-        """Put a command in line without waiting for anything, if that can be done just now.
+        """Queue a command without waiting, if that is possible now.
 
         Returns:
-            The reply to come, which may be a `ServerError`; None when `send` must be used.
+            A future of the reply, which may be a `ServerError`; None if `send` must be used.
         """
         link = self._link
         if link is None or link.congested:
@@ -208,7 +208,7 @@ class MultiplexedConnection:
 
         Raises:
             ServerError: the server refused it.
-            LostError: the connection was lost; it may or may not have happened.
+            LostError: the connection was lost; the command may or may not have been executed.
         """
         link = await self._wait_until_usable()
         self._watch()
@@ -218,7 +218,7 @@ class MultiplexedConnection:
         """Send commands as one atomic transaction.
 
         Returns:
-            The replies, in which a refused command's is its `ServerError`.
+            The replies; that of a refused command is its `ServerError`.
 
         Raises:
             ServerError: the server refused to queue one of them, so none has run.
@@ -236,7 +236,7 @@ class MultiplexedConnection:
         return replies
 
     async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands in one packet, each by itself; a refused command's reply is its `ServerError`.
+        """Send commands in one packet, each on its own; a refused command's reply is its `ServerError`.
 
         Raises:
             LostError: the connection was lost.
@@ -246,10 +246,10 @@ class MultiplexedConnection:
         return await link.send_pipelined(commands)
 
     async def ready(self) -> None:
-        """Be connected, or try once.
+        """Connect if necessary: one attempt.
 
         Raises:
-            LostError: no connection can be had now.
+            LostError: no connection is possible now.
             ServerError: the server refused the log-in.
         """
         if self._closed:
@@ -266,7 +266,7 @@ class MultiplexedConnection:
                     self._opening = None
 
     async def close(self) -> None:
-        """Close the connection; calls under way are told that it was lost."""
+        """Close the connection; running calls fail with `LostError`."""
         self._closed = True
         if self._check is not None:
             self._check.cancel()
@@ -276,7 +276,7 @@ class MultiplexedConnection:
                 await self._opening
         if self._link is not None:
             self._link.abort()
-            await asyncio.sleep(0)  # let the transport tell the link that it is gone
+            await asyncio.sleep(0)  # let the transport call connection_lost
 
     async def _wait_until_usable(self) -> _RedisProtocol:
         await self.ready()
@@ -296,9 +296,9 @@ class MultiplexedConnection:
                 link = await self._connect()
                 await self._log_in(link)
         except LostError as error:
-            # Since TLS 1.3 a server refuses a client's certificate, or misses it, only after the greeting.
+            # Since TLS 1.3 a server rejects a missing or wrong client certificate only after the handshake.
             unshown = self._address.tls and self._address.tls_cert_file is None
-            hint = ", perhaps for want of a certificate of ours (tls_cert_file)" if unshown else ""
+            hint = ", perhaps because no client certificate is set (tls_cert_file)" if unshown else ""
             raise LostError(f"{error}{hint}") from error
         except TimeoutError as error:
             what = "TLS connection" if self._address.tls else "connection"
@@ -341,7 +341,7 @@ class MultiplexedConnection:
             self._link = None
             self.generation += 1
 
-    # One timer for all calls: replies keep their order, so the oldest call speaks for the rest.
+    # One timer for all calls: replies keep their order, so checking the oldest call is enough.
 
     def _watch(self) -> None:
         if self._check is None and not self._closed:
@@ -363,6 +363,6 @@ class MultiplexedConnection:
 
 
 def _consume_exception(task: asyncio.Task[None]) -> None:
-    # Every waiting caller may have been cancelled; the failure was theirs to hear, not the event loop's.
+    # All waiting callers may be cancelled; retrieve the exception so that the event loop does not log it.
     if not task.cancelled():
         task.exception()

@@ -18,17 +18,17 @@ from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError
 
 Place = tuple[str, int]
 Server = bytes | Place | None
-"""One of a cluster's servers, named by its place or by a key that it holds; None where there is but one."""
+"""One of a cluster's servers, identified by its address or by one of its keys; None if there is only one server."""
 
 
 class PooledConnection:
-    """Calls through redis-py's pools, with its own retries and reply conversions off.
+    """Calls through redis-py's pools, with the pools' own retries and reply conversions off.
 
     Args:
-        client: for ordinary calls, with a socket time-out.
-        waiting: for blocking calls and pub/sub, without one.
-        response_timeout_s: how long a reply may take, beyond the time a blocking call asked to wait.
-        at_once: how many ordinary calls may be under way; more wait in line. None: no limit.
+        client: for ordinary calls, with a socket timeout.
+        waiting: for blocking calls and pub/sub, without a timeout.
+        response_timeout_s: longest wait for a reply, beyond the time that a blocking call asks to wait.
+        at_once: most concurrent ordinary calls; more wait. None: no limit.
     """
 
     def __init__(
@@ -39,34 +39,34 @@ class PooledConnection:
         response_timeout_s: float,
         at_once: int | None = None,
     ) -> None:
-        self._client: Any = client  # redis-py has typed only a part of it
+        self._client: Any = client  # redis-py has types for only a part of it
         self._waiting: Any = waiting
         self._response_timeout_s = response_timeout_s
-        # A full pool would fail its callers; here they wait in line.
+        # A full pool would raise an error; here callers wait.
         self._room: AbstractAsyncContextManager[None] = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         for each in (client, waiting):
-            # Replies come as RESP2 has them, as on the fast lane.
+            # Replies are those of RESP2, as on the multiplexed connection.
             each.response_callbacks.clear()
         self._under_way = 0
         self.generation = 0
-        """Rises when a connection is lost, and when it is there again; not with those that a pool adds."""
+        """A number that rises when a connection is lost, and when it is back; not with those that a pool adds."""
         self._seen: WeakSet[AbstractConnection] = WeakSet()
         self._client.connection_pool.connection_kwargs["redis_connect_func"] = self._greet
 
     @property
     def load(self) -> Load:
-        """How busy it is."""
+        """The load of the pools."""
         return Load(sum(connection.is_connected for connection in self._seen), self._under_way)
 
     def post(self, args: Command) -> None:
-        """Nothing can be sent without waiting here; see `Transport.post`."""
+        """Return None: nothing can be sent without waiting; see `Transport.post`."""
 
     async def send(self, args: Command) -> Reply:
         """Send one command and return its reply.
 
         Raises:
             ServerError: the server refused it.
-            LostError: the connection was lost; it may or may not have happened.
+            LostError: the connection was lost; the command may or may not have been executed.
         """
         async with self._room:
             self._under_way += 1
@@ -85,19 +85,19 @@ class PooledConnection:
         return await self._pipelined(commands, transaction=True)
 
     async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands in one packet, in order, each by itself; a refused command's reply is its `ServerError`.
+        """Send commands in one packet, in order, each on its own; a refused command's reply is its `ServerError`.
 
         Raises:
             LostError: the connection was lost.
         """
         return await self._pipelined(commands, transaction=False)
 
-    async def servers(self, near: bytes | None) -> list[Server]:  # noqa: ARG002  # only a cluster has to choose
-        """Return the servers that hold the key `near`, or all that hold keys: here there is but one."""
+    async def servers(self, near: bytes | None) -> list[Server]:  # noqa: ARG002  # only a cluster must choose
+        """Return the servers of the key `near`, or all servers with keys: here there is only one."""
         return [None]
 
     async def send_to(self, server: Server, args: Command) -> Reply:  # noqa: ARG002  # likewise
-        """Send a command that names no key to one of the `servers`.
+        """Send a command without a key to one of the `servers`.
 
         Raises:
             ServerError, LostError: as `send`.
@@ -109,7 +109,7 @@ class PooledConnection:
 
         Raises:
             ServerError: the server refused it.
-            LostError: the connection was lost, or the server did not answer in time.
+            LostError: the connection was lost, or the server did not reply in time.
         """
         try:
             async with asyncio.timeout(wait_s + self._response_timeout_s):
@@ -122,11 +122,11 @@ class PooledConnection:
         return cast("PubSub", self._waiting.pubsub(ignore_subscribe_messages=False))
 
     async def ready(self) -> None:
-        """Be connected, or try once.
+        """Connect if necessary: one attempt.
 
         Raises:
             ServerError: the server refused the log-in.
-            LostError: no connection can be had now.
+            LostError: no connection is possible now.
         """
         await self.send(("PING",))
 
@@ -155,10 +155,10 @@ class PooledConnection:
         try:
             return cast("Reply", await _await_cancellable(answer))
         except MasterNotFoundError as error:
-            # What follows the colon is the inside of redis-py.
+            # The text after the colon is about internals of redis-py.
             raise LostError(str(error).partition(" : ")[0]) from error
         except RedisError as error:
-            # A refused log-in comes as a failure to connect, whose cause is the refusal.
+            # A rejected log-in is raised as a failure to connect, whose cause is the rejection.
             refused = _server_error(error) or _server_error(error.__cause__)
             if refused is None:
                 raise self._lost(error) from error
@@ -172,7 +172,7 @@ class PooledConnection:
 
 
 async def _await_cancellable(answer: Awaitable[Any]) -> Any:
-    """What redis-py answers, unless the task was cancelled meanwhile, which redis-py can swallow while it connects."""
+    """Return the result of redis-py; raise a cancellation that redis-py swallowed while it connected."""
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
@@ -183,12 +183,12 @@ async def _await_cancellable(answer: Awaitable[Any]) -> Any:
 
 
 class SentinelPooledConnection(PooledConnection):
-    """Calls to whichever server the sentinels call master.
+    """Calls to the server that the sentinels report as master.
 
     Args:
         watchers: the sentinels.
         service: the name of the master that they watch.
-        patient: options of connections that may wait.
+        patient: options of connections for blocking calls.
     """
 
     def __init__(
@@ -200,24 +200,24 @@ class SentinelPooledConnection(PooledConnection):
         response_timeout_s: float,
         at_once: int | None = None,
     ) -> None:
-        self._watchers: Any = watchers  # redis-py has not typed it
+        self._watchers: Any = watchers  # redis-py has no types for it
         clients = self._watchers.master_for(service), self._watchers.master_for(service, **patient)
         super().__init__(*clients, response_timeout_s=response_timeout_s, at_once=at_once)
 
     async def ready(self) -> None:
-        """Be connected, or try once.
+        """Connect if necessary: one attempt.
 
         Raises:
             ServerError: the server refused the log-in.
-            LostError: no connection can be had now; when no sentinel answers, that is why.
+            LostError: no connection is possible now; if no sentinel replies, the error says so.
         """
         try:
             return await super().ready()
         except LostError as error:
             lost = error
         silences = await asyncio.gather(*map(self._check_sentinel, self._watchers.sentinels))
-        heard = None in silences
-        raise lost if heard else (silences[0] or lost)
+        has_replied = None in silences
+        raise lost if has_replied else (silences[0] or lost)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -235,7 +235,7 @@ class SentinelPooledConnection(PooledConnection):
 
 
 def _server_error(error: BaseException | None) -> ServerError | None:
-    """What the server said, with the code that redis-py strips; None when it said nothing."""
+    """Return the server's error text, with the code that redis-py strips; None without an error of the server."""
     code = getattr(error, "status_code", None)
     if code:
         return ServerError(f"{code} {error}")

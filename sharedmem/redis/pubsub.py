@@ -1,7 +1,7 @@
-"""One pub/sub connection for all subscriptions of a hub, which comes back by itself and says so.
+"""One pub/sub connection for all subscriptions of a hub; it reconnects by itself and reports that.
 
-Redis forgets what it sent while a subscriber was away; whoever subscribes here is told of each such
-time. What must not be missed belongs on the change stream.
+Redis does not store messages for an absent subscriber. After each interruption, subscribers are notified that messages
+may be lost. Data that must arrive belongs on the change feed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _logger = get_logger("listen")
 
 
 class Subscriber(Protocol):
-    """What gets the messages of a channel."""
+    """A receiver of the messages of a channel."""
 
-    def hear(self, channel: bytes, message: bytes) -> None:
-        """A message has come; must not block."""
+    def receive(self, channel: bytes, message: bytes) -> None:
+        """Take a message; must not block."""
 
     def missed(self, channel: bytes, reason: str) -> None:
-        """Messages may have been lost just now."""
+        """Take the notice that messages may have been lost; must not block."""
 
 
 class Channel(NamedTuple):
-    """What can be subscribed to."""
+    """A channel or a pattern of channels."""
 
     channel: bytes
     """Physical name, or a glob over such names."""
@@ -46,10 +46,10 @@ class PubSubHub:
 
     Args:
         line: opens the connection.
-        background: reads it.
+        background: runs the reader.
         counters: counts reconnections.
-        response_timeout_s: how long the server may take to confirm a subscription or a ping.
-        retry_for_s: how long a subscription whose connection was lost is tried again.
+        response_timeout_s: timeout for the confirmation of a subscription or a ping.
+        retry_for_s: seconds for which a subscription is retried after a lost connection.
     """
 
     def __init__(
@@ -66,53 +66,53 @@ class PubSubHub:
         self._counters = counters
         self._response_timeout_s = response_timeout_s
         self._retry_for_s = retry_for_s
-        self._ears: dict[Channel, list[Subscriber]] = {}
+        self._subscribers: dict[Channel, list[Subscriber]] = {}
         self._confirmed: dict[Channel, asyncio.Future[None]] = {}
         self._pubsub: PubSub | None = None
         self._reading: BackgroundTask | None = None
         self._changing = asyncio.Lock()
         self._is_closed = False
 
-    async def add(self, topic: Channel, ear: Subscriber) -> None:
-        """Subscribe, and return when the server has confirmed it; a connection that is lost meanwhile is made anew.
+    async def add(self, topic: Channel, subscriber: Subscriber) -> None:
+        """Subscribe, and wait until the server has confirmed it; reconnect if the connection is lost before.
 
         Raises:
             UnavailableError: the server does not confirm within `retry_for_s`.
-            AccessDeniedError, ConfigError: it refuses this user.
+            AccessDeniedError, ConfigError: the server rejects this user.
             UsageError: the hub is closed, or was opened in another event loop or another process.
         """
         self._client.check()
         async with self._changing:
             if self._is_closed:
                 raise _closed_error()
-            if topic in self._ears:
-                self._ears[topic].append(ear)
+            if topic in self._subscribers:
+                self._subscribers[topic].append(subscriber)
                 return
-            self._ears[topic] = [ear]
+            self._subscribers[topic] = [subscriber]
             self._confirmed[topic] = asyncio.get_running_loop().create_future()
             try:
                 await self._subscribe(topic)
             except BaseException:
-                await self._forget(topic, ear)
+                await self._forget(topic, subscriber)
                 raise
 
-    async def remove(self, topic: Channel, ear: Subscriber) -> None:
-        """End a subscription; the last one of a topic tells the server."""
+    async def remove(self, topic: Channel, subscriber: Subscriber) -> None:
+        """End a subscription; after the last one of a topic, unsubscribe at the server."""
         async with self._changing:
-            if ear in self._ears.get(topic, ()):
-                await self._forget(topic, ear)
+            if subscriber in self._subscribers.get(topic, ()):
+                await self._forget(topic, subscriber)
 
     async def close(self) -> None:
-        """End every subscription, and refuse new ones; who waits for the server to confirm one is told."""
+        """End every subscription, and reject new ones; callers that wait for a confirmation get an error."""
         self._is_closed = True
         for waiting in self._confirmed.values():
             if not waiting.done():
                 waiting.set_exception(_closed_error())
-                waiting.exception()  # its caller may have given up just now
+                waiting.exception()  # its caller may have been cancelled just now
         await self._rest()
 
     async def _rest(self) -> None:
-        """Read no more until there is a subscription again."""
+        """Stop reading until there is a subscription again."""
         if self._reading is not None:
             await self._reading.stop()
         await self._drop()
@@ -122,8 +122,8 @@ class PubSubHub:
         try:
             await self._subscribe_once(topic)
         except UnavailableError as error:
-            # redis-py connects again within a call that fails, and tells nobody: what others have missed on the way
-            # is told by a reader that comes back, which subscribes to this topic as well.
+            # redis-py reconnects within a failing call without a notice. The restarted reader notifies the other
+            # subscribers of what they may have missed, and subscribes to this topic as well.
             await self._ensure_reader(lost=str(error))
             try:
                 async with asyncio.timeout_at(give_up):
@@ -148,23 +148,23 @@ class PubSubHub:
         except TimeoutError as error:
             raise UnavailableError(f"channel {topic.channel.decode()}", "the server does not confirm it") from error
         except (RedisError, OSError, AttributeError) as error:
-            # What is closed under its feet, redis-py tells as an attribute of nothing.
+            # If the connection is closed during a call, redis-py raises an AttributeError.
             if self._is_closed:
                 raise _closed_error() from error
             if isinstance(error, AttributeError):
                 raise
             raise _to_public_error(error, self._client.address) from error
 
-    async def _forget(self, topic: Channel, ear: Subscriber) -> None:
-        self._ears[topic].remove(ear)
-        if self._ears[topic]:
+    async def _forget(self, topic: Channel, subscriber: Subscriber) -> None:
+        self._subscribers[topic].remove(subscriber)
+        if self._subscribers[topic]:
             return
-        del self._ears[topic]
+        del self._subscribers[topic]
         self._confirmed.pop(topic, None)
-        if not self._ears:
+        if not self._subscribers:
             await self._rest()
         elif self._pubsub is not None and not self._is_closed:
-            # A lost connection has forgotten the channel anyway, and comes back without it.
+            # After a loss, the reconnection does not subscribe to this channel again.
             with suppress(RedisError, OSError):
                 end = self._pubsub.punsubscribe if topic.pattern else self._pubsub.unsubscribe
                 await end(topic.channel)
@@ -186,11 +186,11 @@ class PubSubHub:
         assert self._pubsub is not None
         message = await self._pubsub.get_message(timeout=_PING_AFTER_S)
         if message is None:
-            # Silence may be a dead peer: a ping tells.
+            # Silence may mean a dead connection: a ping shows it.
             await self._pubsub.ping()
             message = await self._pubsub.get_message(timeout=self._response_timeout_s)
         if message is None:
-            raise LostError("no answer to a ping")
+            raise LostError("no reply to a ping")
         self._pass_on(message)
 
     def _pass_on(self, message: dict[str, Any]) -> None:
@@ -200,26 +200,26 @@ class PubSubHub:
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
         elif kind == "message":
-            self._tell(Channel(channel), channel, message["data"])
+            self._deliver(Channel(channel), channel, message["data"])
         elif kind == "pmessage":
-            self._tell(Channel(message["pattern"], pattern=True), channel, message["data"])
+            self._deliver(Channel(message["pattern"], pattern=True), channel, message["data"])
 
-    def _tell(self, topic: Channel, channel: bytes, data: bytes) -> None:
-        for ear in self._ears.get(topic, ()):
-            ear.hear(channel, data)
+    def _deliver(self, topic: Channel, channel: bytes, data: bytes) -> None:
+        for subscriber in self._subscribers.get(topic, ()):
+            subscriber.receive(channel, data)
 
     async def _reconnect(self, reason: str) -> None:
         self._counters.increment("listener_losses")
-        # Exchanged in one step: a subscription that comes now must not open a third connection.
+        # Swapped in one step: a concurrent subscription must not open a third connection.
         dead, self._pubsub = self._pubsub, self._client.pubsub()
         await _close_pubsub(dead)
-        # A connection may also die in silence while it opens.
+        # A connection may also hang while it opens.
         async with asyncio.timeout(self._response_timeout_s):
-            await _send_subscribe(self._pubsub, list(self._ears))
-        for topic, ears in list(self._ears.items()):
-            # A topic that is not confirmed yet has missed nothing.
-            for ear in ears if self._confirmed[topic].done() else ():
-                ear.missed(topic.channel, reason)
+            await _send_subscribe(self._pubsub, list(self._subscribers))
+        for topic, subscribers in list(self._subscribers.items()):
+            # A topic that is not confirmed yet has missed no messages.
+            for subscriber in subscribers if self._confirmed[topic].done() else ():
+                subscriber.missed(topic.channel, reason)
 
     async def _drop(self) -> None:
         pubsub, self._pubsub = self._pubsub, None
@@ -229,7 +229,7 @@ class PubSubHub:
 async def _close_pubsub(pubsub: PubSub | None) -> None:
     if pubsub is not None:
         with suppress(RedisError, OSError):
-            await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py has not typed it
+            await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py has no types for it
 
 
 async def _send_subscribe(pubsub: PubSub, topics: list[Channel]) -> None:

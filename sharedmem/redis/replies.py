@@ -1,6 +1,6 @@
 """Replies of the server, and its errors as the errors of this library.
 
-These exceptions stay inside the house: `wire.faults` turns them into the errors that users see.
+These exceptions are internal: `public_error` turns them into the errors that callers get.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Reply: TypeAlias = "bytes | int | list[Reply] | ServerError | None"
 
 
 class ServerError(Exception):
-    """The server refused a command: nothing of it has happened, and the connection is well.
+    """The server refused a command: it was not executed, and the connection is still usable.
 
     Args:
-        text: the server's words, of which the first is the code.
+        text: error text of the server; its first word is the code.
     """
 
     def __init__(self, text: str) -> None:
@@ -38,48 +38,48 @@ class ServerError(Exception):
 
 
 class LostError(Exception):
-    """The connection was lost, or could not be had: the command may or may not have happened."""
+    """The connection was lost, or could not be opened: the command may or may not have been executed."""
 
 
 class Load(NamedTuple):
-    """How busy a transport is."""
+    """The load of a transport."""
 
     open: int
-    """Connections."""
+    """Number of connections."""
     waiting: int
-    """Calls whose answers have not come yet."""
+    """Number of calls without a reply."""
 
 
 def raise_if_error(reply: Reply) -> Reply:
     """Return the reply, unless it is an error.
 
     Raises:
-        ServerError: it is one.
+        ServerError: the reply is an error.
     """
     if isinstance(reply, ServerError):
         raise reply
     return reply
 
 
-# The server will think otherwise in a moment: it starts, fails over, moves slots, or runs a long script.
+# Temporary errors: the server starts, fails over, moves slots, or runs a long script.
 TRANSIENT_CODES = frozenset({"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY"})
 _UNAVAILABLE = {
     "LOADING": "it is still loading its data; try again in a moment",
     "READONLY": "it is a read-only replica; connect to the master, or through redis+sentinel://",
     "TRYAGAIN": "slots are moving between its nodes; try again in a moment",
-    "CLUSTERDOWN": "the cluster has lost slots; look at CLUSTER INFO on a node",
-    "MASTERDOWN": "its master is away and it may not answer for it",
+    "CLUSTERDOWN": "the cluster has lost slots; check CLUSTER INFO on a node",
+    "MASTERDOWN": "its master is away and it may not serve stale data",
     "BUSY": "it runs a long script; try again, or end it with SCRIPT KILL",
     "OOM": "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory",
-    "MISCONF": "it cannot save to its disk and refuses writes; free space there, then look at its log",
+    "MISCONF": "it cannot save to its disk and refuses writes; free space there, then check its log",
     "CLOSED": "the namespace is being cleared; try again when that is done",
-    "FULL": "too many changes wait for the durable tier; `sharedmem durable status` says why they do not get there",
-    "NOREPLICAS": "too few replicas are in reach for its min-replicas-to-write",
-    "STALE": "the call was given up before the server came to it",
+    "FULL": "too many changes wait for the durable tier; `sharedmem durable status` shows why they are not delivered",
+    "NOREPLICAS": "too few replicas are connected for its min-replicas-to-write",
+    "STALE": "the call had timed out before the server executed it",
 }
 _LOGIN = {
     "WRONGPASS": "user or password is wrong; check SHAREDMEM_REDIS_URL, or redis_username and redis_password",
-    "NOAUTH": "the server wants a password; put it in the URL or in SHAREDMEM_REDIS_PASSWORD",
+    "NOAUTH": "the server requires a password; put it in the URL or in SHAREDMEM_REDIS_PASSWORD",
 }
 _REDIRECTION = frozenset({"MOVED", "ASK"})
 
@@ -88,8 +88,8 @@ def public_error(error: LostError | ServerError, address: str) -> SharedMemoryEr
     """Return the public error for a failure of the connection or the server.
 
     Args:
-        error: what came back from the wire.
-        address: the server, as people write it.
+        error: the internal error.
+        address: the server, for the error.
     """
     if isinstance(error, LostError):
         if (distrust := _certificate_problem(error)) is not None:
@@ -100,43 +100,41 @@ def public_error(error: LostError | ServerError, address: str) -> SharedMemoryEr
     if error.code == "ERR" and "AUTH" in error.text:
         return ConfigError("redis_password", address, "the server has no password set; leave it out")
     if "max number of clients" in error.text:
-        return UnavailableError(
-            f"Redis at {address}", "it has no room for another client; close some or raise maxclients"
-        )
+        return UnavailableError(f"Redis at {address}", "it has too many clients; close some or raise maxclients")
     if error.code in _UNAVAILABLE:
         return UnavailableError(f"Redis at {address}", _UNAVAILABLE[error.code])
     if error.code == "NOPERM":
-        return AccessDeniedError("the Redis user", address, "use there what this call needs", error.text)
+        return AccessDeniedError("the Redis user", address, "allow what this call needs", error.text)
     if error.code == "ERR" and "unknown command" in error.text:
         return UnsupportedError(error.text.removeprefix("ERR "), "this server lacks the command; see hub.powers")
-    return InternalError(f"Redis at {address} answered: {error.text}")
+    return InternalError(f"Redis at {address} replied: {error.text}")
 
 
 def _url_advice(error: ServerError) -> str | None:
-    """Return how the URL should be written, if that is what is wrong."""
+    """Return how to correct the URL, if it is wrong."""
     if error.code in _REDIRECTION:
-        return "this server is one of a cluster; begin the URL with redis+cluster://"
+        return "this server is part of a cluster; begin the URL with redis+cluster://"
     if "cluster support disabled" in error.text:
-        return "this server is no cluster; begin the URL with redis://"
+        return "this server is not a cluster; begin the URL with redis://"
     if "DB index" in error.text:
-        return "this server has no database of that number; end the URL with a smaller one, most often /0"
+        return "this server has no database with that number; end the URL with a smaller one, usually /0"
     if "SELECT is not allowed" in error.text:
         return "a cluster has database 0 only; end the URL without a number"
     return _LOGIN.get(error.code)
 
 
 def _certificate_problem(error: BaseException) -> str | None:
-    """What is wrong with somebody's certificate, if that is why the connection failed."""
+    """Return the problem with a certificate, if it made the connection fail."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
-            f"the server's certificate is not trusted: {cause.verify_message}; name the authority that signed it in"
-            " tls_ca_file, and connect by the name that it is made out to"
+            f"the server's certificate is not trusted: {cause.verify_message}; set tls_ca_file to the authority that"
+            " signed it, and connect with a host name from the certificate"
         )
     if cause is not None and "CERTIFICATE" in str(cause):
-        return f"the server does not accept our certificate ({cause.reason}); set tls_cert_file and tls_key_file"
+        return f"the server does not accept the client certificate ({cause.reason}); set tls_cert_file and tls_key_file"
     return None
 
 
@@ -144,18 +142,16 @@ def public_key_error(error: ServerError, address: str, *, key: str, held: str, w
     """Return the public error for a refused call on one key.
 
     Args:
-        error: what the server said.
-        address: the server, as people write it.
+        error: the error of the server.
+        address: the server, for the error.
         key: the logical key of the call.
-        held: the Redis type that the key holds.
-        wanted: the type that the call works on, in words.
+        held: the Redis type of the key.
+        wanted: the type that the call needs, in words.
     """
     if error.code == "WRONGTYPE":
         return WrongTypeError(key, held, wanted)
     if "not an integer" in error.text or "not a valid integer" in error.text:
-        return InvalidError(
-            "key", key, "what it holds is no whole number of 64 bits, so it cannot be counted up or down"
-        )
+        return InvalidError("key", key, "its value is not a whole number of 64 bits, so it cannot be incremented")
     if "overflow" in error.text or "out of range" in error.text:
-        return InvalidError("key", key, "the result would leave the range of 64-bit whole numbers")
+        return InvalidError("key", key, "the result would exceed the range of 64-bit whole numbers")
     return public_error(error, address)

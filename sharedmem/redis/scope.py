@@ -26,15 +26,15 @@ Need = Literal["read", "write"]
 PolicyName = Literal["namespaced", "open"]
 MemoryRights = Literal["shared", "owner"]
 EVERYONE = "*"
-"""In the place of an author: whoever has added it."""
+"""Used instead of an author: any author."""
 _CACHED_KEYS = 4096
 
 
 class Grant(Record):
     """A further right of an actor.
 
-    `pattern` is an absolute key in which, after the namespace, `*` stands for any text and `?` for one byte,
-    as at the server; `writes` says whether it may also write there.
+    `pattern` is an absolute key in which, after the namespace, `*` matches any text and `?` one byte, as at the server.
+    `writes`: whether the actor may also write there.
     """
 
     pattern: str
@@ -51,22 +51,22 @@ class Identity:
     grants: tuple[Grant, ...] = ()
     policy: PolicyName = "namespaced"
     shares: bool = False
-    """Whether plain keys lie in the scope that all actors share."""
+    """Whether plain keys are in the scope that all actors share."""
     memory_rights: MemoryRights = "shared"
-    """Who may change and delete what an actor has added to memory, notes and graphs."""
+    """Which actors may change and delete memories, notes and graphs of other actors."""
 
     @property
     def scope(self) -> str:
-        """The scope in which plain keys lie."""
+        """The scope of plain keys."""
         return SHARED_SCOPE if self.actor is None or self.shares else self.actor
 
     @property
     def name(self) -> str:
-        """The name under which it acts."""
+        """The name for access rules and the change feed."""
         return self.actor or SHARED_SCOPE
 
     def may(self, need: Need, key: str) -> bool:
-        """Return whether the policy allows it: a pure decision over an absolute key or channel."""
+        """Return whether the policy allows the access to an absolute key or channel; a pure function."""
         namespace, _, rest = key.partition(":")
         if self.policy == "open" or namespace == GLOBAL_NAMESPACE:
             return True
@@ -81,22 +81,22 @@ class Identity:
         return self.policy == "open" or namespace in (self.namespace, GLOBAL_NAMESPACE, *self.subscribe)
 
     def may_change(self, author: str, part: str) -> bool:
-        """Return whether it may change or delete what an actor has added.
+        """Return whether it may change or delete data of an actor.
 
         Args:
-            author: name of that actor, `shared` for the namespace itself; `EVERYONE` for anything of anybody.
+            author: name of that actor, `shared` for the namespace itself; `EVERYONE` for data of all actors.
             part: `memory`, `notes` or `graph`; a grant for `<namespace>:<author>:<part>` gives the right.
         """
         if self.memory_rights == "shared" or self.policy == "open" or self.actor is None:
             return True
         if author == self.actor and author != SHARED_SCOPE:
             return True
-        # Only a pattern for all actors reaches a name that is longer than names can be.
+        # Only a pattern for all actors matches a name that is longer than names can be.
         owner = "*" * (MAX_NAME_BYTES + 1) if author == EVERYONE else author
         return any(reach(f"{self.namespace}:{owner}:{part}") for reach in self._granted_patterns["write"])
 
     def allowed(self, need: Need) -> list[str]:
-        """Return patterns of all keys that may be read, or written: what `may` decides by, for people."""
+        """Return the patterns of all keys that it may read, or write, for display."""
         if self.policy == "open":
             return ["every key"]
         whole = need == "read" or self.actor is None
@@ -107,7 +107,7 @@ class Identity:
         return list(dict.fromkeys([*own, f"{GLOBAL_NAMESPACE}:*", *further, *granted]))
 
     def _owns(self, scope: str) -> bool:
-        # A store without an actor speaks for its namespace; everybody shares the shared scope.
+        # A store without an actor has all scopes of its namespace; all actors have the shared scope.
         return self.actor is None or scope in (self.actor, SHARED_SCOPE)
 
     @cached_property
@@ -119,14 +119,14 @@ class Identity:
 
 
 class GrantPattern:
-    """What a grant's pattern reaches, to the byte what the server's ACL lets through for it."""
+    """A grant's pattern; it matches exactly the same bytes as the server's ACL."""
 
     def __init__(self, pattern: str) -> None:
         body = re.escape(pattern.encode()).replace(rb"\*", b".*").replace(rb"\?", b".")
         self._matches = re.compile(body, re.DOTALL).fullmatch
 
     def __call__(self, key: str) -> bool:
-        """Return whether it reaches a key."""
+        """Return whether it matches a key."""
         return self._matches(key.encode()) is not None
 
 
@@ -146,7 +146,7 @@ def check_grants(grants: Iterable[str | Grant]) -> tuple[Grant, ...]:
     """Return grants in full form; a text grants reading and writing.
 
     Raises:
-        InvalidError: a pattern without a literal namespace, which could reach another tenant.
+        InvalidError: a pattern has no literal namespace, so it could match another tenant.
     """
     return tuple(_check_grant(grant if isinstance(grant, Grant) else Grant(pattern=grant)) for grant in grants)
 
@@ -157,15 +157,15 @@ def _check_grant(grant: Grant) -> Grant:
         raise InvalidError("grant", grant.pattern, "write it as <namespace>:<scope>:<identifier>, with '*' after ':'")
     check_name("namespace of the grant", namespace)
     if rest.startswith("$"):
-        raise InvalidError("grant", grant.pattern, "scopes that begin with '$' are sharedmem's own")
+        raise InvalidError("grant", grant.pattern, "scopes that begin with '$' are reserved for sharedmem")
     return grant
 
 
 class Scope:
-    """Hands out keys to one actor, each checked once against its rights.
+    """Returns keys for one actor, each checked once against its rights.
 
     Args:
-        keyspace: how keys are spelled.
+        keyspace: builds the keys.
         identity: the actor and its rights.
     """
 
@@ -173,17 +173,17 @@ class Scope:
         self.keyspace = keyspace
         self.identity = identity
         self.home = keyspace.space(identity.namespace)
-        # The name the actor signs its writes with.
+        # The actor's name, recorded with its writes.
         self.signature = identity.name.encode()
         self._readable: dict[str, Target] = {}
         self._writable: dict[str, Target] = {}
 
     def acting_as(self, actor: str) -> Scope:
-        """Return the scope of an actor of the same namespace, for a task that this actor has put and another process runs.
+        """Return the scope of an actor of the same namespace, for a task of this actor that another process runs.
 
         Args:
-            actor: name of the requester, as the queue recorded it; `shared` for the namespace itself. It gets the
-                rights that every actor of the namespace has, and none of the rights of the current scope.
+            actor: name of the requester from the queue; `shared` for the namespace itself. It gets the rights that
+                every actor of the namespace has, and none of the rights of the current scope.
         """
         identity = replace(self.identity, actor=actor, subscribe=(), grants=(), shares=False)
         return Scope(self.keyspace, identity)
@@ -193,7 +193,7 @@ class Scope:
 
         Raises:
             AccessDeniedError: the actor may not read it.
-            InvalidError: it cannot be a key.
+            InvalidError: the key is invalid.
         """
         try:
             return self._readable[key]
@@ -205,7 +205,7 @@ class Scope:
 
         Raises:
             AccessDeniedError: the actor may not write it.
-            InvalidError: it cannot be a key.
+            InvalidError: the key is invalid.
         """
         try:
             return self._writable[key]
@@ -213,23 +213,23 @@ class Scope:
             return self._resolve(key, "write", self._writable)
 
     def common(self, name: str, need: Need) -> Target:
-        """What agents meet at, a channel or a lock: like a key, but a plain name is `<namespace>:shared:<name>`.
+        """Return the target of a channel, lock or the like; a plain name is `<namespace>:shared:<name>`.
 
         Raises:
-            AccessDeniedError: the actor may not publish or take part (`write`), or listen (`read`) there.
-            InvalidError: it cannot be such a name.
+            AccessDeniedError: the actor may not write (`write`) or subscribe (`read`) there.
+            InvalidError: the name is invalid.
         """
         return self._permitted(absolute_key(name, self.identity.namespace, SHARED_SCOPE), need)
 
     def matcher(self, pattern: str) -> tuple[str, Matcher]:
-        """Return the namespace a pattern speaks of, and the matcher of absolute keys.
+        """Return the namespace of a pattern, and a matcher of absolute keys.
 
-        A pattern with `:` is absolute and begins with a literal namespace; one without is matched
-        against the identifier in every scope of the own namespace (`*`: everything in it).
+        A pattern with `:` is absolute and begins with a literal namespace. One without is matched against the
+        identifier in every scope of the store's namespace (`*`: everything in it).
 
         Raises:
             AccessDeniedError: the actor may not read that namespace.
-            InvalidError: it cannot be a pattern.
+            InvalidError: the pattern is invalid.
         """
         check_key(pattern)
         own = self.identity.namespace
@@ -244,18 +244,18 @@ class Scope:
         return self.identity.may_read_all(namespace)
 
     def check_author(self, author: str | None, part: str, name: str) -> None:
-        """Refuse to change or delete what another actor has added, where `memory_rights` is `owner`.
+        """Raise if another actor owns the data and `memory_rights` is `owner`.
 
-        Authors never change, so that the check holds for whatever is written on the condition that the record is the
-        one that was read.
+        Authors never change, so the check is valid for any write on the condition that the record is still the one that
+        was read.
 
         Args:
-            author: as the record has it; None (of an earlier version) counts as the namespace itself.
+            author: author of the record; None (of an earlier release) counts as the namespace itself.
             part: `memory`, `notes` or `graph`.
-            name: of the record, for the error.
+            name: name of the record, for the error.
 
         Raises:
-            AccessDeniedError: this actor may not.
+            AccessDeniedError: this actor may not change it.
         """
         owner = author or SHARED_SCOPE
         if not self.identity.may_change(owner, part):
@@ -271,8 +271,8 @@ class Scope:
         words = f"--namespace {identity.namespace} --actor {shlex.quote(identity.name)} --grant {shlex.quote(grant)}"
         return Advice(
             f"{reason}: open the store with grants=({grant!r},), or without an actor",
-            flags=f"{reason}: without --actor (and SHAREDMEM_ACTOR) a command may do everything",
-            token=f"{reason}: use a token that adds this: sharedmem token create {words}",
+            flags=f"{reason}: without --actor (and SHAREDMEM_ACTOR) a command has all rights",
+            token=f"{reason}: use a token with this right: sharedmem token create {words}",
         )
 
     def _resolve(self, key: str, need: Need, remembered: dict[str, Target]) -> Target:
@@ -289,7 +289,7 @@ class Scope:
         return self.keyspace.target(key)
 
     def _advice(self, need: Need, key: str) -> Advice:
-        """Return how to come by a right, for readers who open stores, give flags or hold a token."""
+        """Return how to get a right, for callers that open stores, give flags or use a token."""
         identity, namespace = self.identity, key.partition(":")[0]
         words = [f"--namespace {identity.namespace}"]
         words += ["--whole-namespace"] if identity.actor is None else [f"--actor {shlex.quote(identity.actor)}"]
@@ -297,6 +297,6 @@ class Scope:
         right = f"subscribe=({namespace!r},)" if need == "read" else f"grants=({key!r},)"
         return Advice(
             f"open the store with {right} to add this",
-            flags="without --actor (and SHAREDMEM_ACTOR) a command may do everything",
-            token=f"use a token that adds this: sharedmem token create {' '.join(words)}",
+            flags="without --actor (and SHAREDMEM_ACTOR) a command has all rights",
+            token=f"use a token with this right: sharedmem token create {' '.join(words)}",
         )

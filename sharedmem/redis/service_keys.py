@@ -1,6 +1,6 @@
-"""What each service key holds, how it shows that another client has written there, and what to do about it.
+"""The format of each service key, the signs that another client has written there, and the remedies.
 
-One table for all: whoever meets a reply that cannot be, and `sharedmem doctor`, name the key by it.
+One table for all: the errors about damaged keys and `sharedmem doctor` use it.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from sharedmem.errors import CorruptionError
 from sharedmem.redis.replies import Command, Reply
 
 ReadCommands: TypeAlias = Callable[[Sequence[Command]], Awaitable[list[Reply]]]
-"""Sends reading commands, and returns their replies in order."""
+"""A function that sends reading commands and returns their replies in order."""
 
 _PART = re.compile(rb"[^{]*\{[^}]*\}:\$([a-z.]+)")
 _RECORD = re.compile(rb"[^{]*:\$(memory|cache|graph|note):\{[^}]*\}:")
 _SAMPLED = 500
-"""Members of a key that are looked at: all of most keys, the ends of others."""
+"""Members of a key that are checked: all of most keys, the ends of others."""
 _HIGHEST = 2**53
-# What reading bytes raises that nobody here has written.
+# The exceptions of parsing bytes that sharedmem has not written.
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError, RecursionError)
 
 _NUMBER, _VERSION = re.compile(rb"-?\d{1,15}"), re.compile(rb"\d{16}")
-_AGAIN = "delete it: who holds or waits for it asks again"
-_TASKS = "delete it, and put the tasks again that were in it"
-_SESSION = "forget the session, or delete the key; what the durable tier has comes back (`sharedmem restore`)"
-_RECORDS = "delete it; what the durable tier or an archive has comes back (`sharedmem restore`, `sharedmem import`)"
+_AGAIN = "delete it: its holders and waiters request it again"
+_TASKS = "delete it, and put its tasks again"
+_SESSION = "forget the session, or delete the key; the durable tier can restore its data (`sharedmem restore`)"
+_RECORDS = "delete it; the durable tier or an archive can restore it (`sharedmem restore`, `sharedmem import`)"
 _COMPARED = "delete it; `sharedmem durable verify` shows what the durable tier lacks"
 _STATE = re.compile(rb"missing|cached|expires|kept|ephemeral|loading \S+|[a-z]+ \d+ \d+ [a-z] \d+")
 _SUMS = "delete it: it counts from zero again"
 
 
 class KeyFormat(NamedTuple):
-    """What a service key should be."""
+    """The format of a service key."""
 
     types: tuple[str, ...]
     remedy: str
     text: re.Pattern[bytes] | None = None
-    """Of a string, and of each value of a hash that has no pattern in `fields`."""
+    """Pattern of a string, and of each value of a hash without a pattern in `fields`."""
     fields: Mapping[bytes, re.Pattern[bytes]] = {}
     required: frozenset[bytes] = frozenset()
-    """Those of these fields that have to be there."""
+    """Required fields of a hash."""
     items: re.Pattern[bytes] | None = None
-    """Of each item of a list."""
+    """Pattern of each item of a list."""
 
 
 def _formats(remedy: str, **types: str) -> dict[str, KeyFormat]:
@@ -55,9 +55,11 @@ def _formats(remedy: str, **types: str) -> dict[str, KeyFormat]:
 
 
 KEY_FORMATS: Mapping[str, KeyFormat] = {
-    "clock": KeyFormat(("string",), "delete it: the next change makes it anew", re.compile(rb"\d{16}(?: \d{1,16})?")),
-    "changes": KeyFormat(("stream",), "delete it: whoever follows it is told of a gap"),
-    "ops": KeyFormat(("hash",), "delete it: only repeats of calls under way are affected", re.compile(rb"(?s)\d+ .*")),
+    "clock": KeyFormat(
+        ("string",), "delete it: the next change creates it again", re.compile(rb"\d{16}(?: \d{1,16})?")
+    ),
+    "changes": KeyFormat(("stream",), "delete it: its readers receive a gap"),
+    "ops": KeyFormat(("hash",), "delete it: only repeats of running calls are affected", re.compile(rb"(?s)\d+ .*")),
     **_formats(
         _COMPARED,
         stream="outbox outbox.dead",
@@ -74,7 +76,7 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
     "limit": KeyFormat(("list", "string"), _SUMS, re.compile(rb"\d+ -?\d+ \d+"), items=re.compile(rb"-?\d+")),
     "once": KeyFormat(
         ("hash",),
-        "delete it: the work is done again by the next caller",
+        "delete it: the next caller runs the work again",
         fields={
             b"state": re.compile(rb"[a-z]+"),
             b"token": _VERSION,
@@ -107,7 +109,7 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
     ),
     "execution.stats": KeyFormat(("hash",), _SESSION, _NUMBER),
     "episode.summary": KeyFormat(
-        ("string",), "delete it: the session is summarized anew", re.compile(rb"(?s)\d{1,16} .*")
+        ("string",), "delete it: the session is summarized again", re.compile(rb"(?s)\d{1,16} .*")
     ),
     **_formats(
         _RECORDS,
@@ -120,7 +122,7 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
     "graph.groups": KeyFormat(("hash",), _RECORDS, re.compile(rb"\d{16}|closed \d{16} \S+")),
     "graph.changed": KeyFormat(("zset",), _RECORDS),
     **_formats(
-        "delete it: it is made again by what comes",
+        "delete it: later changes create it again",
         zset="memory.endings memory.pending memory.used memory.touched cache.endings cache.gone",
     ),
     "om": KeyFormat(("hash", "ReJSON-RL"), "delete it, and save the object again"),
@@ -136,12 +138,12 @@ _MEMORY_FORMAT = KeyFormat(
     fields={b"version": _VERSION, b"turn": _NUMBER},
     required=frozenset({b"version", b"turn"}),
 )
-_ANSWER_FORMAT = _RECORD_FORMAT._replace(remedy="delete it: the question is asked anew")
+_ANSWER_FORMAT = _RECORD_FORMAT._replace(remedy="delete it: the question is asked again")
 _RECORD_FORMATS = {b"memory": _MEMORY_FORMAT, b"cache": _ANSWER_FORMAT}
 
 
 def format_of(key: bytes) -> KeyFormat | None:
-    """What a key should be; None for a user's key, or one of which nothing is known."""
+    """Return the format of a key; None for a user's key, or an unknown one."""
     if record := _RECORD.match(key):
         return _RECORD_FORMATS.get(record[1], _RECORD_FORMAT)
     found = _PART.match(key)
@@ -152,8 +154,8 @@ def corruption_error(key: bytes, problem: str) -> CorruptionError:
     """Return the error for a service key that cannot be read.
 
     Args:
-        key: as it lies in Redis.
-        problem: what is wrong with it.
+        key: the physical key.
+        problem: the problem.
     """
     form = format_of(key)
     return CorruptionError(key.decode(errors="replace"), problem, _RECORDS if form is None else form.remedy)
@@ -161,7 +163,7 @@ def corruption_error(key: bytes, problem: str) -> CorruptionError:
 
 @contextmanager
 def decoding(key: bytes) -> Iterator[None]:
-    """Raise what goes wrong in reading the contents of a service key as what it means.
+    """Turn errors in parsing a service key into `CorruptionError`.
 
     Raises:
         CorruptionError: another client has written there.
@@ -170,7 +172,7 @@ def decoding(key: bytes) -> Iterator[None]:
         yield
     except _DAMAGED as error:
         raise corruption_error(
-            key, f"what it holds cannot be read ({type(error).__name__}: {str(error)[:120]})"
+            key, f"its content cannot be read ({type(error).__name__}: {str(error)[:120]})"
         ) from error
 
 
@@ -196,13 +198,13 @@ async def find_damage(ask: ReadCommands, keys: Iterable[bytes]) -> AsyncIterator
     replies = iter(await ask(list(chain.from_iterable(looks))) if any(looks) else [])
     for (key, form, type_), commands in zip(sound, looks, strict=True):
         problem = _problem(form, type_, [next(replies) for _ in commands])
-        # A key that was deleted, or expired, after its type was asked shows no fields either.
+        # A key that was deleted or expired after its type was read has no fields either.
         if problem is not None and await ask([("TYPE", key)]) == [type_.encode()]:
             yield corruption_error(key, problem)
 
 
 def _inspection_commands(key: bytes, form: KeyFormat, type_: str) -> list[Command]:
-    """Return the commands that show what a key holds, as far as it is known how that should be."""
+    """Return the commands that read the content of a key, as far as its format is known."""
     if type_ == "zset":
         return [("ZRANGE", key, *span, "WITHSCORES") for span in ((0, _SAMPLED), (-_SAMPLED, -1))]
     if form.fields:
@@ -239,17 +241,17 @@ def _problem(form: KeyFormat, type_: str, replies: list[Reply]) -> str | None:
 def _mismatches(rows: Iterable[tuple[Reply, Reply, re.Pattern[bytes]]]) -> Iterator[str]:
     for name, value, pattern in rows:
         if isinstance(value, bytes) and not pattern.fullmatch(value):
-            yield f"{name!r} is {value[:40]!r}" if name != b"value" else f"it holds {value[:40]!r}"
+            yield f"{name!r} is {value[:40]!r}" if name != b"value" else f"its value is {value[:40]!r}"
 
 
 def _problem_of_scores(flat: list[Reply]) -> str | None:
     for at in range(0, len(flat) - 1, 2):
-        member, told = flat[at], flat[at + 1]
-        score = float(told) if isinstance(told, bytes) else math.nan
+        member, score_text = flat[at], flat[at + 1]
+        score = float(score_text) if isinstance(score_text, bytes) else math.nan
         if not isinstance(member, bytes) or not abs(score) <= _HIGHEST:
             return f"the score of {member!r} is {score:g}"
         try:
             member.decode()
         except UnicodeDecodeError:
-            return f"its member {member[:40]!r} is no text"
+            return f"its member {member[:40]!r} is not a text"
     return None

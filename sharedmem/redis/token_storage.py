@@ -1,6 +1,6 @@
-"""Where the tokens of a server's callers are kept, as digests, and how often each of them may call.
+"""Storage of the access tokens of a server, as digests, and of their call limits.
 
-The values of the hash are the faces' own; here they are only carried. No key that a tenant can spell leads to them.
+The network interfaces define the values of the hash; this module only stores them. No tenant can write its key.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class TokenStorage:
     """The tokens of one server.
 
     Args:
-        line: the way to it.
+        line: the client of the server.
         sender: sends the script that counts calls.
-        keyspace: spells the keys.
+        keyspace: builds the keys.
     """
 
     def __init__(self, line: RedisClient, sender: ScriptExecutor, keyspace: KeySpace) -> None:
@@ -32,7 +32,7 @@ class TokenStorage:
         self._keyspace = keyspace
 
     async def get(self, digest: str) -> bytes | None:
-        """What is kept of a token; None when there is no such token. One round trip.
+        """Return the record of a token; None if it does not exist. One round trip.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -41,40 +41,40 @@ class TokenStorage:
         return held if isinstance(held, bytes) else None
 
     async def put(self, digest: str, record: bytes) -> None:
-        """Keep a token. One round trip; raises as `get`."""
+        """Store a token. One round trip; raises as `get`."""
         await self._client.call("HSET", self._keyspace.tokens, digest, record)
 
     async def remove(self, digest: str) -> bool:
-        """Forget a token; whether there was one. Two round trips; raises as `get`."""
+        """Delete a token; return whether it existed. Two round trips; raises as `get`."""
         was_there = await self._client.call("HDEL", self._keyspace.tokens, digest) == 1
         await self._client.call("HDEL", self._keyspace.tokens_used, digest)
         return was_there
 
     async def seen(self, digest: str, at_ms: int) -> None:
-        """Note when a token was used. One round trip; raises as `get`."""
+        """Record when a token was used. One round trip; raises as `get`."""
         await self._client.call("HSET", self._keyspace.tokens_used, digest, at_ms)
 
     async def all(self) -> list[tuple[bytes, int | None]]:
-        """Return (what is kept of it, when it was last seen in ms since 1970) of every token. Two round trips.
+        """Return (record, last use in ms since 1970) of every token. Two round trips.
 
         Raises:
             UnavailableError: as `get`.
         """
-        # Two calls: on a cluster the two keys may lie on two servers.
+        # Two calls: on a cluster the two keys may be on two servers.
         held = _pairs(await self._client.call("HGETALL", self._keyspace.tokens))
         used = _pairs(await self._client.call("HGETALL", self._keyspace.tokens_used))
         return [(held[digest], int(used[digest]) if digest in used else None) for digest in sorted(held)]
 
     async def take(self, namespace: str, id_: str, *, limit: int, per_ms: int, burst: int, cost: int) -> LimitDecision:
-        """Take calls out of the bucket of a token, which all servers of it share. One round trip.
+        """Take calls from the bucket of a token, which all its servers share. One round trip.
 
         Args:
-            namespace: of the token.
-            id_: of the token.
-            limit: calls that come into the bucket ...
+            namespace: namespace of the token.
+            id_: id of the token.
+            limit: calls added to the bucket ...
             per_ms: ... in so many milliseconds.
             burst: calls in a full bucket.
-            cost: calls that are wanted: all of them or none.
+            cost: requested calls: all of them or none.
 
         Raises:
             UnavailableError: the server cannot be reached, or the namespace is being cleared.

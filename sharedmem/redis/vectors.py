@@ -11,34 +11,34 @@ from numpy.typing import NDArray
 from sharedmem.errors import InvalidError
 
 Vector: TypeAlias = NDArray[np.float32]
-"""Shape (dimension,)."""
+"""An array of shape (dimension,)."""
 Matrix: TypeAlias = NDArray[np.float32]
-"""Shape (number of vectors, dimension)."""
+"""An array of shape (number of vectors, dimension)."""
 
 _HALF = np.dtype("<f2")
 
 
 def check_vector(field: str, vector: Sequence[float] | Vector, dimension: int) -> Vector:
-    """Return the vector at unit length; a zero vector stays zero, and is near to nothing.
+    """Return the vector at unit length; a zero vector stays zero, and is similar to no other.
 
     Raises:
-        InvalidError: it has another dimension, or holds what is no finite number.
+        InvalidError: the vector has another dimension, or an element that is not a finite number.
     """
     try:
-        # What is beyond single precision becomes infinite, and is refused below.
+        # Values beyond single precision become infinite, and are rejected below.
         with np.errstate(over="ignore"):
             checked = np.asarray(vector, dtype=np.float32)
     except (TypeError, ValueError):
         raise InvalidError(field, "...", "give numbers") from None
     if checked.shape != (dimension,):
-        raise InvalidError(field, f"shape {checked.shape}", f"this index takes vectors of {dimension} numbers")
+        raise InvalidError(field, f"shape {checked.shape}", f"this index needs vectors of {dimension} numbers")
     if not np.isfinite(checked).all():
-        raise InvalidError(field, "...", "it holds what is no finite number")
+        raise InvalidError(field, "...", "it has an element that is not a finite number")
     return normalize(checked)
 
 
 def normalize(vector: Vector) -> Vector:
-    """Return the vector at length one; zero stays zero. Also row by row of a matrix."""
+    """Return the vector at length one; zero stays zero. Works row by row on a matrix."""
     # In double precision: the squares of large numbers would overflow.
     wide = vector.astype(np.float64)
     length = np.linalg.norm(wide, axis=-1, keepdims=True)
@@ -47,17 +47,17 @@ def normalize(vector: Vector) -> Vector:
 
 
 def to_half(vector: Vector) -> bytes:
-    """Return the bytes that lie in Redis: two a number, little end first."""
+    """Return the bytes for Redis: two for each number, little-endian."""
     return vector.astype(_HALF).tobytes()
 
 
 def finite_half_or_none(data: object, dimension: int) -> bytes | None:
-    """Return the bytes of a vector that lies in Redis; None when there is none, or some other client has spoilt it."""
+    """Return the bytes of a vector from Redis; None if it does not exist, or another client has damaged it."""
     if not isinstance(data, bytes) or not data or len(data) != _HALF.itemsize * dimension:
         return None
     return data if np.isfinite(np.frombuffer(data, dtype=_HALF)).all() else None
 
 
 def from_half(data: bytes) -> Vector:
-    """Return the vector of those bytes."""
+    """Return the vector from these bytes."""
     return np.frombuffer(data, dtype=_HALF).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Waiting for one's turn: the server calls the hub of the task whose turn it is, and a timer stands behind that.
+"""Waiting for a turn: the server notifies the hub of the task whose turn it is, with a timer as fallback.
 
-Waiting tasks stand in line at the server (`lua/include/waiters.lua`), so nobody asks again and again. A
-call can be lost with its connection: whoever waits looks again when the timer ends.
+Waiting tasks are queued at the server (`lua/include/waiters.lua`), so they need not poll. A notification can be lost
+with its connection: then the waiter tries again when its timer ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sharedmem.runtime.single_flight import SingleFlight
 
 
 class Waiter:
-    """One waiting task, known to the server by its name."""
+    """One waiting task; the server has its name."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
@@ -28,16 +28,16 @@ class Waiter:
         self._called = asyncio.Event()
 
     def call(self) -> None:
-        """Wake it up, now or when it next waits."""
+        """Wake the waiter, now or at its next wait."""
         self._called.set()
 
     @property
     def is_called(self) -> bool:
-        """Whether a call has come since it last returned from waiting."""
+        """Whether a notification has arrived since the last wait ended."""
         return self._called.is_set()
 
     async def wait(self, seconds: float) -> bool:
-        """Return when it is called, or after that many seconds; whether it was called."""
+        """Wait for a notification, at most so many seconds; return whether it arrived."""
         if not self._called.is_set():
             ends = [asyncio.ensure_future(self._called.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
             try:
@@ -51,16 +51,16 @@ class Waiter:
 
 
 class WaitNotifier:
-    """The waiting tasks of one hub, and the channels on which the server calls them.
+    """The waiting tasks of one hub, and the channels on which the server notifies them.
 
     Args:
-        listener: hears the channels.
+        listener: subscribes to the channels.
         background: runs the subscriptions.
         keyspace: names the channels and the waiters.
         clock: for the timers.
-        pauses: seconds between tries to subscribe.
-        retry_for_s: how long it tries.
-        on_cluster: whether who calls may be another server than the one that is listened to.
+        pauses: seconds between attempts to subscribe.
+        retry_for_s: seconds for which it retries.
+        on_cluster: whether another server than the subscribed one may send notifications.
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class WaitNotifier:
 
     @property
     def waiting(self) -> int:
-        """How many callers of this hub wait now."""
+        """The number of callers of this hub that wait now."""
         return len(self._waiters)
 
     @asynccontextmanager
     async def waiter(self, space: Space) -> AsyncIterator[Waiter]:
-        """A waiter that the server can call while the block runs. One round trip the first time in a namespace.
+        """Yield a waiter that the server can notify while the block runs. One round trip the first time in a namespace.
 
         Raises:
             UnavailableError: the server does not confirm the subscription within the retry time.
-            AccessDeniedError, ConfigError: it refuses this user.
+            AccessDeniedError, ConfigError: the server rejects this user.
         """
         await self._listen(space)
         waiter = Waiter(self._keyspace.waiter(next(self._numbers), on_cluster=self._on_cluster), self._clock)
@@ -106,19 +106,19 @@ class WaitNotifier:
         finally:
             del self._waiters[waiter.name]
 
-    def hear(self, channel: bytes, message: bytes) -> None:  # noqa: ARG002  # the waiter's name says all
-        """Take a call from the server: the message is the name of the waiter."""
+    def receive(self, channel: bytes, message: bytes) -> None:  # noqa: ARG002  # the waiter's name is enough
+        """Take a notification: the message is the name of the waiter."""
         waiter = self._waiters.get(message.decode(errors="replace"))
-        # One who has just left passes the turn on itself, when it tells the server that it leaves.
+        # A waiter that has just left passes the turn on itself when it leaves at the server.
         if waiter is not None:
             waiter.call()
 
-    def missed(self, channel: bytes, reason: str) -> None:  # noqa: ARG002  # whoever waits looks again
-        """Calls may have been lost: all look again."""
+    def missed(self, channel: bytes, reason: str) -> None:  # noqa: ARG002  # all waiters try again
+        """Wake all waiters: notifications may have been lost."""
         self.call_all()
 
     def call_all(self) -> None:
-        """Let all look again: they may have missed their call, or their hub is closing."""
+        """Wake all waiters: they may have missed a notification, or their hub is closing."""
         for waiter in self._waiters.values():
             waiter.call()
 

@@ -132,7 +132,9 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         fields |= {
-            name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES and name not in fields
+            name: value
+            for name, value in vars(record).items()
+            if name not in _STANDARD_ATTRIBUTES and name not in fields
         }
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)

@@ -456,7 +456,7 @@ async def test_a_foreign_value_in_the_place_of_an_answer_is_told(
         await foreigner.delete(f"compass:$cache:{{{namespace}}}:{id_}")
         await foreigner.set(f"compass:$cache:{{{namespace}}}:{id_}", "foreign", ex=60)
 
-        with pytest.raises(CorruptionError, match="should be a hash; delete it: the question is asked anew"):
+        with pytest.raises(CorruptionError, match="should be a hash; delete it: the question is asked again"):
             await cache.check(FRANCE)
         assert await cache.cached(key="")(_echo)(FRANCE) == FRANCE
         await cache.put(FRANCE, "Paris")

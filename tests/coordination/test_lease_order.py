@@ -28,7 +28,7 @@ async def ask(clock: ManualClock) -> AsyncIterator[Ask]:
                 weight=1,
                 lease_ms=int(_LEASE_S * 1000),
                 asker=f"{waiter}~",  # as on a cluster, where a call is taken to be heard
-                stands=1,
+                waits=1,
                 gain=b"",
             )
             return reply.decode().partition(" ")[0]

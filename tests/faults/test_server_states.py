@@ -78,7 +78,7 @@ def locked_server() -> Iterator[RedisProcess]:
     [
         (":wrong@", "user or password is wrong"),
         ("nobody:open%20sesame@", "user or password is wrong"),
-        ("", "wants a password"),
+        ("", "requires a password"),
     ],
     ids=["wrong password", "wrong user", "no password"],
 )
@@ -155,7 +155,7 @@ async def test_a_server_that_never_answers_does_not_hold_up_the_opening() -> Non
     ("answer", "advice"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is the address right"),
-        (b"-ERR max number of clients reached\r\n", "no room for another client"),
+        (b"-ERR max number of clients reached\r\n", "it has too many clients"),
         (b"-LOADING Redis is loading the dataset in memory\r\n", "still loading"),
     ],
     ids=["a web server", "a server that is full", "a server that still loads"],

@@ -306,7 +306,7 @@ async def test_a_block_that_closes_its_hub_fails_for_its_own_reason() -> None:
 
 async def test_a_database_that_the_server_lacks_is_a_setting_to_change(redis_url: str, settings: Settings) -> None:
     url = redis_url.replace("db=0", "db=99")
-    with pytest.raises(ConfigError, match=r"redis_url.*no database of that number; end the URL with a smaller one"):
+    with pytest.raises(ConfigError, match=r"redis_url.*no database with that number; end the URL with a smaller one"):
         await Hub.open(url, settings=settings).__aenter__()
 
 

@@ -350,7 +350,7 @@ async def test_a_clock_of_another_client_stops_writes_before_anything_is_written
     for clock in (b"99999999999999999999", b"", b"yesterday", b"17 5", b"12345678901234x6"):
         ground.bare.set(key, clock)
 
-        with pytest.raises(CorruptionError, match="the next change makes it anew"):
+        with pytest.raises(CorruptionError, match="the next change creates it again"):
             await ground.store.write("value", "new")
         assert await ground.store.read("value") == {"n": 1}
 

@@ -73,7 +73,7 @@ async def test_a_wrong_password_is_told(server: RedisProcess, tmp_path: Path) ->
 
 
 async def test_a_missing_password_is_told(server: RedisProcess, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"wants a password.*SHAREDMEM_REDIS_PASSWORD"):
+    with pytest.raises(ConfigError, match=r"requires a password.*SHAREDMEM_REDIS_PASSWORD"):
         async with Hub.open(server.url, settings=Settings(data_dir=tmp_path)):
             pass
 

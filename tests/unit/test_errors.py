@@ -76,7 +76,7 @@ async def test_a_client_of_rest_is_advised_to_use_another_token(fake: Hub) -> No
     read = await ask("GET", "/store/values/other%3Abob%3Ak")
 
     assert written.data["detail"].endswith(
-        f"{OWN}; use a token that adds this: sharedmem token create --namespace desk --actor ada --grant desk:bob:k"
+        f"{OWN}; use a token with this right: sharedmem token create --namespace desk --actor ada --grant desk:bob:k"
     )
     assert read.data["detail"].endswith("--namespace desk --actor ada --subscribe other")
 
@@ -86,7 +86,7 @@ async def test_a_client_of_grpc_is_advised_to_use_another_token(fake: Hub) -> No
         MemoryServer(fake, GrpcAddress(port=0), everyone=Bearer.of("desk", actor="ada")) as server,
         MemoryClient(server.target) as memory,
     ):
-        with pytest.raises(AccessDeniedError, match=r"use a token that adds this: .* --subscribe elsewhere"):
+        with pytest.raises(AccessDeniedError, match=r"use a token with this right: .* --subscribe elsewhere"):
             async with aclosing(cast("Any", memory.watch("elsewhere:*"))) as changes:
                 await anext(changes)
 

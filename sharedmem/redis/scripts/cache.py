@@ -11,7 +11,7 @@ from sharedmem.redis.scripts.executor import ScriptExecutor
 
 
 class CachePutKeys(NamedTuple):
-    """An answer, and what lies beside it (see `lua/include/cache.lua`)."""
+    """The key of an answer, and its further keys (see `lua/include/cache.lua`)."""
 
     record: bytes
     log: bytes
@@ -29,15 +29,15 @@ class CacheScripts:
     async def cache_put(
         self, space: Space, keys: CachePutKeys, actor: bytes, *, id_: str, ttl_ms: int, fields: Sequence[bytes]
     ) -> int:
-        """Returns the version of the answer."""
+        """Return the version of the answer."""
         args: list[Argument] = [id_, ttl_ms, *fields]
         large = sum(map(len, fields))
         return int(await self._sender.mutate("cache_put", space, keys, actor, args, large=large))
 
     async def cache_drop(self, space: Space, keys: Sequence[bytes], actor: bytes, *, ids: Sequence[str]) -> int:
-        """Returns how many of them were there; after the answers come the keys of log, endings and gone."""
+        """Return the number of deleted answers; `keys`: those of the answers, then of log, endings and gone."""
         return int(await self._sender.mutate("cache_drop", space, keys, actor, ids))
 
     async def cache_count(self, space: Space, stats: bytes, actor: bytes, *, pairs: Sequence[str]) -> None:
-        """Adds amounts, given as field, amount, field, amount."""
+        """Add amounts, given as field, amount, field, amount."""
         await self._sender.mutate("cache_count", space, [stats], actor, pairs)

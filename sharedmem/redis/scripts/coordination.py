@@ -13,14 +13,14 @@ from sharedmem.redis.service_keys import decoding
 
 
 class LeaseKeys(NamedTuple):
-    """Where holders and waiting ones of one name are kept."""
+    """The keys of the holders and waiters of one name."""
 
     holders: bytes
     waiters: bytes
 
 
 class NamedLeaseKeys(NamedTuple):
-    """The same, and the key that names it."""
+    """The same, and the key of its name."""
 
     holders: bytes
     waiters: bytes
@@ -28,7 +28,7 @@ class NamedLeaseKeys(NamedTuple):
 
 
 class LeaseScripts:
-    """Takes, prolongs and gives back places for the actors of one hub."""
+    """Acquires, renews and releases leases for the actors of one hub."""
 
     def __init__(self, sender: ScriptExecutor) -> None:
         self._mutate = sender.mutate
@@ -43,28 +43,28 @@ class LeaseScripts:
         weight: int,
         lease_ms: int,
         asker: str,
-        stands: int,
+        waits: int,
         gain: bytes,
     ) -> bytes:
-        """Returns `got <token>` or `wait <ms> <rank>`."""
-        args = (capacity, weight, lease_ms, asker, stands, gain)
+        """Return `got <token>` or `wait <ms> <rank>`."""
+        args = (capacity, weight, lease_ms, asker, waits, gain)
         return await self._mutate("lease_acquire", space, contest, actor, args)
 
     async def lease_renew(self, space: Space, holders: bytes, actor: bytes, *, holder: bytes, lease_ms: int) -> bool:
-        """Return whether it is kept."""
+        """Return whether the lease is still held."""
         return await self._mutate("lease_renew", space, (holders,), actor, (holder, lease_ms)) == b"kept"
 
     async def lease_release(self, space: Space, places: LeaseKeys, actor: bytes, *, holder: bytes) -> bool:
-        """Return whether it was still held."""
+        """Return whether the lease was still held."""
         return await self._mutate("lease_release", space, places, actor, (holder,)) == b"released"
 
     async def lease_leave(self, space: Space, places: LeaseKeys, actor: bytes, *, asker: str) -> None:
-        """Wait no longer."""
+        """Remove a waiter."""
         await self._mutate("lease_leave", space, places, actor, (asker,))
 
 
 class LimitDecision(NamedTuple):
-    """What a script has judged."""
+    """The decision of a script."""
 
     allowed: bool
     remaining: int
@@ -72,7 +72,7 @@ class LimitDecision(NamedTuple):
 
 
 class RateLimitScripts:
-    """Counts for the actors of one hub.
+    """Applies rate limits for the actors of one hub.
 
     Args:
         sender: sends the scripts.
@@ -84,25 +84,25 @@ class RateLimitScripts:
     async def limit_window_take(
         self, space: Space, log: bytes, actor: bytes, *, limit: int, window_us: int, cost: int
     ) -> LimitDecision:
-        """Admits a cost if the window has room for it."""
+        """Admit a cost if the window has room for it."""
         return _parse_take(
             await self._sender.mutate("limit_window_take", space, (log,), actor, (limit, window_us, cost))
         )
 
     async def limit_window_look(self, log: bytes, *, limit: int, window_us: int) -> LimitDecision:
-        """What a cost of one would be told now."""
+        """Return the decision for a cost of one, without admitting it."""
         return _parse_look(await self._sender.run("limit_window_look", (log,), (limit, window_us)))
 
     async def limit_bucket_take(
         self, space: Space, bucket: bytes, actor: bytes, *, burst: int, unit: int, rate: int, cost: int
     ) -> LimitDecision:
-        """Takes tokens if the bucket has so many."""
+        """Take tokens if the bucket has enough."""
         return _parse_take(
             await self._sender.mutate("limit_bucket_take", space, (bucket,), actor, (burst, unit, rate, cost))
         )
 
     async def limit_bucket_look(self, bucket: bytes, *, burst: int, unit: int, rate: int) -> LimitDecision:
-        """What a cost of one would be told now."""
+        """Return the decision for a cost of one, without admitting it."""
         return _parse_look(await self._sender.run("limit_bucket_look", (bucket,), (burst, unit, rate)))
 
 
@@ -113,13 +113,13 @@ def _parse_take(reply: bytes) -> LimitDecision:
 
 def _parse_look(reply: Reply) -> LimitDecision:
     if not isinstance(reply, bytes):
-        raise InternalError(f"a script answered {reply!r} where it promises text")
+        raise InternalError(f"a script returned {reply!r} instead of text")
     remaining, retry_us = map(int, reply.split())
     return LimitDecision(remaining > 0, remaining, retry_us)
 
 
 class OnceKeys(NamedTuple):
-    """Where a piece of work, and those who wait for it, lie."""
+    """The keys of a piece of work and of its waiters."""
 
     once: bytes
     waiters: bytes
@@ -138,28 +138,28 @@ class OnceScripts:
     async def once_begin(
         self, space: Space, keys: OnceKeys, actor: bytes, *, name: str, waits: int, lease_ms: int, ttl_ms: int
     ) -> bytes:
-        """Returns `done <result>`, `yours <token> <attempt>` or `running <milliseconds left> <1|0>`."""
+        """Return `done <result>`, `yours <token> <attempt>` or `running <milliseconds left> <1|0>`."""
         return await self._sender.mutate("once_begin", space, keys, actor, (name, waits, lease_ms, ttl_ms))
 
     async def once_renew(
         self, space: Space, once: bytes, actor: bytes, *, token: int, lease_ms: int, ttl_ms: int
     ) -> bool:
-        """Return whether it is still the runner's."""
+        """Return whether the runner still has the claim."""
         return await self._sender.mutate("once_renew", space, (once,), actor, (token, lease_ms, ttl_ms)) == b"1"
 
     async def once_finish(
         self, space: Space, keys: OnceKeys, actor: bytes, *, token: int, ttl_ms: int, result: bytes
     ) -> bool:
-        """Return whether it was still the runner's, and its result is stored."""
+        """Return whether the runner still had the claim; then the result is stored."""
         args = (token, ttl_ms, result)
         return await self._sender.mutate("once_finish", space, keys, actor, args, large=len(result)) == b"1"
 
     async def once_release(self, space: Space, keys: OnceKeys, actor: bytes, *, token: int, ttl_ms: int) -> bool:
-        """Return whether it was still the runner's, and is free again."""
+        """Return whether the runner still had the claim; then the work is free again."""
         return await self._sender.mutate("once_release", space, keys, actor, (token, ttl_ms)) == b"1"
 
     async def once_leave(self, space: Space, keys: OnceKeys, actor: bytes, *, name: str) -> None:
-        """Neither wait nor run under this name any more."""
+        """Remove a name as waiter and runner."""
         await self._sender.mutate("once_leave", space, keys, actor, (name,))
 
     async def once_forget(self, space: Space, once: bytes, actor: bytes) -> bool:
@@ -167,22 +167,22 @@ class OnceScripts:
         return await self._sender.mutate("once_forget", space, (once,), actor, ()) == b"1"
 
     async def once_look(self, once: bytes) -> bytes:
-        """Returns `<none|running|done> <token> <attempt> <milliseconds left> <actor>`, or nothing."""
+        """Return `<none|running|done> <token> <attempt> <milliseconds left> <actor>`, or empty."""
         reply = await self._sender.run("once_look", (once,), ())
         if isinstance(reply, bytes):
             return reply
-        raise InternalError(f"once_look answered {reply!r} where it promises text")
+        raise InternalError(f"once_look returned {reply!r} instead of text")
 
 
 class BarrierKeys(NamedTuple):
-    """Where those who have come, and those who were let through, lie."""
+    """The keys of the arrived parties, and of those that have passed."""
 
     barrier: bytes
     opened: bytes
 
 
 class BarrierScripts:
-    """Brings the actors of one hub to barriers.
+    """Operates barriers for the actors of one hub.
 
     Args:
         sender: sends the scripts.
@@ -194,21 +194,21 @@ class BarrierScripts:
     async def barrier_arrive(
         self, space: Space, keys: BarrierKeys, actor: bytes, *, waiter: str, parties: int, lease_ms: int
     ) -> bytes:
-        """Returns `opened <generation> <position>`, `waiting <arrival>` or `parties <n>`."""
+        """Return `opened <generation> <position>`, `waiting <arrival>` or `parties <n>`."""
         return await self._sender.mutate("barrier_arrive", space, keys, actor, (waiter, parties, lease_ms))
 
     async def barrier_stay(
         self, space: Space, keys: BarrierKeys, actor: bytes, *, waiter: str, arrival: bytes, lease_ms: int
     ) -> bytes:
-        """Returns `opened <generation> <position>`, `waiting <arrival>` or `gone`."""
+        """Return `opened <generation> <position>`, `waiting <arrival>` or `gone`."""
         return await self._sender.mutate("barrier_stay", space, keys, actor, (waiter, arrival, lease_ms))
 
     async def barrier_leave(self, space: Space, keys: BarrierKeys, actor: bytes, *, waiter: str) -> bytes:
-        """Returns `opened <generation> <position>`, or `left <how many still wait>`."""
+        """Return `opened <generation> <position>`, or `left <how many still wait>`."""
         return await self._sender.mutate("barrier_leave", space, keys, actor, (waiter,))
 
     async def barrier_look(self, barrier: bytes) -> int:
-        """Return how many wait at it."""
+        """Return the number of waiting parties."""
         reply = await self._sender.run("barrier_look", (barrier,), ())
         return reply if isinstance(reply, int) else 0
 
@@ -217,14 +217,14 @@ CALL_AGAIN = b"more"
 
 
 class PresenceKeys(NamedTuple):
-    """Where the actors of a namespace, and what is known of them, lie."""
+    """The keys of the present actors of a namespace, and of their data."""
 
     presence: bytes
     facts: bytes
 
 
 class PresentActor(NamedTuple):
-    """An actor who is here."""
+    """An actor that is present."""
 
     actor: str
     left_us: int
@@ -234,7 +234,7 @@ class PresentActor(NamedTuple):
 
 
 class PresenceScripts:
-    """Tells of the comings and goings of the actors of one hub.
+    """Records the presence of the actors of one hub.
 
     Args:
         sender: sends the scripts.
@@ -246,19 +246,19 @@ class PresenceScripts:
     async def presence_beat(
         self, space: Space, keys: PresenceKeys, actor: bytes, *, ttl_ms: int, about: bytes
     ) -> bytes:
-        """Returns since when it has been here, or `CALL_AGAIN` when it has to be called again."""
+        """Return since when the actor is present, or `CALL_AGAIN` if the script must be called again."""
         return await self._sender.mutate("presence_beat", space, keys, actor, (ttl_ms, about))
 
     async def presence_leave(self, space: Space, keys: PresenceKeys, actor: bytes) -> bytes:
-        """Returns `1` if it was here, `0`, or `CALL_AGAIN` when it has to be called again."""
+        """Return `1` if the actor was present, else `0`, or `CALL_AGAIN` if the script must be called again."""
         return await self._sender.mutate("presence_leave", space, keys, actor, ())
 
     async def presence_lapse(self, space: Space, keys: PresenceKeys, actor: bytes) -> bytes:
-        """Returns `0`, or `CALL_AGAIN` when it has to be called again."""
+        """Return `0`, or `CALL_AGAIN` if the script must be called again."""
         return await self._sender.mutate("presence_lapse", space, keys, actor, ())
 
     async def presence_look(self, keys: PresenceKeys) -> tuple[int, list[PresentActor]]:
-        """Return (how many have lapsed and were not told of, who is here)."""
+        """Return (number of lapsed actors that were not announced yet, present actors)."""
         found = as_list(await self._sender.run("presence_look", keys, ()))
         lapsed, rest = found[0], found[1:]
         with decoding(keys.facts):
@@ -271,7 +271,7 @@ class PresenceScripts:
 def _parse_present_actor(actor: bytes, left_us: bytes, facts: bytes) -> PresentActor | None:
     since, _, rest = facts.partition(b" ")
     seen, _, about = rest.partition(b" ")
-    # Somebody who is cleared away in this moment has no facts any more.
+    # An actor that is being removed has no data any more.
     return PresentActor(text_of(actor), int(left_us), int(since), int(seen), about) if seen else None
 
 

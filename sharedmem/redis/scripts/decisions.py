@@ -10,11 +10,11 @@ from sharedmem.redis.replies import Argument, Reply
 from sharedmem.redis.scripts.executor import ScriptExecutor, split_version
 
 COLD = b"COLD"
-"""What is answered where nothing was found, and the session may lie in the durable tier alone."""
+"""The reply if nothing was found and the session may be in the durable tier only."""
 
 
 class PlanSaveKeys(NamedTuple):
-    """What saving a plan touches."""
+    """The keys for saving a plan."""
 
     plans: bytes
     session: bytes
@@ -28,7 +28,7 @@ class PlanSaveKeys(NamedTuple):
 
 
 class PlanWrite(NamedTuple):
-    """A plan to be saved, as the script takes it."""
+    """A plan to save, in the form of the script."""
 
     window_ms: int
     digest: bytes
@@ -41,7 +41,7 @@ class PlanWrite(NamedTuple):
 
 
 class ExecutionClaimKeys(NamedTuple):
-    """What beginning an execution touches, and recording its end."""
+    """The keys for beginning an execution and recording its outcome."""
 
     plans: bytes
     session: bytes
@@ -52,7 +52,7 @@ class ExecutionClaimKeys(NamedTuple):
 
 
 class ExecutionEnd(NamedTuple):
-    """How an execution ended, as the script takes it."""
+    """The outcome of an execution, in the form of the script."""
 
     verb: str
     plan: str
@@ -65,7 +65,7 @@ class ExecutionEnd(NamedTuple):
 
 
 class SessionForgetKeys(NamedTuple):
-    """All that belongs to a session."""
+    """All keys of a session."""
 
     plans: bytes
     session: bytes
@@ -79,28 +79,28 @@ class SessionForgetKeys(NamedTuple):
 
 
 class PlanKeys(NamedTuple):
-    """Plans, and their order."""
+    """The keys of plans and of their order."""
 
     plans: bytes
     order: bytes
 
 
 class DuplicateKeys(NamedTuple):
-    """Plans by id and by digest."""
+    """The keys of plans by id and by digest."""
 
     plans: bytes
     duplicates: bytes
 
 
 class ExecutionKeys(NamedTuple):
-    """Plans, and executions."""
+    """The keys of plans and executions."""
 
     plans: bytes
     executions: bytes
 
 
 class ExecutionStatsKeys(NamedTuple):
-    """Plans, counts, and what was executed last."""
+    """The keys of plans, counts and the last executions."""
 
     plans: bytes
     stats: bytes
@@ -109,10 +109,10 @@ class ExecutionStatsKeys(NamedTuple):
 
 
 class DecisionScripts:
-    """Keeps plans and executions for the actors of one hub.
+    """Stores plans and executions for the actors of one hub.
 
-    Where a durable tier stands behind, changes take how the session is kept in it (the key of its plans stands for
-    it), and looks take `cold=1`, so that they answer `COLD` instead of nothing when the session is not in Redis.
+    With a durable tier, changes take the durability mode of the session (by the key of its plans), and reads take
+    `cold=1`, so that they return `COLD` instead of an empty reply if the session is not in Redis.
     """
 
     def __init__(self, sender: ScriptExecutor) -> None:
@@ -121,15 +121,15 @@ class DecisionScripts:
     async def plan_save(
         self, space: Space, keys: PlanSaveKeys, actor: bytes, plan: PlanWrite, *, keep: DurabilityModes | None = None
     ) -> bytes:
-        """Returns `saved <id>` or `duplicate <ms since> <id> <confidence> <method>`."""
+        """Return `saved <id>` or `duplicate <ms since> <id> <confidence> <method>`."""
         return await self._sender.mutate("plan_save", space, keys, actor, plan, large=len(plan.body), keep=keep)
 
     async def plan_list(self, keys: PlanKeys, *, symbol: bytes, limit: int, cold: int) -> Reply:
-        """Returns the JSON of plans, newest first."""
+        """Return the JSON of plans, newest first."""
         return await self._sender.run("plan_list", keys, [symbol, limit, cold])
 
     async def plan_check(self, keys: DuplicateKeys, *, digest: bytes, cold: int) -> Reply:
-        """Returns `<ms since> <id> <confidence> <method>`, or nothing."""
+        """Return `<ms since> <id> <confidence> <method>`, or empty."""
         return await self._sender.run("plan_check", keys, [digest, cold])
 
     async def execution_begin(
@@ -144,14 +144,14 @@ class DecisionScripts:
         events: bytes,
         keep: DurabilityModes | None = None,
     ) -> bytes:
-        """Returns `started|refused <ms left> <state> <JSON>`, or `absent`."""
+        """Return `started|refused <ms left> <state> <JSON>`, or `absent`."""
         args: list[Argument] = [plan, lease_ms, policy, events]
         return await self._sender.mutate("execution_begin", space, keys, actor, args, keep=keep)
 
     async def execution_renew(
         self, space: Space, keys: ExecutionKeys, actor: bytes, *, plan: str, fence: int, lease_ms: int
     ) -> bytes:
-        """Returns `renewed <ms left> <state> <JSON>`, `lost` or `absent`."""
+        """Return `renewed <ms left> <state> <JSON>`, `lost` or `absent`."""
         return await self._sender.mutate("execution_renew", space, keys, actor, [plan, fence, lease_ms])
 
     async def execution_record(
@@ -163,24 +163,24 @@ class DecisionScripts:
         *,
         keep: DurabilityModes | None = None,
     ) -> bytes:
-        """Returns `recorded|same <JSON>`, `already <state>`, `busy <ms left>`, `lost`, `unbegun` or `absent`."""
+        """Return `recorded|same <JSON>`, `already <state>`, `busy <ms left>`, `lost`, `unbegun` or `absent`."""
         large = len(ending.details)
         return await self._sender.mutate("execution_record", space, keys, actor, ending, large=large, keep=keep)
 
     async def execution_check(self, keys: ExecutionKeys, *, plan: str, cold: int) -> Reply:
-        """Returns `<ms left> <state> <JSON>`, `none` or `absent`."""
+        """Return `<ms left> <state> <JSON>`, `none` or `absent`."""
         return await self._sender.run("execution_check", keys, [plan, cold])
 
     async def execution_open(self, keys: ExecutionKeys, *, cursor: bytes, limit: int, cold: int) -> Reply:
-        """Returns the next cursor, and `<state> <JSON>` of each execution of the page that is open."""
+        """Return the next cursor, and `<state> <JSON>` of each execution of the page that is open."""
         return await self._sender.run("execution_open", keys, [cursor, limit, cold])
 
     async def execution_stats(self, keys: ExecutionStatsKeys, *, symbol: bytes, limit: int, cold: int) -> Reply:
-        """Returns four counts, and the JSON of the last executions."""
+        """Return four counts, and the JSON of the last executions."""
         return await self._sender.run("execution_stats", keys, [symbol, limit, cold])
 
     async def session_forget(
         self, space: Space, keys: SessionForgetKeys, actor: bytes, *, keep: DurabilityModes | None = None
     ) -> tuple[int, bytes]:
-        """Returns (version or 0, how many plans were removed)."""
+        """Return (version or 0, number of deleted plans)."""
         return split_version(await self._sender.mutate("session_forget", space, keys, actor, [], keep=keep))

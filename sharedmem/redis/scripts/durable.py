@@ -1,8 +1,8 @@
 """Typed callers of the scripts that move keys and records between Redis, the durable tier and archives.
 
-A change of a key that lasts leaves its documents in the namespace's outbox, in the same atomic step
-(`lua/include/kept.lua`). What is not in Redis any more is brought back under a read lease, which every writer
-takes away, so that nothing deleted or older ever comes back.
+A change of a durable key adds its documents to the namespace's outbox, in the same atomic step
+(`lua/include/kept.lua`). Data that is no longer in Redis is restored under a read lease, which every writer ends, so
+that no deleted or older data is restored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sharedmem.redis.scripts.executor import ScriptExecutor
 
 
 class KeyLookKeys(NamedTuple):
-    """What a look at an absent key touches."""
+    """The keys for reading an absent key."""
 
     key: bytes
     clock: bytes
@@ -26,7 +26,7 @@ class KeyLookKeys(NamedTuple):
 
 
 class KeyFillKeys(NamedTuple):
-    """What bringing a key back touches; the pairs of parts come behind."""
+    """The keys for restoring a key; the pairs of parts follow."""
 
     key: bytes
     clock: bytes
@@ -35,7 +35,7 @@ class KeyFillKeys(NamedTuple):
 
 
 class NamespaceJoinKeys(NamedTuple):
-    """What joining a namespace touches."""
+    """The keys for joining a namespace."""
 
     clock: bytes
     changes: bytes
@@ -43,7 +43,7 @@ class NamespaceJoinKeys(NamedTuple):
 
 
 class KeyDropKeys(NamedTuple):
-    """What forgetting the copy of a key touches; what lies beside it comes behind."""
+    """The keys for dropping the copy of a key; its parts follow."""
 
     kept: bytes
     state: bytes
@@ -51,26 +51,26 @@ class KeyDropKeys(NamedTuple):
 
 
 class DurableKey(NamedTuple):
-    """A key that lasts, or where its presence shows, and its state."""
+    """A durable key, or the key that shows its presence, and its state."""
 
     key: bytes
     state: bytes
 
 
 class DeliveredEntry(NamedTuple):
-    """An entry of the outbox of which the tier has what it will ever have."""
+    """An entry of the outbox that the tier has stored as far as it ever will."""
 
     entry: bytes
     documents: Mapping[int, int]
-    """How many documents the tier has, by the number of their key in the list that goes with it, from 1 on."""
+    """Number of documents that the tier has, by the index of their key in the accompanying list, from 1."""
 
 
 class RejectedField(NamedTuple):
-    """A field of an entry that the tier will never take."""
+    """A field of an entry that the tier rejects for good."""
 
     entry: bytes
     field: int
-    """Which of its fields, from 1 on."""
+    """Index of the field, from 1."""
     reason: str
 
 
@@ -81,7 +81,7 @@ class DurableScripts:
         self._sender = sender
 
     async def key_look(self, keys: KeyLookKeys, *, logical: str, mode: str, token: str, lease_ms: int) -> str:
-        """Returns `hot`, `none`, `lost`, `pending`, `wait <ms>` or `load <ms since 1970>`."""
+        """Return `hot`, `none`, `lost`, `pending`, `wait <ms>` or `load <ms since 1970>`."""
         return _text(await self._sender.run("key_look", keys, [logical, mode, token, lease_ms]))
 
     async def key_fill(
@@ -96,7 +96,7 @@ class DurableScripts:
         logical: str = "",
         stamp: int = 0,
     ) -> bool:
-        """Put parts that were made ready in their places (pairs of keys); False when somebody was faster."""
+        """Move staged parts to their keys (pairs of keys); return False if another client was faster."""
         args: list[Argument] = [token, expires, cache_ms, absent_ms, logical, stamp]
         reply = await self._sender.run("key_fill", [*keys, *parts], args)
         return reply == b"filled"
@@ -104,7 +104,7 @@ class DurableScripts:
     async def key_stage(
         self, staged: bytes, *, command: str, before: int, ttl_ms: int, row: Sequence[Argument]
     ) -> bool:
-        """Make a part ready, after as many rows as there are; False when these are not there any more."""
+        """Append a row to a staged part after `before` rows; return False if these rows no longer exist."""
         return await self._sender.run("key_stage", [staged], [command, before, ttl_ms, *row]) == b"staged"
 
     async def outbox_settle(
@@ -119,7 +119,7 @@ class DurableScripts:
         entries: Sequence[DeliveredEntry],
         refused: Sequence[RejectedField] = (),
     ) -> int:
-        """Remove entries, bury what was refused, move the states of keys on; returns how many entries there were."""
+        """Delete entries, bury rejected ones as dead letters, update states of keys; return the number of entries."""
         pairs = [part for one in keys for part in one]
         lines = b"\n".join(map(_format_entry, entries))
         args: list[Argument] = [group, cache_ms, absent_ms, lines, *(part for one in refused for part in one)]
@@ -128,26 +128,26 @@ class DurableScripts:
     async def namespace_join(
         self, keys: NamespaceJoinKeys, *, highest: int, restored: str = "", token: str, lease_ms: int
     ) -> str:
-        """Returns `joined <epoch>`, `behind <stamp>`, `empty 0`, `wait <ms>` or `provisional <epoch>`."""
+        """Return `joined <epoch>`, `behind <stamp>`, `empty 0`, `wait <ms>` or `provisional <epoch>`."""
         return _text(await self._sender.run("namespace_join", keys, [highest, restored, token, lease_ms]))
 
     async def kept_restore(self, kept: bytes, *, token: str, lease_ms: int, pairs: Sequence[str]) -> str:
-        """Renew the right to restore, and note pairs of keys and letters; returns `noted` or `taken`."""
+        """Renew the lease of a restore, and store pairs of keys and letters; return `noted` or `taken`."""
         return _text(await self._sender.run("kept_restore", [kept], [token, lease_ms, *pairs]))
 
     async def key_drop(
         self, keys: KeyDropKeys, parts: Sequence[bytes] = (), *, logical: str, kind: str, stamp: int, token: str = ""
     ) -> str:
-        """Returns `dropped`, `newer`, `pending` or `taken`."""
+        """Return `dropped`, `newer`, `pending` or `taken`."""
         return _text(await self._sender.run("key_drop", [*keys, *parts], [logical, kind, stamp, token]))
 
     async def outbox_replay(self, dead: bytes, outbox: bytes, *, ids: Sequence[str]) -> int:
-        """Put dead letters back; returns how many there were."""
+        """Move dead letters back to the outbox; return their number."""
         return int(cast("int", await self._sender.run("outbox_replay", [dead, outbox], ids)))
 
 
 def _format_entry(settled: DeliveredEntry) -> bytes:
-    """`<id> <number of a pair>=<documents> ...`."""
+    """Return `<id> <number of a pair>=<documents> ...`."""
     return b" ".join((settled.entry, *(b"%d=%d" % pair for pair in settled.documents.items())))
 
 
@@ -160,7 +160,7 @@ _NO_ACTOR = b"-"
 
 
 class MemoryRestoreKeys(NamedTuple):
-    """What all memories of a namespace share; the records and their threads come behind."""
+    """The keys that all memories of a namespace share; those of records and threads follow."""
 
     kept: bytes
     log: bytes
@@ -172,15 +172,15 @@ class MemoryRestoreKeys(NamedTuple):
 
 
 class RestoreLease(NamedTuple):
-    """The right to bring a namespace's records back."""
+    """The lease for restoring a namespace's records."""
 
     token: str
     lease_ms: int
-    """How long its holder may be silent."""
+    """Milliseconds after which the lease expires without a renewal."""
 
 
 class RestoredMemory(NamedTuple):
-    """A memory as the script takes it that brings it back (`lua/memory_restore.lua`)."""
+    """A memory in the form of the script that restores it (`lua/memory_restore.lua`)."""
 
     id: str
     version: int
@@ -190,27 +190,27 @@ class RestoredMemory(NamedTuple):
     author: str
     facts: bytes
     waits: int
-    """1 if its vector is to be made anew."""
+    """1 if its vector must be computed again."""
     expires: int
-    """Milliseconds since 1970; 0 for never."""
+    """Milliseconds since 1970; 0: never."""
     fields: tuple[Argument, ...]
-    """Of its hash, each with its value behind it; none when it has been deleted."""
+    """Fields of its hash, each followed by its value; empty for a deleted memory."""
 
 
 def memory_restore_keys(keyspace: KeySpace, namespace: str) -> MemoryRestoreKeys:
-    """Return those of a namespace."""
+    """Return the keys of a namespace."""
     parts = (keyspace.record_part(_MEMORY_FAMILY, namespace, name) for name in MemoryRestoreKeys._fields[1:])
     return MemoryRestoreKeys(keyspace.kept(namespace), *parts)
 
 
 class RecordRestoreScripts:
-    """Brings memories, graphs and notes back into Redis."""
+    """Restores memories, graphs and notes to Redis."""
 
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
 
     async def records_gather(self, kept: bytes, *, anew: Sequence[bytes], token: str, lease_ms: int, done: int) -> str:
-        """Returns `whole`, `load`, `wait <ms>`, `lost` or `overtaken`."""
+        """Return `whole`, `load`, `wait <ms>`, `lost` or `overtaken`."""
         return _reply_text(await self._sender.run("records_gather", [kept, *anew], [token, lease_ms, done]))
 
     async def memory_restore(
@@ -221,7 +221,7 @@ class RecordRestoreScripts:
         lease: RestoreLease,
         restores: Sequence[RestoredMemory],
     ) -> int | None:
-        """Returns how many are here now that were not; None when somebody else brings them back."""
+        """Return the number of restored memories; None if another client restores them."""
         args: list[Argument] = [*lease]
         for one in restores:
             args += one[:-1]
@@ -240,7 +240,7 @@ class RecordRestoreScripts:
         lease: RestoreLease,
         words: Sequence[Argument],
     ) -> str:
-        """Returns `restored <how many>`, `changed` or `overtaken`."""
+        """Return `restored <number>`, `changed` or `overtaken`."""
         args: list[Argument] = [group, *lease, *words]
         large = sum(8 if isinstance(word, int | float) else len(word) for word in words)
         reply = await self._sender.mutate("graph_restore", space, [kept, *keys], _NO_ACTOR, args, large=large)
@@ -255,7 +255,7 @@ class RecordRestoreScripts:
         lease: RestoreLease,
         words: Sequence[Argument],
     ) -> int | None:
-        """Returns how many are here now that were not; None when somebody else brings them back."""
+        """Return the number of restored notes; None if another client restores them."""
         reply = _reply_text(await self._sender.run("note_restore", [kept, *keys], [app, *lease, *words]))
         return None if reply == "overtaken" else int(reply.split()[1])
 
@@ -265,11 +265,11 @@ def _reply_text(reply: object) -> str:
 
 
 LOST = "lost"
-"""What the scripts answer where Redis may lack what the durable tier has: join the namespace first."""
+"""The reply of scripts if Redis may lack data of the durable tier: join the namespace first."""
 
 
 class KeyRestoreKeys(NamedTuple):
-    """What restoring in a namespace touches of its service keys."""
+    """The service keys of a namespace that a restore uses."""
 
     clock: bytes
     changes: bytes
@@ -277,7 +277,7 @@ class KeyRestoreKeys(NamedTuple):
 
 
 class KeyRestoreOptions(NamedTuple):
-    """How keys are restored: see the script."""
+    """Options of a restore: see the script."""
 
     cap: int
     replace: int
@@ -285,7 +285,7 @@ class KeyRestoreOptions(NamedTuple):
 
 
 class KeyRestoreScripts:
-    """Puts keys back with the versions that they had.
+    """Restores keys with their earlier versions.
 
     Args:
         sender: sends the scripts; each may be repeated.
@@ -302,11 +302,11 @@ class KeyRestoreScripts:
         terms: KeyRestoreOptions,
         rows: Sequence[Argument],
     ) -> str:
-        """Returns a letter for each pair of keys, or `lost`."""
+        """Return a letter for each pair of keys, or `lost`."""
         return _check_text(await self._sender.run("key_restore", [*owner, *keys], [actor, *terms, *rows]))
 
     async def version_take(self, owner: KeyRestoreKeys, *, count: int, above: int, joined: int) -> int | None:
-        """Return the first of so many versions; None when the namespace has to be joined."""
+        """Return the first of `count` new versions; None if the namespace must be joined first."""
         reply = _check_text(await self._sender.run("version_take", owner, [count, above, joined]))
         return None if reply == LOST else int(reply)
 
@@ -314,4 +314,4 @@ class KeyRestoreScripts:
 def _check_text(reply: object) -> str:
     if isinstance(reply, bytes):
         return reply.decode()
-    raise InternalError(f"a script answered {reply!r} where it promises text")
+    raise InternalError(f"a script returned {reply!r} instead of text")

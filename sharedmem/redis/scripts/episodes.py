@@ -10,7 +10,7 @@ from sharedmem.redis.scripts.executor import ScriptExecutor, split_version
 
 
 class EpisodeKeys(NamedTuple):
-    """Where an episode lies, and the index of all episodes of its namespace."""
+    """The keys of an episode, and of the index of all episodes of its namespace."""
 
     episode: bytes
     summary: bytes
@@ -19,7 +19,7 @@ class EpisodeKeys(NamedTuple):
 
 
 class EpisodeScripts:
-    """Changes the episodes that the actors of one hub remember."""
+    """Changes the episodes of the actors of one hub."""
 
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
@@ -27,7 +27,7 @@ class EpisodeScripts:
     async def episode_append(
         self, space: Space, keys: EpisodeKeys, actor: bytes, *, session: str, event: bytes, most: int, ttl_ms: int
     ) -> tuple[int, int]:
-        """Returns (version of the event, number of events kept)."""
+        """Return (version of the event, number of stored events)."""
         args: list[Argument] = [session, event, most, ttl_ms]
         reply = await self._sender.mutate("episode_append", space, keys, actor, args, large=len(event))
         version, kept = split_version(reply)
@@ -36,6 +36,6 @@ class EpisodeScripts:
     async def episode_summarize(
         self, space: Space, episode: bytes, summary: bytes, actor: bytes, *, upto: int, text: bytes
     ) -> bool:
-        """Returns whether the summary is kept."""
+        """Return whether the summary was stored."""
         args: list[Argument] = [upto, text]
         return await self._sender.mutate("episode_summarize", space, [episode, summary], actor, args) == b"1"

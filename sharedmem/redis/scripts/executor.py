@@ -1,13 +1,12 @@
-"""Runs scripts: mutations with an operation id and, where a durable tier is behind, with their outbox entries.
+"""Run scripts: mutations with an operation id and, with a durable tier, with their outbox entries.
 
-Every mutation carries an operation id (`OperationLedger`), so that a repeat after a lost reply is answered
-like the first and not done again. Each is one round trip and one atomic step at the server.
+Every mutation carries an operation id (`OperationLedger`), so that a repeat after a lost reply gets the first reply and
+is not executed again. Each mutation is one round trip and one atomic step at the server.
 
-Each hub keeps one ledger hash per namespace at the server. A call under way occupies a slot of it,
-and its number rises with every call of this hub, so that the server can tell a repeat (answer again
-what was answered) from a straggler of a connection long given up (refuse). The ledger is as large as
-the most calls that were ever under way at once, not as the number of calls. The idea is the client
-session of Raft (Ongaro, "Consensus: Bridging Theory and Practice", 6.3).
+Each hub has one ledger hash per namespace at the server. A running call occupies a slot of it, and its number rises
+with every call of this hub. So the server can distinguish a repeat (return the stored reply) from a late call of a
+closed connection (reject it). The size of the ledger is the highest number of concurrent calls, not the number of all
+calls. The idea is the client session of Raft (Ongaro, "Consensus: Bridging Theory and Practice", 6.3).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from sharedmem.redis.keys import Space
 from sharedmem.redis.replies import Argument, Command, LostError, Reply
 from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, scripts
 
-# A ledger outlives every call under way: it is prolonged often, and lives much longer than a call may last.
+# A ledger outlives every running call: it is renewed often, and its expiry is much longer than a call may last.
 _SHORTEST_LIFE_S = 180.0
 _LIFE_BEYOND_RETRIES_S = 120.0
 _PROLONG_EVERY_S = 30.0
@@ -38,11 +37,11 @@ class _LedgerSlots:
 
 
 class OperationLedger:
-    """Gives each mutation of one hub its slot and number.
+    """Assigns a slot and a number to each mutation of one hub.
 
     Args:
-        clock: tells when a ledger's expiry is to be prolonged.
-        retry_for_s: how long a call may be repeated, which its entry has to outlive.
+        clock: shows when to renew a ledger's expiry.
+        retry_for_s: seconds for which a call may be repeated; its entry must live longer.
     """
 
     def __init__(self, clock: Clock, *, retry_for_s: float) -> None:
@@ -55,7 +54,7 @@ class OperationLedger:
         """Occupy a slot of a ledger key.
 
         Returns:
-            (slot, number of the operation, milliseconds by which to prolong the ledger or 0).
+            (slot, number of the operation, new expiry of the ledger in milliseconds or 0).
         """
         slots = self._slots[operations]
         self._number += 1
@@ -71,7 +70,7 @@ class OperationLedger:
         return slot, self._number, keep_ms
 
     def give_back(self, operations: bytes, slot: int) -> None:
-        """Free a slot: its call has been answered, or given up."""
+        """Free a slot: its call has a reply, or is no longer repeated."""
         self._slots[operations].free.append(slot)
 
 
@@ -80,19 +79,19 @@ _FIXED_KEYS = 3
 
 
 class ScriptExecutor:
-    """How the typed callers of one hub reach their scripts.
+    """Runs scripts for the typed callers of one hub.
 
     Args:
-        line: the way to the server.
-        ledger: gives each mutation its operation id.
-        change_log_length: approximate length to which change streams are kept.
+        line: the client of the server.
+        ledger: assigns an operation id to each mutation.
+        change_log_length: approximate length of change streams.
     """
 
     def __init__(self, line: RedisClient, ledger: OperationLedger, *, change_log_length: int) -> None:
         self._client = line
         self._ledger = ledger
         self._cap = change_log_length
-        # Bytes go out as they are; text would be encoded at every call.
+        # Bytes are sent as they are; text would be encoded at every call.
         self._digests = {name: script.digest.encode() for name, script in scripts().items()}
 
     async def mutate(
@@ -104,18 +103,18 @@ class ScriptExecutor:
         args: Sequence[Argument],
         *,
         large: int = 0,
-        keep: DurabilityModes | None = None,  # noqa: ARG002  # no durable tier is behind this executor (see DurableScriptExecutor)
+        keep: DurabilityModes | None = None,  # noqa: ARG002  # see DurableScriptExecutor
     ) -> bytes:
         """Run a script that begins with `lua/include/mutation.lua`.
 
         Args:
-            script: its name.
-            space: the service keys that come before its own.
+            script: name of the script.
+            space: the service keys, which precede its own keys.
             keys: its own keys.
-            actor: who does it.
+            actor: the actor that makes the change.
             args: its own arguments.
-            large: bytes of the arguments, if they may be many: what is large takes another connection.
-            keep: how the first of its own keys are kept, where a durable tier stands behind.
+            large: bytes of the arguments, if there may be many: large calls use another connection.
+            keep: durability modes of its first own keys, with a durable tier.
         """
         command, slot = self._command(script, space, keys, actor, args)
         call = self._client.call_aside if large > POOLED_ABOVE_BYTES else self._client.call
@@ -136,7 +135,7 @@ class ScriptExecutor:
         *,
         large: int,
     ) -> bytes:
-        """As `mutate`; a try that the server may have carried out without an answer adds to `losses`."""
+        """As `mutate`; add each lost attempt that the server may have executed to `losses`."""
         command, slot = self._command(script, space, keys, actor, args)
         try:
             reply = await self._client.call_noting(losses, command, aside=large > POOLED_ABOVE_BYTES)
@@ -147,7 +146,7 @@ class ScriptExecutor:
     def _command(
         self, script: str, space: Space, keys: Sequence[bytes], actor: bytes, args: Sequence[Argument]
     ) -> tuple[Command, int]:
-        """Return (what is sent, which slot of the ledger it occupies)."""
+        """Return (command, slot of the ledger that it occupies)."""
         operations = space.operations
         slot, number, keep_ms = self._ledger.take(operations)
         return (
@@ -166,8 +165,8 @@ class ScriptExecutor:
             *args,
         ), slot
 
-    async def tell(self, script: str, operations: bytes, args: Sequence[Argument], *, large: int = 0) -> bytes:
-        """Run a script that changes nothing but the ledger, once however often it is repeated."""
+    async def run_once(self, script: str, operations: bytes, args: Sequence[Argument], *, large: int = 0) -> bytes:
+        """Run a script that changes only the ledger; it is executed once even if it is repeated."""
         slot, number, keep_ms = self._ledger.take(operations)
         call = self._client.call_aside if large > POOLED_ABOVE_BYTES else self._client.call
         try:
@@ -177,7 +176,7 @@ class ScriptExecutor:
         return _check_bytes(reply)
 
     async def run(self, script: str, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
-        """Run a script that may be repeated: it only looks, or does the same again."""
+        """Run a script that may be repeated: it only reads, or is idempotent."""
         return await self._client.call(b"EVALSHA", self._digests[script], len(keys), *keys, *args)
 
 
@@ -190,7 +189,7 @@ def split_version(reply: bytes) -> tuple[int, bytes]:
 def _check_bytes(reply: Reply) -> bytes:
     if isinstance(reply, bytes):
         return reply
-    raise InternalError(f"a script answered {reply!r} where it promises text")
+    raise InternalError(f"a script returned {reply!r} instead of text")
 
 
 _MOST_TRIES = 20
@@ -202,11 +201,11 @@ _URGENT = b"!"
 
 
 class DurableScriptExecutor(ScriptExecutor):
-    """How callers reach their scripts where a durable tier stands behind.
+    """Runs scripts with a durable tier.
 
     Args:
         line, ledger, change_log_length: as `ScriptExecutor`.
-        tier: what stands behind.
+        tier: the durable tier.
     """
 
     def __init__(self, line: RedisClient, ledger: OperationLedger, tier: Tier, *, change_log_length: int) -> None:
@@ -224,13 +223,13 @@ class DurableScriptExecutor(ScriptExecutor):
         large: int = 0,
         keep: DurabilityModes | None = None,
     ) -> bytes:
-        """As `ScriptExecutor.mutate`; a key that may lie in the tier alone is brought back first.
+        """As `ScriptExecutor.mutate`; a key that may be only in the tier is restored first.
 
         Raises:
-            ChangeLostError: the change may be lost, or may have been made: Redis was lost while it was under way.
-            UnsettledError: the change is made, but the tier, which this kind of change waits for, does not have it.
-            UnavailableError: the tier is needed to know what a key holds, or whether it lasts, and cannot be asked; or
-                too much waits for it; or what Redis has lost is not restored in time; or Redis loses data again.
+            ChangeLostError: the change may be lost, or may have been made: Redis lost data while the call ran.
+            UnsettledError: the change is made, but the tier, for which this kind of change waits, does not have it.
+            UnavailableError: the tier is needed for the value or the kind of a key and is unreachable; or too many
+                changes wait for it; or lost data is not restored in time; or Redis loses data again.
         """
         if keep is None:
             return await super().mutate(script, space, keys, actor, args, large=large)
@@ -248,8 +247,8 @@ class DurableScriptExecutor(ScriptExecutor):
                 if is_doubtful:
                     raise ChangeLostError(keep.targets[0].key, perhaps=True)
                 await self._tier.join(space.namespace, again=True)
-                # It may have been made in data that is lost by now, and have reached the tier. In other data than it
-                # was made for, the script lets only keys that do not last be changed.
+                # The change may have been made in data that is lost by now, and may have reached the tier. In other
+                # data than expected, the script allows changes of keys only that are not durable.
                 is_doubtful = bool(losses) and not keep.is_repeatable
                 if not is_doubtful:
                     more_keys, more_args = self._tier.extras(keep)
@@ -262,10 +261,10 @@ class DurableScriptExecutor(ScriptExecutor):
                 await self._tier.recall_all(keep)
             else:
                 return await self._settled(keep, reply)
-        raise UnavailableError(f"key {keep.targets[0].key!r}", "it goes as often as it is brought back; try again")
+        raise UnavailableError(f"key {keep.targets[0].key!r}", "Redis evicts it as often as it is restored; try again")
 
     async def _settled(self, keep: DurabilityModes, reply: bytes) -> bytes:
-        """Return the script's own reply, once the tier has those of its entries that are waited for."""
+        """Return the script's own reply, after the tier has the entries for which the call waits."""
         if reply[:1] != _MARK:
             return reply
         mark, _, plain = reply[1:].partition(b" ")

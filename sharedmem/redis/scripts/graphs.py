@@ -12,7 +12,7 @@ from sharedmem.redis.scripts.executor import ScriptExecutor
 
 
 class GraphLookKeys(NamedTuple):
-    """What a look reads besides records, in the order in which the script takes it."""
+    """The keys that a look-up reads besides records, in the order of the script."""
 
     groups: bytes
     changed: bytes
@@ -22,7 +22,7 @@ class GraphLookKeys(NamedTuple):
 
 
 class GraphCloseKeys(NamedTuple):
-    """What goes at once when a group is closed, in the order in which the script takes it."""
+    """The keys that closing a group deletes at once, in the order of the script."""
 
     groups: bytes
     edges: bytes
@@ -34,23 +34,23 @@ class GraphCloseKeys(NamedTuple):
 
 
 class WalkOptions(NamedTuple):
-    """Which edges a walk follows; times with leading zeros."""
+    """The edges that a traversal follows; times with leading zeros."""
 
     world: str
     world_back: str
-    """Counted from the end of time."""
+    """Time counted backwards from the end of time."""
     known: str
     past: int
-    """1: superseded versions matter."""
+    """1: include superseded versions."""
     kinds: str
     """`r` relations, `a` attributes, `ra` both."""
     types: str
-    """With U+001F around each; empty for any."""
+    """Types with U+001F around each; empty: all types."""
     depth: int
     fan_out: int
     limit: int
     patience: int
-    """Edges of one entity that are looked at."""
+    """Most edges to read of one entity."""
 
 
 class GraphScripts:
@@ -69,7 +69,7 @@ class GraphScripts:
         has_vector: int,
         asked: Sequence[str],
     ) -> list[Reply]:
-        """Returns what the script says, as it says it."""
+        """Return the reply of the script, unchanged."""
         args: list[Argument] = [names_count, lines_count, has_vector, *asked]
         return _check_list(await self._sender.run("graph_look", [*keys, *records], args))
 
@@ -84,19 +84,19 @@ class GraphScripts:
         words: Sequence[Argument],
         keep: DurabilityModes | None = None,
     ) -> bytes:
-        """Returns the version, `BEHIND` or `UNFINISHED`."""
+        """Return the version, `BEHIND` or `UNFINISHED`."""
         large = sum(8 if isinstance(word, int) else len(word) for word in words)
         args: list[Argument] = [group, seen, *words]
         return await self._sender.mutate("graph_commit", space, keys, actor, args, large=large, keep=keep)
 
     async def graph_walk(self, edges: bytes, around: WalkOptions, *, starts: Sequence[str]) -> list[Reply]:
-        """Returns whether something was left out, then distance and member of each edge."""
+        """Return whether edges were left out, then distance and member of each edge."""
         return _check_list(await self._sender.run("graph_walk", [edges], [*around, *starts]))
 
     async def graph_close(
         self, space: Space, keys: GraphCloseKeys, actor: bytes, *, group: str, token: str, lease_ms: int
     ) -> tuple[str, int] | None:
-        """Returns (token, records that are left); None when there is no such group."""
+        """Return (token, number of remaining records); None if there is no such group."""
         reply = await self._sender.mutate("graph_close", space, keys, actor, [group, token, lease_ms])
         if reply == b"absent":
             return None
@@ -116,7 +116,7 @@ class GraphScripts:
         members: Sequence[bytes],
         keep: DurabilityModes | None = None,
     ) -> tuple[str, int]:
-        """Returns (`more`, `done` or `over`, records deleted)."""
+        """Return (`more`, `done` or `over`, number of deleted records)."""
         args: list[Argument] = [group, token, lease_ms, key, *members]
         reply = await self._sender.mutate("graph_forget", space, keys, actor, args, large=len(args) * 64, keep=keep)
         word, _, deleted = reply.decode().partition(" ")
@@ -125,19 +125,19 @@ class GraphScripts:
     async def graph_embed(
         self, space: Space, actor: bytes, *, keys: Sequence[bytes], vectors: Sequence[Argument]
     ) -> int:
-        """Returns how many have got their vectors."""
+        """Return how many records got their vectors."""
         large = sum(8 if isinstance(word, int) else len(word) for word in vectors)
         return int(await self._sender.mutate("graph_embed", space, keys, actor, vectors, large=large))
 
     async def graph_mend(
         self, space: Space, actor: bytes, *, keys: Sequence[bytes], group: str, words: Sequence[Argument]
     ) -> int:
-        """Returns for how many records it was done."""
+        """Return the number of repaired records."""
         large = sum(8 if isinstance(word, int) else len(word) for word in words)
         return int(await self._sender.mutate("graph_mend", space, keys, actor, [group, *words], large=large))
 
     async def graph_install(self, *, turn: bytes, graph: bytes, ready: bytes, token: str) -> bool:
-        """Returns whether it was the caller's turn."""
+        """Return whether the caller had the lease."""
         return await self._sender.run("graph_install", [turn, graph, ready], [token]) == 1
 
 

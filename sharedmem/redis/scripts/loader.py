@@ -1,9 +1,9 @@
-"""The Lua scripts of `lua/`: found, put together with their includes, and known by their digest.
+"""Load the Lua scripts of `lua/` with their includes, by name and by digest.
 
-A script's header is its contract; `INCLUDE` names files of `lua/include/` that go before its body. Where it says
-`keeping` there are two scripts: one that also leaves each change for the durable tier (`include/kept.lua`), and one
-that does not (`include/unkept.lua`). An error of a script is told with the file and line it came from, not with a
-line of the text sent.
+The header of a script is its contract; `INCLUDE` names files of `lua/include/` that precede its body. A header with
+`keeping` gives two scripts: one that also adds each change to the outbox of the durable tier (`include/kept.lua`), and
+one that does not (`include/unkept.lua`). An error of a script names the file and line that it came from, not the line
+of the text sent.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _INCLUDE = re.compile(r"^-- INCLUDE (.+)$", re.MULTILINE)
 _LINE = re.compile(r"@?user_script:(\d+)")
 _DURABILITY_INCLUDE = "keeping"
 DURABLE_SUFFIX = ".kept"
-"""What the name of a script ends in that leaves its changes for the durable tier."""
+"""Suffix of the names of scripts that add their changes to the outbox."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """One script as it is sent."""
+    """One script in its sent form."""
 
     name: str
     source: str
     digest: str
     parts: tuple[tuple[str, int], ...]
-    """(file, number of lines) of what the source was put together from."""
+    """(file, number of lines) of the parts of the source."""
 
     def with_file_lines(self, text: str) -> str:
-        """Return an error text of the server in which script lines read `lua/<file>:<line>`."""
+        """Return an error text of the server with script lines as `lua/<file>:<line>`."""
         return _LINE.sub(lambda found: self._place(int(found[1])), text)
 
     def _place(self, line: int) -> str:
@@ -48,7 +48,7 @@ class Script:
 
 
 def lua_directory() -> Path:
-    """Return where the scripts lie: inside the installed package, or beside it in a checkout.
+    """Return the folder of the scripts: inside the installed package, or beside it in a checkout.
 
     Raises:
         InternalError: the installation lacks them.
@@ -90,7 +90,7 @@ def _read(path: Path, keeping: str) -> Script:
     return Script(
         name=path.stem,
         source=source,
-        # Redis names scripts by SHA-1; nothing is secured by it.
+        # Redis names scripts by SHA-1; it has no security purpose.
         digest=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(),
         parts=tuple((file, part.count("\n")) for file, part in texts),
     )

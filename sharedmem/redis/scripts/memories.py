@@ -13,25 +13,25 @@ from sharedmem.redis.scripts.executor import ScriptExecutor
 
 MEMORY_FAMILY = "memory"
 COMMON_PARTS = ("log", "digests", "endings", "authors", "pending", "stats", "place")
-"""What every change of memories touches, in the order in which the scripts take it."""
+"""The parts that every change of memories uses, in the order of the scripts."""
 
-# Ids, keys and the like of one write, about.
+# Approximate bytes of ids, keys and the like of one write.
 _FIXED_BYTES = 400
 
 
 class MemoryWrite(NamedTuple):
-    """A memory to be written, as the script takes it."""
+    """A memory to write, in the form of the script."""
 
     id: str
     expect: int
-    """Version that it has; 0 when it is new."""
+    """Its present version; 0: new."""
     change: str
-    told: bytes
+    change_json: bytes
     digest: str
     former: str
     over: str
     ttl_ms: Argument
-    """-1 for ever; empty: as before."""
+    """-1: for ever; empty: unchanged."""
     turn: Argument
     """Empty: the next one."""
     thread: str
@@ -41,14 +41,14 @@ class MemoryWrite(NamedTuple):
     body: bytes
     waits: int
     vector: bytes
-    """As text for the durable tier; empty where there is none."""
+    """The vector as text for the durable tier; empty without a durable tier."""
     afresh: int
     fields: tuple[Argument, ...]
-    """Further fields of its hash, each with its value behind it."""
+    """Further fields of its hash, each followed by its value."""
 
 
 class MemoryDelete(NamedTuple):
-    """A memory to be deleted, as the script takes it."""
+    """A memory to delete, in the form of the script."""
 
     id: str
     expect: Argument
@@ -75,7 +75,7 @@ class MemoryScripts:
         writes: Sequence[MemoryWrite],
         keep: DurabilityModes | None = None,
     ) -> bytes:
-        """Returns `<waiting> <verdict>...` in lines, or `BEHIND <newest> <id>...`."""
+        """Return `<waiting> <verdict>...` in lines, or `BEHIND <newest> <id>...`."""
         args: list[Argument] = [seen, whole, most, history_s]
         for write in writes:
             args += write[:-1]
@@ -92,21 +92,21 @@ class MemoryScripts:
         keys: Sequence[bytes],
         most: int,
         history_s: int,
-        told: bytes,
+        change_json: bytes,
         deletes: Sequence[MemoryDelete],
         keep: DurabilityModes | None = None,
     ) -> list[bytes]:
-        """Returns for each its version, `stale <version>`, or `gone`."""
-        args: list[Argument] = [most, history_s, told, *chain.from_iterable(deletes)]
+        """Return the version of each, `stale <version>`, or `gone`."""
+        args: list[Argument] = [most, history_s, change_json, *chain.from_iterable(deletes)]
         reply = await self._sender.mutate("memory_delete", space, keys, actor, args, large=len(args) * 64, keep=keep)
         return reply.split(b"\n")
 
     async def memory_lapse(self, space: Space, actor: bytes, *, keys: Sequence[bytes], endings: Sequence[bytes]) -> int:
-        """Returns how many were cleared away."""
+        """Return the number of deleted memories."""
         return int(await self._sender.mutate("memory_lapse", space, keys, actor, endings))
 
     async def memory_claim(self, *, pending: bytes, most: int, lease_ms: int) -> list[bytes] | int:
-        """Returns ids to be embedded; else the milliseconds until there will be some, 0 when none wait."""
+        """Return ids to embed; otherwise the milliseconds until the next ones are due, 0 if none are waiting."""
         reply = await self._sender.run("memory_claim", [pending], [most, lease_ms])
         ids = [one for one in reply if isinstance(one, bytes)] if isinstance(reply, list) else []
         if ids[:1] == [b""]:
@@ -116,7 +116,7 @@ class MemoryScripts:
     async def memory_embed(
         self, space: Space, actor: bytes, *, keys: Sequence[bytes], vectors: Sequence[Argument]
     ) -> int:
-        """Returns how many have got their vectors."""
+        """Return how many memories got their vectors."""
         large = sum(map(_size, vectors))
         return int(await self._sender.mutate("memory_embed", space, keys, actor, vectors, large=large))
 
@@ -132,7 +132,7 @@ class MemoryScripts:
         most: int,
         terms: Sequence[Argument],
     ) -> tuple[int, list[str]]:
-        """Returns how many of those only looked at are there, and ids to look at next time."""
+        """Return how many of the read-only ids exist, and the ids to check next time."""
         args: list[Argument] = [start, most, *terms]
         reply = await self._sender.mutate("memory_use", space, [used, touched, *records], actor, args)
         there, *following = reply.decode().split("\n")
@@ -140,7 +140,7 @@ class MemoryScripts:
 
 
 def _write_size(write: MemoryWrite) -> int:
-    # The words are about as long as the text that they come from, with their prefixes; the vector comes last.
+    # The words with their prefixes are about as long as their text; the vector is the last field.
     return _FIXED_BYTES + 2 * len(write.body) + len(write.vector) + _size(write.fields[-1])
 
 

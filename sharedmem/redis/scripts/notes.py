@@ -11,38 +11,38 @@ from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.executor import ScriptExecutor
 
 NOTE_FAMILY = "note"
-"""The family of their records."""
+"""The record family of notes."""
 _NAMESPACE_PARTS, _APP_PARTS = ("log", "place", "apps"), ("ids", "users", "chains")
-# Ids, keys and the like of one note, about.
+# Approximate bytes of ids, keys and the like of one note.
 _FIXED_BYTES = 400
 
 
 class NoteWrite(NamedTuple):
-    """A note to be written, as the script takes it."""
+    """A note to write, in the form of the script."""
 
     expect: int
-    """Version that it has; 0 when it is new."""
+    """Its present version; 0: new."""
     task: str
     user: str
     status: str
     chain: str
-    told: str
-    """What is told of it on the change stream."""
+    event: str
+    """The operation on the change feed."""
     vector: bytes
-    """As text for the durable tier; empty where there is none."""
+    """The vector as text for the durable tier; empty without a durable tier."""
     drops: int
-    """1 if its vector goes."""
+    """1 if its vector is deleted."""
     fields: tuple[Argument, ...]
-    """Of its hash, each with its value behind it, its body first."""
+    """Fields of its hash, each followed by its value, its body first."""
 
 
 def note_keys(keyspace: KeySpace, namespace: str, app: str) -> list[bytes]:
-    """What lies beside the notes of an app, in the order in which the scripts take it.
+    """Return the service keys for the notes of an app, in the order of the scripts.
 
     Args:
-        keyspace: spells keys.
-        namespace: whose.
-        app: as it stands in keys.
+        keyspace: builds the keys.
+        namespace: the namespace.
+        app: name of the app, as used in keys.
     """
     common = [keyspace.record_part(NOTE_FAMILY, namespace, part) for part in _NAMESPACE_PARTS]
     return common + [keyspace.record_item(NOTE_FAMILY, namespace, part, app) for part in _APP_PARTS]
@@ -66,7 +66,7 @@ class NoteScripts:
         words: Sequence[Argument],
         keep: DurabilityModes | None = None,
     ) -> str:
-        """Returns `ok <version>`, `repeat`, or `behind <place>...`."""
+        """Return `ok <version>`, `repeat`, or `behind <place>...`."""
         args: list[Argument] = [app, reader, seen, *words]
         large = sum(map(_size, words))
         return (await self._sender.mutate("note_commit", space, keys, actor, args, large=large, keep=keep)).decode()
@@ -74,7 +74,7 @@ class NoteScripts:
     async def note_erase(
         self, space: Space, actor: bytes, *, keys: Sequence[bytes], app: str, keep: DurabilityModes | None = None
     ) -> int:
-        """Returns how many were there."""
+        """Return the number of deleted notes."""
         large = _FIXED_BYTES * len(keys)
         return int(await self._sender.mutate("note_erase", space, keys, actor, [app], large=large, keep=keep))
 
@@ -87,13 +87,13 @@ class NoteScripts:
         field: Literal["vector", "terms"],
         values: Sequence[Argument],
     ) -> int:
-        """Returns how many have got what they lacked."""
+        """Return the number of updated notes."""
         large = sum(map(_size, values))
         return int(await self._sender.mutate("note_index", space, keys, actor, [field, *values], large=large))
 
 
 def commit_arguments(fences: Sequence[tuple[str, int]], writes: Sequence[NoteWrite]) -> list[Argument]:
-    """What `note_commit` takes of fencing tokens and notes."""
+    """Return the arguments of `note_commit` for fencing tokens and notes."""
     words: list[Argument] = [len(fences)]
     for chain, token in fences:
         words += (chain, token)

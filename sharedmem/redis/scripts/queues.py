@@ -44,7 +44,7 @@ class ClaimKeys(NamedTuple):
 
 
 class MoveKeys(NamedTuple):
-    """The keys of what takes tasks from their workers."""
+    """The keys of scripts that take tasks from their workers."""
 
     queue: bytes
     ready: bytes
@@ -164,7 +164,7 @@ class StatsKeys(NamedTuple):
 
 
 class PutTerms(NamedTuple):
-    """On what terms tasks are put."""
+    """The settings of new tasks."""
 
     priority: int
     delay_ms: int
@@ -177,12 +177,12 @@ class QueueScripts:
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
 
-    # -- putting
+    # -- producers
 
     async def queue_put(
         self, space: Space, keys: PutKeys, actor: bytes, *, terms: PutTerms, payloads: Sequence[bytes]
     ) -> int:
-        """Returns the id of the first task; the others have the next numbers."""
+        """Return the id of the first task; the others have the next numbers."""
         args: list[Argument] = [*terms, *payloads]
         return int(await self._sender.mutate("queue_put", space, keys, actor, args, large=_size(payloads)))
 
@@ -198,27 +198,27 @@ class QueueScripts:
         window_ms: int,
         payload: bytes,
     ) -> tuple[str, bool]:
-        """Returns (id, whether it is new)."""
+        """Return (id, whether it is new)."""
         args: list[Argument] = [*terms, unique, window_ms, payload]
         reply = await self._sender.mutate("queue_offer", space, (*keys, recent), actor, args, large=len(payload))
         task_id, _, is_new = reply.decode().partition(" ")
         return task_id, is_new == "1"
 
-    # -- claiming, and what becomes of claims
+    # -- claims and their outcomes
 
     async def queue_claim(
         self, space: Space, keys: ClaimKeys, actor: bytes, *, count: int, visibility_ms: int, waiter: str
     ) -> bytes:
-        """Returns the tasks, `overdue`, or `none` (see the script)."""
+        """Return the tasks, `overdue`, or `none` (see the script)."""
         return await self._sender.mutate("queue_claim", space, keys, actor, (count, visibility_ms, waiter))
 
     async def queue_recover(self, space: Space, keys: MoveKeys, actor: bytes, *, most: int) -> tuple[int, int]:
-        """Returns (tasks that anybody may take again, new dead letters)."""
+        """Return (number of tasks that are ready again, number of new dead letters)."""
         back, buried = (await self._sender.mutate("queue_recover", space, keys, actor, (most,))).split()
         return int(back), int(buried)
 
     async def queue_renew(self, keys: RenewKeys, *, id_: str, token: int, visibility_ms: int) -> bool:
-        """Returns whether the claim holds."""
+        """Return whether the claim is valid."""
         return await self._sender.run("queue_renew", keys, (id_, token, visibility_ms)) == 1
 
     async def queue_ack(
@@ -233,7 +233,7 @@ class QueueScripts:
         keep_result_ms: int,
         outcome: bytes,
     ) -> bool:
-        """Returns whether the claim held."""
+        """Return whether the claim was valid."""
         args = (id_, token, keep_result_ms, outcome)
         reply = await self._sender.mutate("queue_ack", space, (*keys, result), actor, args, large=len(outcome))
         return reply == b"1"
@@ -241,53 +241,53 @@ class QueueScripts:
     async def queue_retry(
         self, space: Space, keys: MoveKeys, actor: bytes, *, id_: str, token: int, delay_ms: int, reason: str
     ) -> str:
-        """Returns `again`, `dead` or `lost`."""
+        """Return `again`, `dead` or `lost`."""
         args = (id_, token, delay_ms, reason)
         return (await self._sender.mutate("queue_retry", space, keys, actor, args)).decode()
 
     async def queue_release(self, space: Space, keys: ReleaseKeys, actor: bytes, *, id_: str, token: int) -> bool:
-        """Returns whether the claim held."""
+        """Return whether the claim was valid."""
         return await self._sender.mutate("queue_release", space, keys, actor, (id_, token)) == b"1"
 
     async def queue_leave(self, space: Space, keys: LeaveKeys, actor: bytes, *, waiter: str) -> bool:
-        """Returns whether the waiter stood in line."""
+        """Return whether the waiter was in the queue."""
         return await self._sender.mutate("queue_leave", space, keys, actor, (waiter,)) == b"1"
 
-    # -- the queue as a whole
+    # -- the whole queue
 
     async def queue_pause(self, space: Space, keys: PauseKeys, actor: bytes, *, rest: bool) -> bool:
-        """Returns whether that was news."""
+        """Return whether the state has changed."""
         return await self._sender.mutate("queue_pause", space, keys, actor, (int(rest),)) == b"1"
 
     async def queue_redrive(self, space: Space, keys: RedriveKeys, actor: bytes, *, id_: str, most: int) -> int:
-        """Returns how many dead letters are tried again."""
+        """Return the number of dead letters that are tried again."""
         return int(await self._sender.mutate("queue_redrive", space, keys, actor, (id_, most)))
 
     async def queue_discard(self, space: Space, keys: DiscardKeys, actor: bytes, *, id_: str) -> bool:
-        """Returns whether there was such a task."""
+        """Return whether the task existed."""
         return await self._sender.mutate("queue_discard", space, keys, actor, (id_,)) == b"1"
 
     async def queue_follow(
         self, space: Space, keys: FollowKeys, actor: bytes, *, id_: str, follower: str, stays: bool
     ) -> bool:
-        """Returns whether the follower will be called."""
+        """Return whether the follower will be notified."""
         return await self._sender.mutate("queue_follow", space, keys, actor, (id_, follower, int(stays))) == b"1"
 
     async def queue_outcome(self, keys: OutcomeKeys, result: bytes, *, id_: str) -> tuple[str, bytes, bytes]:
-        """Returns (state, coded result, claim)."""
+        """Return (state, encoded result, claim)."""
         state, outcome, claim = _texts(await self._sender.run("queue_outcome", (*keys, result), (id_,)))
         return state.decode(), outcome, claim
 
     async def queue_show(
         self, line: bytes, tasks: bytes, claims: bytes, *, count: int
     ) -> list[tuple[str, int, bytes, bytes]]:
-        """Returns (id, score, task, claim) of each."""
+        """Return (id, score, task, claim) of each task."""
         flat = _texts(await self._sender.run("queue_show", (line, tasks, claims), (count,)))
         rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
         return [(id_.decode(), round(float(score)), task, claim) for id_, score, task, claim in rows]
 
     async def queue_stats(self, keys: StatsKeys, *, levels: int) -> list[int]:
-        """Returns the figures in the order of the script."""
+        """Return the figures in the order of the script."""
         return cast("list[int]", await self._sender.run("queue_stats", keys, (levels,)))
 
 

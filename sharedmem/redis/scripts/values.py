@@ -1,4 +1,4 @@
-"""Writing values: one script call carries the records that tasks write at the same moment.
+"""Write values: one script call sends the records that tasks write at the same moment.
 
 Each record is independent in the call: it has its own condition, its own version and its own reply line.
 """
@@ -24,16 +24,16 @@ _ANY = "*"
 
 
 class KeyWrite(NamedTuple):
-    """A value to be written."""
+    """A value to write."""
 
     target: Target
     expect: str
-    """`*` any, empty for absent, `x` for a string without a header, else the exact version."""
+    """`*`: any; empty: absent; `x`: a string without a header; otherwise the exact version."""
     ttl_ms: int
     codec: bytes
     body: bytes
     mode: str = ""
-    """How it is kept (see `redis.durability`); empty without a durable tier."""
+    """Durability mode (see `redis.durability`); empty without a durable tier."""
 
 
 class ValueScripts:
@@ -45,7 +45,7 @@ class ValueScripts:
     async def value_write(
         self, space: Space, actor: bytes, records: Sequence[KeyWrite], *, together: bool
     ) -> list[bytes]:
-        """Write records of one namespace; returns one reply line for each (see `lua/value_write.lua`)."""
+        """Write records of one namespace; return one reply line for each (see `lua/value_write.lua`)."""
         args: list[Argument] = [int(together)]
         keys: list[bytes] = []
         size = 0
@@ -66,12 +66,12 @@ _Batch = list[tuple[KeyWrite, "asyncio.Future[bytes]"]]
 
 
 class WriteBatcher:
-    """Sends the writes of one actor, those of the same moment and namespace in one call.
+    """Sends the writes of one actor; concurrent writes to a namespace share one call.
 
     Args:
-        scripts: sends them.
-        actor: the name under which they are recorded.
-        background: runs a shared call, so that a caller who is cancelled does not cancel it for the others.
+        scripts: sends the writes.
+        actor: actor of the writes.
+        background: runs a shared call, so that a cancelled caller does not cancel it for the others.
     """
 
     def __init__(self, scripts: ValueScripts, actor: bytes, background: Background) -> None:
@@ -79,12 +79,12 @@ class WriteBatcher:
         self._actor = actor
         self._background = background
         self._gathering: dict[Space, _Batch] = {}
-        # A lone task's writes leave at once; when writes meet, they begin to gather.
+        # Writes of a single task are sent at once; concurrent writes are batched.
         self._crowded = False
         self._alone = 0
 
     async def put(self, record: KeyWrite) -> bytes:
-        """Write one record; returns its reply line (see `lua/value_write.lua`). One round trip, shared."""
+        """Write one record; return its reply line (see `lua/value_write.lua`). One round trip, shared."""
         space = record.target.space
         gathered = self._gathering.get(space)
         if gathered is None and not self._crowded and not self._alone:
@@ -94,7 +94,7 @@ class WriteBatcher:
             gathered.append((record, future))
             return await future
         self._gathering[space] = mine = [(record, future)]
-        # The tasks that run in this tick of the loop join before the first comer goes on.
+        # Other tasks that run in this tick of the loop join before the first one continues.
         try:
             await asyncio.sleep(0)
         finally:
@@ -129,7 +129,7 @@ class WriteBatcher:
         except UnsettledError as error:
             _settle_batch(waiting, error)
             return
-        except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the callers who wait
+        except Exception as error:  # noqa: BLE001  # any exception belongs to the waiting callers
             _fail_batch(waiting, error)
             return
         for (_, future), reply in zip(waiting, replies, strict=True):
@@ -141,16 +141,16 @@ def _fail_batch(waiting: _Batch, error: Exception) -> None:
     for _, future in waiting:
         if not future.done():
             future.set_exception(error)
-            # Its caller may have been cancelled before it waited for this.
+            # Its caller may have been cancelled before it awaited this future.
             future.exception()
 
 
 def _fail_closed_batch(waiting: _Batch) -> None:
-    _fail_batch(waiting, UsageError("a write under way", "its hub was closed; it may or may not have happened"))
+    _fail_batch(waiting, UsageError("a running write", "its hub was closed; it may or may not have happened"))
 
 
 def _settle_batch(waiting: _Batch, error: UnsettledError) -> None:
-    """The durable tier does not have them yet: who made a change hears it, the others hear what became of theirs."""
+    """Raise the error for callers whose change is not durable yet; return the replies to the others."""
     for (_, future), reply in zip(waiting, error.reply.split(b"\n"), strict=True):
         if future.done():
             continue
@@ -161,7 +161,7 @@ def _settle_batch(waiting: _Batch, error: UnsettledError) -> None:
 
 
 def _split_batch(waiting: _Batch) -> list[_Batch]:
-    """Return parts of about equal size, so that none pays for a call of its own with few records."""
+    """Return parts of about equal size, so that no part is much smaller than the others."""
     most = -(-len(waiting) // -(-len(waiting) // _MOST_RECORDS))
     parts: list[_Batch] = [[]]
     size = 0

@@ -455,7 +455,7 @@ class NoteWriter:
             user=encode_tag(note.user_id),
             status=note.status,
             chain=chain_id_of(note),
-            told=write.event,
+            event=write.event,
             vector=b64encode(vector) if self._keys.context.memory_tier is not None else b"",
             drops=int(write.drops),
             fields=(*hash_fields(note, self._keys.namespace), *(("vector", write.vector) if write.vector else ())),

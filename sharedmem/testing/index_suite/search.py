@@ -265,7 +265,7 @@ class IndexSearchTests(IndexFixtures):
     async def test_a_vector_without_finite_numbers_is_refused(
         self, index: Index, shelf: IndexedNamespace, number: float
     ) -> None:
-        with pytest.raises(InvalidError, match="no finite number"):
+        with pytest.raises(InvalidError, match="not a finite number"):
             await index.search(shelf.namespace, IndexQuery(vector=np.full(DIMENSION, number, np.float32)))
 
     @pytest.mark.parametrize("terms", _STRANGE_TERMS, ids=lambda terms: repr(terms)[:30])

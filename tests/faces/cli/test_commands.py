@@ -396,7 +396,7 @@ def test_doctor_names_a_key_in_which_another_client_has_written_and_what_to_do(s
     refused = shell("set", "topic", "gulls")
 
     assert done.code == 1
-    assert (check["verdict"], check["remedy"]) == ("bad", "delete it: the next change makes it anew")
+    assert (check["verdict"], check["remedy"]) == ("bad", "delete it: the next change creates it again")
     assert clock in check["found"]
     assert clock in refused.err
     shell("redis-cli", "DEL", clock)
