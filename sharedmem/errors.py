@@ -309,7 +309,7 @@ class DurabilityPendingError(SharedMemoryError):
 
 
 class UnsupportedError(SharedMemoryError):
-    """This server or installation lacks a feature; the message says how to get it."""
+    """The server or this installation lacks a feature; the message says how to get it."""
 
     codes = Codes("unsupported", 501, "UNIMPLEMENTED", 8)
 

@@ -70,7 +70,7 @@ class _RunningElsewhere(NamedTuple):
 
 
 class _OnceClaim(NamedTuple):
-    """This caller must run the work."""
+    """The claim of this caller, which must run the work."""
 
     token: int
     attempt: int

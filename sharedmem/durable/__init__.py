@@ -1,1 +1,1 @@
-"""The durable tier: what must last beyond Redis."""
+"""The durable tier: the store for data that must survive a loss of Redis."""

@@ -35,7 +35,7 @@ class DurableAdmin(ProcessBound):
         self._staff = staff
 
     async def namespaces(self) -> list[str]:
-        """Return the namespaces that have documents in the store, in order. One request to the store.
+        """Return the namespaces that have documents in the store, sorted. One request to the store.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.
@@ -46,7 +46,7 @@ class DurableAdmin(ProcessBound):
         """Return all documents of a key in the store, its head first, tombstones included. One request.
 
         Args:
-            key: absolute.
+            key: absolute key.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
@@ -59,19 +59,19 @@ class DurableAdmin(ProcessBound):
         """Return documents of a namespace that are not deleted, newest first. One query.
 
         Args:
-            namespace: whose.
+            namespace: the namespace.
             of_type: `value`, `list`, `plan`, ... (see `DurableRecord`).
-            where: fields of the JSON body that must be equal, dots for inner ones (`address.city`).
-            limit: how many at most, 1 to 1,000.
+            where: fields of the JSON body that must be equal, with dots for inner ones (`address.city`).
+            limit: most results, 1 to 1,000.
 
         Raises:
-            InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
+            InvalidError: a field name has other characters than letters, digits, `_`, dots; or the limit is wrong.
             UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
         """
         return await self._staff.durable.query(namespace, of_type=of_type, where=where, limit=limit)
 
     async def status(self) -> DurableStatus:
-        """Return the state of the store and its lag; it returns also in an outage of the store.
+        """Return the state of the store and its lag; it works also during an outage of the store.
 
         Two requests to the tier, and six round trips to Redis for each namespace with changes.
 
@@ -89,7 +89,7 @@ class DurableAdmin(ProcessBound):
         return await self._staff.relay.lag(namespace)
 
     async def lags(self) -> list[DurableLag]:
-        """Return the lag of each namespace that any hub changed lately.
+        """Return the lag of each namespace that a hub changed lately.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -97,23 +97,23 @@ class DurableAdmin(ProcessBound):
         return [await self.lag(name) for name in await self._staff.relay.namespaces()]
 
     async def drain(self, namespace: str | None = None, *, timeout: float = 60.0) -> None:  # noqa: ASYNC109  # as `drain` of queues
-        """Return when the store has all changes that were made until now, by any hub.
+        """Wait until the store has all changes that any hub has made until now.
 
         Args:
-            namespace: whose changes; None for those of all that were changed lately.
-            timeout: seconds.
+            namespace: the namespace of the changes; None: all that were changed lately.
+            timeout: longest wait in seconds.
 
         Raises:
-            UnavailableError: it took longer; the rest stays in Redis and is delivered later.
+            UnavailableError: the wait was longer; the rest stays in Redis and is delivered later.
         """
         await self._staff.relay.drain(namespace, timeout=timeout)
 
     async def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
-        """Return the dead letters: documents that the store refused for good, oldest first. One round trip.
+        """Return the dead letters: documents that the store rejected for good, oldest first. One round trip.
 
         Args:
-            namespace: whose.
-            limit: how many at most.
+            namespace: the namespace.
+            limit: most results.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -121,7 +121,7 @@ class DurableAdmin(ProcessBound):
         return await self._staff.relay.dead_letters(namespace, limit=limit)
 
     async def replay(self, namespace: str) -> int:
-        """Deliver all dead letters of a namespace once more, oldest first; returns how many.
+        """Deliver all dead letters of a namespace once more, oldest first; return their number.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -129,11 +129,11 @@ class DurableAdmin(ProcessBound):
         return await self._staff.relay.replay(namespace)
 
     async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
-        """Delete dead letters; returns how many there were. The store keeps what it had before.
+        """Delete dead letters; return their number. The store keeps its earlier documents.
 
         Args:
-            namespace: whose.
-            ids: which; None for all.
+            namespace: the namespace.
+            ids: ids of dead letters; None: all.
 
         Raises:
             InvalidError: an id is invalid.
@@ -144,12 +144,12 @@ class DurableAdmin(ProcessBound):
     async def verify(self, namespace: str, progress: Callable[[int], None] | None = None) -> Verification:
         """Compare the durable keys in Redis with the store.
 
-        What is in the tier alone is as it should be; what still waits for it is counted, and not compared. A request
-        to the tier for some hundred documents, and a few round trips a key, many at once.
+        Keys only in the tier are no difference; keys with waiting changes are counted, but not compared. One request to
+        the tier for some hundred documents, and a few round trips a key, many at once.
 
         Args:
-            namespace: which.
-            progress: called with the number of keys looked at so far.
+            namespace: the namespace.
+            progress: called with the number of keys compared so far.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable.
@@ -158,18 +158,18 @@ class DurableAdmin(ProcessBound):
         return await self._staff.inspector.verify(namespace, progress)
 
     async def restore(self, namespace: str, progress: Callable[[int], None] | None = None) -> int:
-        """Restore a namespace in Redis from the store; returns how many of its keys Redis has then.
+        """Restore a namespace in Redis from the store; return how many of its keys Redis has then.
 
-        It need not be done: a key that is asked for comes back by itself. Keys that are in Redis stay as they are.
+        It is optional: reading a key restores it. Keys that are in Redis are not changed.
 
         Args:
-            namespace: which.
-            progress: called with the number of keys looked at so far.
+            namespace: the namespace.
+            progress: called with the number of keys restored so far.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable; restored keys stay.
         """
-        # The loss may not have been noticed yet.
+        # The loss may not have been detected yet.
         await self._staff.join(namespace, again=True)
-        told = None if progress is None else lambda done, _: progress(done)
-        return await self._staff.warmer.warm(namespace, told)
+        report = None if progress is None else lambda done, _: progress(done)
+        return await self._staff.warmer.warm(namespace, report)

@@ -1,6 +1,6 @@
-"""Open the durable store of a server, as the settings and the server itself name it.
+"""Open the durable store of a server, from the settings or the record at the server.
 
-The server holds the id of its store, so that no hub writes past the store or uses another one by mistake.
+The server holds the id of its store, so that no hub works without the store or with another one by mistake.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def durable_store_at(url: str, settings: Settings, clock: Clock, *, dimension: i
     """Return the store at a URL, not opened yet.
 
     Args:
-        url: as `durable_url` takes it.
+        url: as in `durable_url`.
         settings: keys, names and layout of the store.
         clock: for the store.
-        dimension: length of the vectors of memories; None: as the settings say, 0: no vectors.
+        dimension: length of the vectors of memories; None: as in the settings; 0: no vectors.
 
     Raises:
         ConfigError: the scheme is unknown, or the path of a file is not absolute.
     """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
-        from sharedmem.durable.sqlite.store import SqliteDurable  # noqa: PLC0415  # one kind of store is enough
+        from sharedmem.durable.sqlite.store import SqliteDurable  # noqa: PLC0415  # only one kind of store is needed
 
         return SqliteDurable.at(url, clock=clock)
     if scheme.startswith(_COSMOS):
@@ -59,7 +59,7 @@ def durable_store_at(url: str, settings: Settings, clock: Clock, *, dimension: i
             memories_container=settings.cosmos_memories,
             graphs=graphs_layout(numbers, name=settings.cosmos_graphs, many=many, shard_by_tenant=by_tenant),
         )
-    raise ConfigError("durable_url", settings.origin("durable_url"), f"{url!r} is no durable store")
+    raise ConfigError("durable_url", settings.origin("durable_url"), f"{url!r} is not a durable store")
 
 
 class BackedServer(NamedTuple):
@@ -68,16 +68,16 @@ class BackedServer(NamedTuple):
     client: RedisClient
     keyspace: KeySpace
     known: str | None
-    """Id and URL of the store, as the server holds them; None without one."""
+    """Id and URL of the store from the server; None without a store."""
     usual_url: str | None
-    """The store's URL when neither the settings nor the server name one; None for none."""
+    """The store's URL if neither the settings nor the server name one; None: no store."""
 
 
 class StepTimeout(Protocol):
-    """Limits the time of one step of opening."""
+    """A function that limits the time of one step of opening."""
 
     def __call__(self, server: str, awaited: str) -> AbstractAsyncContextManager[None]:
-        """Raise `UnavailableError` when a server does not complete the step in time."""
+        """Raise `UnavailableError` if a server does not complete the step in time."""
 
 
 async def open_durable_store(
@@ -88,7 +88,7 @@ async def open_durable_store(
     step: StepTimeout,
     dimension: Callable[[], int | None] = lambda: None,
 ) -> OpenedStore | None:
-    """Open the store of a server; None when it has none, and the settings name none.
+    """Open the store of a server; return None if neither the server nor the settings name one.
 
     One round trip to the server if it has no store yet, else none. Only the store's own timeouts limit the creation of
     a database.
@@ -102,7 +102,7 @@ async def open_durable_store(
 
     Raises:
         ConfigError: this server has another store, or the settings forbid the store that it has.
-        UnavailableError, UnsupportedError: it does not open.
+        UnavailableError, UnsupportedError: the store cannot be opened.
     """
     known = None if server.known is None else _RememberedStore.read(server.known)
     url = _chosen_url(settings, known) or server.usual_url
@@ -123,7 +123,7 @@ async def open_durable_store(
 
 
 async def _open_store(store: Durable, step: StepTimeout, *, make: bool) -> str:
-    """Open a store, and create its database if `make`; returns its id."""
+    """Open a store, and create its database if `make`; return its id."""
     try:
         async with step(store.url, "the durable tier to open"):
             return await store.open(create=False)
@@ -134,7 +134,7 @@ async def _open_store(store: Durable, step: StepTimeout, *, make: bool) -> str:
 
 
 class _RememberedStore(NamedTuple):
-    """The store of a server, as the server holds it."""
+    """The record of a store at its server."""
 
     id: str
     url: str
@@ -147,13 +147,13 @@ class _RememberedStore(NamedTuple):
 
 def _chosen_url(settings: Settings, known: _RememberedStore | None) -> str | None:
     if settings.durable_url == NO_TIER and known is not None:
-        advice = f"what must last on this server is kept at {known.url}; leave durable_url out, or name that"
+        advice = f"this server has its durable tier at {known.url}; leave durable_url out, or use that URL"
         raise ConfigError("durable_url", settings.origin("durable_url"), advice)
     return settings.durable_url or (known and known.url)
 
 
 async def _register_store(server: BackedServer, settings: Settings, opened: OpenedStore) -> None:
-    """Write the store's id to the server, unless the server holds another one."""
+    """Write the store's id to the server, unless the server has another one."""
     key, held = server.keyspace.tier, server.known
     if held is None:
         try:
@@ -164,7 +164,7 @@ async def _register_store(server: BackedServer, settings: Settings, opened: Open
     known = None if held is None else _RememberedStore.read(held)
     if known is not None and known.id != opened.id:
         advice = (
-            f"what must last on this server is kept at {known.url}, not at {opened.store.url}; copy it there first"
+            f"this server has its durable tier at {known.url}, not at {opened.store.url}; copy its data there first"
             f" (`sharedmem copy`), then delete the key {key.decode()!r}"
         )
         raise ConfigError("durable_url", settings.origin("durable_url"), advice)

@@ -1,4 +1,4 @@
-"""The tier's status, and a comparison of what Redis and the durable store hold of the same keys."""
+"""The tier's status, and the comparison of keys in Redis with the durable store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIZES = {"RPUSH": "LLEN", "HSET": "HLEN", "SADD": "SCARD"}
 _ABSENT = "nothing"
 _IS_GONE = -2
 _LATEST_MS = 253_402_300_800_000
-"""The year 10000, which no date of Python reaches; another client may have set such an expiry."""
+"""The year 10000, beyond Python's dates; another client may have set such an expiry."""
 _KNOWLEDGE = "knowledge"
 _EXPIRES = b"expires"
 
@@ -38,14 +38,14 @@ class KeyComparer:
     """Compares keys in Redis with their expected content.
 
     Args:
-        client: of the server.
+        client: client of the server.
     """
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     async def parts(self, key: str, parts: Sequence[RedisPart]) -> list[Difference]:
-        """Return where Redis differs from a restored key. Two round trips a part, and one for each 500 rows.
+        """Return the differences of Redis from a restored key. Two round trips a part, and one for each 500 rows.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
@@ -164,10 +164,10 @@ class Inspector:
 
     Args:
         context: the server and the durable store.
-        id_: of the database.
+        id_: id of the database.
         relay: reads the outboxes.
-        kind_of: the kind that the rules give an absolute key, or None.
-        restorers: by durability mode; shared data for other modes.
+        kind_of: returns the kind of an absolute key by the rules, or None.
+        restorers: restorers by durability mode; shared data for other modes.
         remembers: whether memories and graphs are durable.
     """
 
@@ -202,7 +202,7 @@ class Inspector:
                 await self._durable.namespaces()
                 problems = await self._durable.check()
         except TimeoutError:
-            why = f"it does not answer within {_SETTLE_TIMEOUT_S:g} s"
+            why = f"it does not reply within {_SETTLE_TIMEOUT_S:g} s"
         except (SharedMemoryError, OSError) as error:
             why = str(error)
         return DurableStatus(
@@ -218,12 +218,12 @@ class Inspector:
     async def verify(self, namespace: str, progress: VerifyProgress | None = None) -> Verification:
         """Compare the durable keys in Redis with the store.
 
-        What is in the tier alone is as it should be; what still waits for it is counted, and not compared. Memory
-        grows by a few bytes a key, and by what the largest key holds.
+        Keys only in the tier are no difference; keys with waiting changes are counted, but not compared. Memory use
+        grows by a few bytes for each key, and by the size of the largest key.
 
         Args:
-            namespace: which.
-            progress: called with the number of keys looked at so far.
+            namespace: the namespace.
+            progress: called with the number of keys compared so far.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable.
@@ -237,7 +237,7 @@ class Inspector:
                 progress(len(seen))
         return Verification(namespace=namespace, keys=len(seen), waiting=waiting, differences=differences)
 
-    # -- the keys to look at
+    # -- the keys to compare
 
     async def _looks(self, namespace: str, seen: set[int]) -> AsyncIterator[list[KeyInspection]]:
         """Yield the result of each key: those of the store, then those that should be in it."""
@@ -274,7 +274,7 @@ class Inspector:
             kept = self._keyspace.kept(namespace)
             reply = as_list(await self._client.call("HSCAN", kept, cursor, "COUNT", _PAGE))
             cursor = text_of(reply[0]).encode()
-            # A field that begins otherwise is no key but a mark.
+            # A field with another beginning is not a key but a mark.
             yield [key for key in map(_decode_name, as_list(reply[1])[::2]) if key.startswith(f"{namespace}:")]
             if cursor == b"0":
                 break
@@ -301,7 +301,7 @@ class Inspector:
         return await self._confirm(target.key)
 
     async def _confirm(self, key: str) -> KeyInspection:
-        """Compare a key, and repeat that if it changes meanwhile."""
+        """Compare a key, and repeat that if it changes during the comparison."""
         target = self._keyspace.target(key)
         differences: list[Difference] = []
         for _ in range(_MOST_TRIES):
@@ -329,8 +329,8 @@ class Inspector:
             try:
                 parts = restorer.parts(target, alive)
             except (ValueError, LookupError, TypeError) as error:
-                told = f"cannot be read: {error}"[:_MOST_DIFFERENCES]
-                return [Difference(key=target.key, what="form", redis="present", tier=told)]
+                problem = f"cannot be read: {error}"[:_MOST_DIFFERENCES]
+                return [Difference(key=target.key, what="form", redis="present", tier=problem)]
             found = await self._comparer.parts(target.key, parts)
             return found + await self._comparer.expiry(alive[0], here, self._keyspace.state(target), now_ms)
         if head is not None and await self._may_be_left(target, head):
@@ -339,11 +339,11 @@ class Inspector:
         return [Difference(key=target.key, what="missing", redis="present", tier=gone)]
 
     async def _may_be_left(self, target: Target, head: DurableRecord) -> bool:
-        """Return whether a key may be in Redis although it is deleted in the store: it was written as ephemeral since."""
+        """Return whether a key that is deleted in the store may be in Redis: it was written as ephemeral since."""
         kept = await self._client.call("HEXISTS", self._keyspace.kept(target.space.namespace), target.key)
         return kept == 0 and (head.deleted or not self._should_last(target.key))
 
 
 def _decode_name(reply: Reply) -> str:
-    """Decode a field's name; bytes that are no text are no key of ours."""
+    """Decode a field's name; bytes that are not text are not a key of sharedmem."""
     return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)

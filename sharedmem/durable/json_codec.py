@@ -1,7 +1,7 @@
-"""The JSON spelling of whatever Redis holds coded: queryable, readable without Python, and exact to the byte.
+"""The JSON form of encoded values: queryable, readable without Python, and exact to the byte.
 
-A JSON payload is its own text. A msgpack payload becomes tagged JSON: what JSON can hold is written plainly, anything
-else as an object whose member `$type` says what it is (docs/durable-format.md has the table).
+A JSON payload is its own text. A msgpack payload becomes tagged JSON: parts that JSON supports are written plainly,
+others as an object whose member `$type` names the type (docs/durable-format.md has the table).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from sharedmem.redis.codec import (
 _Tagged: TypeAlias = dict[str, object]
 
 _TYPE = "$type"
-# The one tag in texts of codec `json`: bytes that are no JSON, which only another client can have put there.
+# The one tag in texts of codec `json`: bytes that are not JSON, which only another client can have written.
 _FOREIGN = f'{{"{_TYPE}":"foreign",'
-# What taking apart raises for bytes or texts that nobody here has spelled; RecursionError for a foreign client's depth.
+# The exceptions of parsing bytes or texts from other clients; RecursionError if they are nested too deeply.
 _ENCODING_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 _EXACT_IN_DOUBLES = 1 << 53
@@ -41,14 +41,14 @@ _BEYOND_INDICES = (1 << 32) - 1
 
 
 def to_text(codec: bytes, raw: bytes) -> str:
-    """Return the JSON text of a payload; `from_text` gives the same bytes back, also of a payload that is damaged.
+    """Return the JSON text of a payload; `from_text` restores the same bytes, even of a damaged payload.
 
     Args:
         codec: `json`, `msgpack`, or `blob` (the payload is a reference in JSON).
-        raw: as it lies in Redis, without its header.
+        raw: the bytes in Redis, without the header.
 
     Raises:
-        InvalidError: there is no such codec.
+        InvalidError: the codec is unknown.
     """
     if codec == MSGPACK:
         return _tagged_text(raw)
@@ -58,14 +58,14 @@ def to_text(codec: bytes, raw: bytes) -> str:
 
 
 def from_text(codec: bytes, text: str) -> bytes:
-    """Return the payload of a text; the reverse of `to_text`.
+    """Return the payload of a text; the inverse of `to_text`.
 
     Args:
         codec: as in `to_text`.
         text: JSON.
 
     Raises:
-        InvalidError: there is no such codec, or the text is not spelled as `to_text` does.
+        InvalidError: the codec is unknown, or the text does not have the form of `to_text`.
     """
     try:
         if codec == MSGPACK:
@@ -73,15 +73,15 @@ def from_text(codec: bytes, text: str) -> bytes:
         if codec in {JSON, BLOB}:
             return _payload_of(orjson.loads(text)) if text.startswith(_FOREIGN) else text.encode()
     except _ENCODING_ERRORS as error:
-        raise InvalidError("body", text, "it is not spelled as docs/durable-format.md says") from error
+        raise InvalidError("body", text, "it does not have the form in docs/durable-format.md") from error
     raise InvalidError("codec", codec, "it is json, msgpack or blob")
 
 
 def member_to_text(raw: bytes) -> tuple[str, str]:
-    """Return (codec, text) of a member of a list, hash or set; a counter's bare number is JSON already.
+    """Return (codec, text) of a member of a list, hash or set; a counter's plain number is JSON already.
 
     Args:
-        raw: as it lies in Redis, with its marker byte if it has one.
+        raw: the bytes in Redis, with a marker byte if they have one.
     """
     if raw[:1] == MARKER:
         return MSGPACK.decode(), to_text(MSGPACK, raw[1:])
@@ -89,7 +89,7 @@ def member_to_text(raw: bytes) -> tuple[str, str]:
 
 
 def member_from_text(codec: str, text: str) -> bytes:
-    """Return the member of a list, hash or set; the reverse of `member_to_text`.
+    """Return the member of a list, hash or set; the inverse of `member_to_text`.
 
     Raises:
         InvalidError: as `from_text`.
@@ -99,13 +99,13 @@ def member_from_text(codec: str, text: str) -> bytes:
 
 
 def javascript_safe(text: str) -> bool:
-    """Return whether a text stays the same when a store parses it as JavaScript does and `orjson` spells it again.
+    """Return whether a text stays the same if a store parses it like JavaScript and `orjson` encodes it again.
 
-    It does not where a number is no double or loses its fraction (2**53 + 1, 1.0, -0.0), where a member of an object
-    would change its place (array indices come first) or vanish, and where the text has blanks or escapes of its own.
+    It does not if a number is not a double or loses its fraction (2**53 + 1, 1.0, -0.0), if a member of an object would
+    move (array indices come first) or vanish, or if the text has blanks or escapes of its own.
 
     Args:
-        text: JSON; what is none is not safe.
+        text: JSON; other texts are not safe.
     """
     try:
         value = orjson.loads(text)
@@ -142,7 +142,7 @@ def _payload_of(tagged: _Tagged) -> bytes:
 
 
 def _tagged_text(raw: bytes) -> str:
-    """Return tagged JSON, or the bytes themselves when they are not what our packing gives."""
+    """Return tagged JSON; the bytes themselves if packing the JSON would give other bytes."""
     try:
         text = orjson.dumps(_to_tagged(to_plain_parts(raw))).decode()
         if from_text(MSGPACK, text) == raw:
@@ -159,7 +159,7 @@ def _pack_tagged(tagged: object) -> bytes:
 
 
 def _to_tagged(part: object) -> object:
-    """What msgpack holds, as JSON can hold it."""
+    """Return a msgpack value as tagged JSON."""
     if isinstance(part, dict):
         return _map_to_tagged(part)
     if isinstance(part, list):
@@ -183,7 +183,7 @@ def _is_plain(part: dict[object, object]) -> TypeGuard[dict[str, object]]:
 
 
 def _from_tagged(tagged: object) -> object:
-    """What msgpack holds, of its tagged JSON."""
+    """Return a msgpack value from its tagged JSON."""
     if isinstance(tagged, list):
         return [_from_tagged(item) for item in tagged]
     if not isinstance(tagged, dict):
@@ -225,7 +225,7 @@ def _map_from_tagged(tagged: _Tagged) -> object:
     return {_from_tagged(key): _from_tagged(item) for key, item in pairs}
 
 
-# -- types of ours --------------------------------------------------------------------------------
+# -- extension types --------------------------------------------------------------------------------
 
 _NAMES = {code: name for name, code in EXTENSIONS.items()}
 
@@ -291,7 +291,7 @@ def _extension(name: str) -> _Reader:
 _READERS: dict[str, _Reader] = {"bytes": _bytes, "map": _map_from_tagged} | {name: _extension(name) for name in _DATA}
 
 
-# -- what JavaScript keeps ------------------------------------------------------------------------
+# -- safety in JavaScript ------------------------------------------------------------------------
 
 
 def _walk(value: object) -> Iterator[object]:

@@ -1,7 +1,7 @@
-"""Load a key that Redis does not hold from the durable store, under a lease and never over newer data.
+"""Load a key that Redis lacks from the durable store, under a lease and never over newer data.
 
-Who brings a key back holds its read lease. Every writer takes that away, so that nothing which was read before a
-change can be put in place after it. The expiry of keys is judged by the server's time, which the lease comes with.
+A loader needs the read lease of the key. Every writer ends that lease, so that data that was read before a change
+cannot be written after it. The server's time, which comes with the lease, decides about the expiry of keys.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LogRestorer:
     """Restores logs: chooses a restorer by the scope of the key.
 
     Args:
-        kinds: the restorer of each scope.
+        kinds: restorers by scope.
     """
 
     def __init__(self, kinds: Mapping[str, KeyRestorer]) -> None:
@@ -111,9 +111,9 @@ _MOST_ARGUMENTS = 500
 _MOST_JOINS = 3
 _LIST = "list"
 _WAIT_REASONS = {
-    "pending": "it went from Redis before the durable tier had it, which does not take it now",
-    "wait": "somebody brings it back from the durable tier, and has not done so yet",
-    "load": "it changes as often as it is brought back from the durable tier",
+    "pending": "Redis lost it before the durable tier had it, and the durable tier cannot store it now",
+    "wait": "another client is restoring it from the durable tier, and has not finished yet",
+    "load": "it changes as often as it is restored from the durable tier",
 }
 
 
@@ -124,7 +124,7 @@ class JoinNamespace(Protocol):
     """Joins a namespace: `DataLossGuard.join`."""
 
     def __call__(self, namespace: str, *, again: bool = False) -> Awaitable[None]:
-        """Make sure that Redis is not behind the durable store."""
+        """Bring Redis up to date with the durable store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,13 @@ class LoadTimes:
     """Lifetimes and timeouts of a load."""
 
     cache_ms: int
-    """How long a copy of a durable key stays in Redis."""
+    """Milliseconds for which a copy of a durable key stays in Redis."""
     absent_ms: int = 30_000
-    """How long Redis remembers that the store lacks a key."""
+    """Milliseconds for which Redis stores that the store lacks a key."""
     lease_ms: int = 10_000
-    """Time that a loader has for a key, before another one tries."""
+    """Milliseconds that a loader has for a key, before another one tries."""
     patience_s: float = 15.0
-    """Time that a caller waits for another loader; longer than the lease of one that died."""
+    """Seconds that a caller waits for another loader; longer than the lease of a dead loader."""
 
 
 class LoadLease(NamedTuple):
@@ -158,7 +158,7 @@ class KeyLoader:
         context: the server and the durable store.
         restorers: by durability mode (`redis.durability`); shared data for other modes.
         drain: delivers a namespace's outbox to the store.
-        join: makes sure that Redis is not behind the store.
+        join: brings Redis up to date with the store.
         times: lifetimes and timeouts.
     """
 
@@ -218,7 +218,7 @@ class KeyLoader:
     async def look(self, target: Target, mode: str) -> tuple[LoadLease | None, str]:
         """Return the load lease, if granted, and the reply about the key (see `lua/key_look.lua`)."""
         restorer = self._restorers.get(mode, self._data)
-        # A new one for each try: a late request of a lost connection must not match this lease.
+        # A new token for each attempt: a late request of a lost connection must not match this lease.
         token = new_id()
         keys = KeyLookKeys(
             restorer.presence(target),
@@ -234,7 +234,7 @@ class KeyLoader:
 
     async def _wait(self, target: Target, answer: str, pause: float, deadline: float) -> None:
         if answer == "lost":
-            why = "it is not in Redis, which has lost data, and the durable tier cannot be asked what it had"
+            why = "it is not in Redis, which has lost data, and the durable tier is unreachable"
             raise UnavailableError(f"key {target.key!r}", why)
         if self._clock.monotonic() + pause > deadline:
             raise UnavailableError(f"key {target.key!r}", f"{_WAIT_REASONS[answer]}; try again")
@@ -258,10 +258,10 @@ class KeyLoader:
             self._counters.increment(LOADS)
             return await self.fill(lease, records)
         except BaseException:
-            await self.give_back(lease)
+            await self.release(lease)
             raise
 
-    async def give_back(self, lease: LoadLease) -> None:
+    async def release(self, lease: LoadLease) -> None:
         """Release a lease, so that other loaders need not wait for its expiry."""
         with suppress(SharedMemoryError):
             await self._scripts.key_fill(self._fill_keys(lease), token=lease.token)
@@ -270,11 +270,11 @@ class KeyLoader:
         """Write a key to Redis, and return whether Redis has it now; None if another writer was faster.
 
         Args:
-            lease: to load it.
-            records: all its documents, read after the lease was granted.
+            lease: lease for loading the key.
+            records: all documents of the key, read after the lease was granted.
 
         Raises:
-            CorruptionError: they are unreadable.
+            CorruptionError: the documents are unreadable.
         """
         seen = living_documents(records, lease.now_ms)
         parts = _living_parts(lease, seen) if seen else []
@@ -283,7 +283,7 @@ class KeyLoader:
             known = await self._scripts.key_fill(keys, token=token, absent_ms=self._times.absent_ms)
             self._counters.increment(ABSENT if known else OVERTAKEN)
             return False if known else None
-        # Before the key exists: if this process died in between, no other one would send them.
+        # Before the key exists: if this process died in between, no other process would send them.
         for command in lease.restorer.besides(lease.target):
             await self._client.call(*command)
         pairs = await self._staged(lease, parts)
@@ -330,8 +330,8 @@ def _living_parts(lease: LoadLease, seen: Sequence[DurableRecord]) -> list[Redis
     try:
         return [part for part in lease.restorer.parts(lease.target, seen) if part.rows]
     except (ValueError, LookupError, TypeError) as error:
-        problem = f"the durable tier has it in a form that cannot be read ({error}), and keeps it so"
-        raise CorruptionError(lease.target.key, problem, "write the key anew, or delete it") from error
+        problem = f"the durable tier has it in a form that cannot be read ({error}), and does not change it"
+        raise CorruptionError(lease.target.key, problem, "write the key again, or delete it") from error
 
 
 def _chunks(part: RedisPart) -> Iterator[tuple[int, list[Argument]]]:

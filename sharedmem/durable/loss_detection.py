@@ -1,8 +1,8 @@
-"""Detect data loss in Redis: before a namespace is used, make sure that Redis is not behind the store (joining).
+"""Detect data loss in Redis: before a namespace is used, bring Redis up to date with the store (joining).
 
 The server may have been flushed, replaced by an empty one, or set back to an old snapshot. A mark in Redis, which is
-lost and set back with the data, says whether it was, and which hub restores what is missing (`lua/namespace_join.lua`).
-One hub at a time restores, under a lease that it renews; until it is done, nothing that may last is changed.
+lost or set back with the data, shows that, and shows which hub restores the data (`lua/namespace_join.lua`). One hub at
+a time restores, under a lease that it renews; until it is done, durable keys are not changed.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class DataLossGuard:
 
     Args:
         context: the server and the durable store.
-        kind_of: the kind that the rules give an absolute key, or None.
-        restorers: by durability mode; shared data for other modes.
+        kind_of: returns the kind of an absolute key by the rules, or None.
+        restorers: restorers by durability mode; shared data for other modes.
         nudge: called with a namespace whose outbox should be delivered at once.
         limits: timeouts.
     """
@@ -100,7 +100,7 @@ class DataLossGuard:
         self.epochs: dict[str, str] = {}
         """By namespace: the epoch of the data that this hub has joined (see `lua/namespace_join.lua`)."""
         self.ask_again_at: dict[str, float] = {}
-        """By namespace that was joined without the store: when to try the store again, on the monotonic clock."""
+        """By namespace joined without the store: when to try the store again, on the monotonic clock."""
         self._client.before_retry(self._rejoin)
 
     def is_joined(self, namespace: str) -> bool:
@@ -108,45 +108,45 @@ class DataLossGuard:
         return self.joined.get(namespace) == self._client.generation and not self.ask_again_at
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
-        """Make sure that Redis is not behind the store; no round trip when that is known.
+        """Bring Redis up to date with the store; no round trip if that is known.
 
-        Else one round trip to each side, and when data was lost as many as the tier has changes that Redis has not;
-        while another hub restores them, this one waits for it, and takes over when it falls silent. When the tier
-        cannot be asked, the namespace is used as it is, and the tier asked again some seconds later.
+        Otherwise one round trip to each side; after a loss, as many as the tier has changes that Redis lacks. While
+        another hub restores them, this one waits for it, and takes over if its lease expires. If the tier is
+        unreachable, the namespace is used as it is, and the tier is tried again some seconds later.
 
         Args:
-            namespace: where.
-            again: whatever was known of it: the server has lost the namespace's clock or mark.
+            namespace: the namespace.
+            again: check even if it was known before: the server has lost the namespace's clock or mark.
 
         Raises:
-            UnavailableError: Redis does not answer, or loses data as often as it is looked at, or restoring takes
-                longer than a caller waits.
+            UnavailableError: Redis does not reply, or loses data again and again, or the restore takes longer than a
+                caller waits.
         """
         if again or self.joined.get(namespace) != self._client.generation:
             try:
                 async with asyncio.timeout(self._limits.wait_s):
                     await self._flights.share(namespace, lambda: self._join(namespace))
             except TimeoutError as error:
-                why = f"what Redis lost of it is being restored from the durable tier, which takes longer than \
+                why = f"its lost data is being restored from the durable tier, which takes longer than \
 {self._limits.wait_s:g} s; try again"
                 raise UnavailableError(f"namespace {namespace!r}", why, retry_after=self._limits.retry_s) from error
         elif self._is_due(namespace):
-            # A caller that goes on without the store must not wait for it.
+            # A caller that continues without the store must not wait for it.
             self._flights.launch(namespace, lambda: self._join(namespace))
 
     async def readmit(self, namespace: str, changed: Mapping[str, int], *, left_ms: int) -> set[str]:
         """Update Redis with changes that the store has, where Redis has lost their outbox entries.
 
-        Whoever restored the namespace may have read the tier before these changes were there. One round trip, and
-        for each key whose change Redis does not know two requests to the tier and two round trips.
+        A hub that restored the namespace may have read the tier before these changes were there. One round trip, and
+        for each key whose change Redis lacks two requests to the tier and two round trips.
 
         Args:
-            namespace: whose.
+            namespace: the namespace.
             changed: the stamp of the newest of these changes, by absolute key.
-            left_ms: when the oldest of the entries was left, in milliseconds since 1970 by the server's clock.
+            left_ms: when the oldest of the entries was written, in milliseconds since 1970 by the server's clock.
 
         Returns:
-            The keys whose change may be lost: Redis does not know it, and they were changed since, perhaps without it.
+            The keys whose change may be lost: Redis lacks it, and they were changed since, perhaps without it.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable; call it again.
@@ -159,18 +159,18 @@ class DataLossGuard:
         # Without a mark a restore is still to come, and reads the store after this.
         if present.began_ms:
             found = [head for head in await _ask_each(lost, self._durable.get) if head is not None]
-            # A change of a log need not be announced: only its date says that Redis does not know it.
+            # A change of a log may be unannounced: only its date shows that Redis lacks it.
             heads = [head for head in found if head.kind != _LOG_KIND or left_ms <= present.began_ms]
             doubtful = await self._forget(heads, token="")
             if any(is_lasting_record(head.key) for head in heads):
-                # A hub that restores records at this moment may have passed these: it begins again.
+                # A hub that is restoring records may have passed these: it must begin again.
                 await self._client.call("HDEL", self._keyspace.kept(namespace), RECOVERED_MARK, GATHERING)
         survive = await _ask_each(lost, lambda key: self._survives(key, lost[key]))
         await self._forget_when_drained(namespace, doubtful, token="")
         return {key for key, survives in zip(lost, survive, strict=True) if not survives}
 
     async def _survives(self, key: str, stamp: int) -> bool:
-        """Return whether all later changes of a key are based on this one, or none needs what was before."""
+        """Return whether all later changes of a key are based on this one, or do not depend on earlier data."""
         # A copy that was loaded before the store had the change is dropped by now. Only a change made since then can
         # lack it, and that one waits for the store, or is in it.
         state = await self._client.call("GET", self._keyspace.state(self._keyspace.target(key)))
@@ -182,7 +182,7 @@ class DataLossGuard:
         return head is not None and (head.stamp == stamp or (head.deleted and head.stamp > stamp))
 
     async def _rejoin(self) -> None:
-        """Join before a call is repeated: the data may have gone with the connection."""
+        """Join before a call is repeated: the data may be lost with the connection."""
         if _joining.get():
             return
         doubtful = [one for one, generation in self.joined.items() if generation != self._client.generation]
@@ -247,18 +247,18 @@ class DataLossGuard:
             with suppress(_RestoreLostError):
                 await self._restore(namespace, token, since=int(number), forget=answer == "behind")
                 restored = number
-        raise UnavailableError(f"namespace {namespace!r}", "Redis loses data as often as it is looked at")
+        raise UnavailableError(f"namespace {namespace!r}", "Redis loses data again and again")
 
     def _proceed_without_tier(self, namespace: str, error: _TierUnreachableError) -> None:
         self._counters.increment(PROVISIONAL)
         if namespace not in self.ask_again_at:
             _logger.warning(
-                "namespace %r is used without the durable tier, which cannot be asked: %s", namespace, error.__cause__
+                "namespace %r is used without the durable tier, which is unreachable: %s", namespace, error.__cause__
             )
         self.ask_again_at[namespace] = self._clock.monotonic() + self._limits.retry_s
 
     async def _restore(self, namespace: str, token: str, *, since: int, forget: bool) -> None:
-        """Drop copies that are older than in the store, and note which keys are durable by argument."""
+        """Drop copies that are older than in the store, and store which keys are durable by argument."""
         renewal = self._background.start(f"renew restoring of {namespace}", self._renew(namespace, token))
         try:
             doubtful: list[DurableRecord] = []
@@ -329,7 +329,7 @@ class DataLossGuard:
             heads = await self._forget(heads, token=token)
 
     def _letter(self, head: DurableRecord) -> str:
-        """Return the durability mode of a key that is durable by argument, else nothing."""
+        """Return the durability mode of a key that is durable by argument, else empty."""
         now_ms = int(self._clock.now().timestamp() * 1000)
         if head.deleted or head.kind not in RULE_MODES or has_expired(head, now_ms):
             return ""
@@ -337,7 +337,7 @@ class DataLossGuard:
 
 
 async def _ask_each(keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> list[T]:
-    """Return the answer for each key, some at a time."""
+    """Return the result for each key, some at a time."""
     asked, answers = list(keys), list[T]()
     for first in range(0, len(asked), _AT_ONCE):
         answers += await asyncio.gather(*map(ask, asked[first : first + _AT_ONCE]))

@@ -1,7 +1,7 @@
-"""Whether the data that Redis has now includes a change that it once made.
+"""Check whether the present data in Redis includes a change that was made before.
 
-A flush, a rollback or a failover removes changes, and changes made afterwards have higher stamps all the same. But the
-change stream is part of the data: it is removed, rolled back and replaced together with it, and lists the stamps.
+A flush, a rollback or a failover deletes changes, and later changes have higher stamps nevertheless. But the change
+stream is part of the data: it is deleted, rolled back and replaced together with it, and lists the stamps.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from sharedmem.redis.replies import Command, Reply
 
 _MARK_FIELD = "$joined"
 _EPOCH = 2
-"""Which word of the mark says since when, in microseconds, the present data is there (see lua/namespace_join.lua)."""
+"""Index of the word of the mark with the start of the present data in microseconds (see lua/namespace_join.lua)."""
 
 
 class PresentData(NamedTuple):
-    """Which of some changes the data in Redis includes."""
+    """The changes that the present data in Redis includes."""
 
     began_ms: int
-    """When the present data began, in milliseconds since 1970; 0 where no hub has joined since."""
+    """When the present data began, in milliseconds since 1970; 0 if no hub has joined since."""
     missing: frozenset[int]
-    """The stamps of those that are not, or perhaps not, part of the present data."""
+    """The stamps of changes that are not, or perhaps not, part of the present data."""
 
 
 async def present_data(
     client: RedisClient, keyspace: KeySpace, namespace: str, stamps: Collection[int], *, left_ms: int
 ) -> PresentData:
-    """Ask Redis which changes of a namespace are part of its present data. One round trip.
+    """Return which changes of a namespace are part of the present data. One round trip.
 
     Args:
         client, keyspace: of the server.
-        namespace: whose changes.
-        stamps: which. Those of changes that are not announced, such as the beginning of an execution, count as missing.
+        namespace: namespace of the changes.
+        stamps: their stamps. Unannounced changes, such as the beginning of an execution, count as missing.
         left_ms: when the oldest of them was made, in milliseconds since 1970 by the server's clock.
 
     Raises:
@@ -49,8 +49,8 @@ async def present_data(
     mark, first, *found = await client.read_many(commands)
     words = text_of(mark).split() if isinstance(mark, bytes) else []
     began_ms = int(words[_EPOCH]) // 1000 if len(words) > _EPOCH else 0
-    # The stream is cut to its newest changes: of older ones it says nothing. Entries are dated in milliseconds, so one
-    # of the very millisecond in which the present data began may have been lost before.
+    # The stream is trimmed to its newest changes, and does not show older ones. Entries are dated in milliseconds, so a
+    # change of the very millisecond in which the present data began may have been lost before.
     cut_at = _first_stamp(first) if began_ms and left_ms > began_ms else 0
     missing = [stamp for stamp, page in zip(asked, found, strict=True) if not page and stamp >= cut_at]
     return PresentData(began_ms, frozenset(missing))

@@ -1,6 +1,6 @@
 """The protocol of durable stores, and the context of the parts that move keys between Redis and a store.
 
-A store keeps documents (`DurableRecord`) and knows nothing of Redis. All conditions are on the record's stamp, so
+A store keeps documents (`DurableRecord`) and is independent of Redis. All conditions are on the record's stamp, so
 that the same records put twice, in any order, by several processes, leave the same documents.
 """
 
@@ -22,19 +22,19 @@ class Durable(Protocol):
 
     @property
     def url(self) -> str:
-        """Its URL without secrets, as `durable_url` takes it."""
+        """Its URL without secrets, as in `durable_url`."""
 
     async def open(self, *, create: bool = True) -> str:
-        """Connect and check the layout; returns the id that the database got when it was created.
+        """Connect and check the layout; return the id that the database got when it was created.
 
         Args:
-            create: whether to make the database and its container if they are missing.
+            create: whether to create the database and its container if they are missing.
 
         Raises:
             UnavailableError: the store is unreachable.
             ConfigError: the credentials are wrong, or the database has another layout, which cannot be changed later.
             UnsupportedError: a required library is not installed.
-            NotFoundError: it does not exist, and `create` is false.
+            NotFoundError: the database does not exist, and `create` is false.
         """
 
     async def close(self) -> None:
@@ -43,12 +43,12 @@ class Durable(Protocol):
     async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
         """Store each record unless a document of the same key and element has the same or a higher stamp.
 
-        A head that comes too late still raises the floor of the newer one. Records stand alone: some may be stored
-        when the call fails. Putting them again is harmless.
+        A late head still raises the floor of the newer one. Records are independent: some may be stored if the call
+        fails. Putting them again is harmless.
 
         Raises:
-            UnavailableError: the store is unavailable; `retry_after` says when to try again.
-            LimitedError: the store throttles requests for longer than it was waited.
+            UnavailableError: the store is unavailable; try again after `retry_after` seconds.
+            LimitedError: the store throttles requests for longer than the wait.
             AccessDeniedError: the credentials do not allow writing.
         """
 
@@ -72,13 +72,13 @@ class Durable(Protocol):
         """Return documents of a namespace that are not deleted, newest stamp first.
 
         Args:
-            namespace: whose.
+            namespace: the namespace.
             of_type: only documents of that type.
-            where: fields of the JSON body that must be equal, dots for inner ones (`address.city`).
-            limit: how many at most, 1 to 1,000.
+            where: fields of the JSON body that must be equal, with dots for inner ones (`address.city`).
+            limit: most results, 1 to 1,000.
 
         Raises:
-            InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
+            InvalidError: a field name has other characters than letters, digits, `_`, dots; or the limit is wrong.
             UnavailableError, LimitedError, AccessDeniedError: as `put`.
         """
 
@@ -88,33 +88,33 @@ class Durable(Protocol):
         """Yield pages of the documents of a namespace, tombstones included, by key and element.
 
         Args:
-            namespace: whose.
-            changed_after: only those with a higher stamp.
+            namespace: the namespace.
+            changed_after: only documents with a higher stamp.
             heads_only: without elements.
-            after: (key, element) behind which to go on.
+            after: (key, element) after which to continue.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.
         """
 
     async def highest(self, namespace: str) -> int:
-        """Return the highest stamp of a namespace; 0 when it has none.
+        """Return the highest stamp of a namespace; 0 without documents.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.
         """
 
     async def namespaces(self) -> list[str]:
-        """Return the namespaces that have documents, in order, without internal ones, whose names begin with `$`.
+        """Return the namespaces that have documents, sorted, without internal ones, whose names begin with `$`.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.
         """
 
     async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
-        """Delete documents that no reader can see any more; returns how many.
+        """Delete documents that no reader can see any more; return their number.
 
-        Expired keys and their elements, elements below their head's floor or beyond its size, and tombstones
+        These are expired keys with their elements, elements below their head's floor or beyond its size, and tombstones
         whose stamp is lower than `tombstones_before`.
 
         Raises:
@@ -122,7 +122,7 @@ class Durable(Protocol):
         """
 
     async def check(self) -> list[str]:
-        """Return the problems of the store itself (a damaged file, another policy than ours), in sentences."""
+        """Return the problems of the store itself (a damaged file, another policy than expected), in sentences."""
 
     def charges(self) -> Charges:
         """Return the requests since it was opened."""
@@ -130,7 +130,7 @@ class Durable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DurableContext(ServerContext):
-    """What every part needs that moves keys between Redis and the durable store."""
+    """The objects that parts between Redis and the durable store need."""
 
     scripts: DurableScripts
     durable: Durable

@@ -1,4 +1,4 @@
-"""Delete documents from the durable store, once an hour, that no reader can see any more."""
+"""Delete documents that no reader can see any more from the durable store, once an hour."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TierPurger:
     """Purges each namespace of the durable store once an hour, however many hubs there are.
 
     Args:
-        client: of the server, whose clock counts.
-        keyspace: gives the keys.
+        client: client of the server, whose clock is used.
+        keyspace: builds the keys.
         durable: the store.
-        background: runs it.
+        background: runs the task.
         clock: measures the hour.
     """
 
@@ -56,7 +56,7 @@ class TierPurger:
             await self._work.stop()
 
     async def purge(self) -> int:
-        """Purge the namespaces that were not purged for an hour; returns how many documents were deleted.
+        """Purge the namespaces that were not purged for an hour; return the number of deleted documents.
 
         Raises:
             UnavailableError, LimitedError: Redis or the store is unavailable.
@@ -88,6 +88,6 @@ class TierPurger:
         return gone
 
     async def _known_ms(self, namespace: str, now_ms: int) -> int:
-        """Return until when the store is complete: a key that expired later may have been prolonged in time."""
+        """Return until when the store is complete: a key that expired later may have been extended in time."""
         waiting = as_list(await self._client.call("XRANGE", self._keyspace.outbox(namespace), "-", "+", "COUNT", 1))
         return min([now_ms, *(int(text_of(as_list(entry)[0]).partition("-")[0]) for entry in waiting)])

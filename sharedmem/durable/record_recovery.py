@@ -1,8 +1,8 @@
 """Restore whole namespaces from the durable store: all memories, graphs and notes, or all keys.
 
-A search finds only what is there. Whether they are all there says a mark that lies in Redis itself and goes where the
-data goes. While it is missing, nobody changes one of them, and one of all processes brings them back; who dies on the
-way is followed by the next one, which leaves what is back.
+A search finds only records in Redis. A mark in Redis itself, which is lost together with the data, shows whether all of
+them are there. While it is missing, no record is changed, and one process restores the records; if it dies, the next
+one continues, and keeps the records that are restored already.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ RECOVERED_COUNTER = "durable_gathered"
 """Counter: records that were restored."""
 
 RECOVERED_MARK = "$gathered"
-"""Field of a namespace's `$kept`: Redis holds all its records."""
+"""Field of a namespace's `$kept`: Redis has all its records."""
 GATHERING = "$gathering"
-"""Field beside it: which hub restores the records at this moment."""
+"""Further field there: the hub that restores the records now."""
 _LEASE_MS = 15_000
 _RECORDS_AT_ONCE = 64
 _MOST_JOINS = 5
@@ -43,8 +43,8 @@ class RecordKeyRestorer:
     """Compares and drops single records of one family; `RecordRecovery` restores them.
 
     Args:
-        keyspace: gives the keys.
-        family: whose records.
+        keyspace: builds the keys.
+        family: family of the records.
     """
 
     def __init__(self, keyspace: KeySpace, family: RecordFamily) -> None:
@@ -72,7 +72,7 @@ class RecordKeyRestorer:
 
 
 def documents_of(family: RecordFamily) -> DocumentFormat[Any]:
-    """Return the document format of a family that the durable store keeps."""
+    """Return the document format of a family in the durable store."""
     assert family.documents is not None, f"the durable store keeps no records of {family.name}"
     return family.documents
 
@@ -83,9 +83,9 @@ class RecordRecovery:
     Args:
         context: the server and the durable store.
         scripts: the restore scripts.
-        families: which records.
-        drain: sends what waits in a namespace's outbox to the durable store.
-        join: makes sure that Redis is not behind the durable store.
+        families: families of the records.
+        drain: delivers a namespace's outbox to the durable store.
+        join: brings Redis up to date with the durable store.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class RecordRecovery:
         self._complete: dict[str, int] = {}
 
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Make sure that Redis has all records of a namespace, and return whether any hub had to restore some.
+        """Ensure that Redis has all records of a namespace; return whether any hub had to restore some.
 
-        No round trip when that is known; else one; when Redis was lost, a few for every 64 records. Callers of one
-        process share the work; of several processes one does it, and the others wait.
+        No round trip if that is known; otherwise one; after a loss of Redis, a few for every 64 records. Callers of one
+        process share the work; among several processes, one does the work and the others wait.
 
         Args:
-            namespace: whose.
+            namespace: the namespace.
             again: ask Redis even if it is known to have them.
 
         Raises:
@@ -126,7 +126,7 @@ class RecordRecovery:
         return await self._flights.share(namespace, lambda: self._gather(namespace))
 
     async def is_complete(self, namespace: str) -> bool:
-        """Return whether Redis holds all records of a namespace now. One round trip."""
+        """Return whether Redis has all records of a namespace now. One round trip."""
         return await self._client.call("HEXISTS", self._context.keyspace.kept(namespace), RECOVERED_MARK) == 1
 
     async def _gather(self, namespace: str) -> bool:
@@ -147,7 +147,7 @@ class RecordRecovery:
             if reply == "lost":
                 joins += 1
                 if joins > _MOST_JOINS:
-                    why = "Redis lacks what the durable tier has of it, which cannot be restored now; try again"
+                    why = "Redis lacks records of the durable tier, which cannot be restored now; try again"
                     raise UnavailableError(f"namespace {namespace!r}", why)
                 await self._join(namespace, again=True)
                 continue
@@ -200,7 +200,7 @@ class RecordRecovery:
 
 
 def _parse_record(documents: DocumentFormat[Any], record: DurableRecord) -> list[Any]:
-    """Return the parsed record; nothing when it is unreadable."""
+    """Return the parsed record; empty if it is unreadable."""
     try:
         return [documents.parse(record)]
     except (ValueError, LookupError, TypeError):
@@ -209,7 +209,7 @@ def _parse_record(documents: DocumentFormat[Any], record: DurableRecord) -> list
 
 
 RestoreProgress = Callable[[int, int | None], object]
-"""Called with how many keys have been read, and of how many if that is known."""
+"""Called with (number of keys read, number of all keys or None)."""
 
 # Sorts after every element of a key.
 _AFTER_ALL_KEYS = "\U0010ffff"
@@ -220,7 +220,7 @@ class NamespaceRecovery:
 
     Args:
         durable: the durable store.
-        keyspace: gives the keys.
+        keyspace: builds the keys.
         loader: restores single keys.
         records: restores memories, graphs and notes.
     """
@@ -232,17 +232,17 @@ class NamespaceRecovery:
         self._loader = loader
 
     async def warm(self, namespace: str, progress: RestoreProgress | None = None) -> int:
-        """Restore all keys of a joined namespace, and return how many of them Redis holds afterwards.
+        """Restore all keys of a joined namespace, and return how many of them Redis has afterwards.
 
         A few requests to the durable store for some hundred keys, and three pipelined round trips to Redis. Unreadable
         documents are logged and stay in the store.
 
         Args:
-            namespace: whose.
+            namespace: the namespace.
             progress: called after each page.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: as `KeyLoader.recall`; what is restored stays.
+            UnavailableError, LimitedError, AccessDeniedError: as `KeyLoader.recall`; restored keys stay.
         """
         await self._records.gather(namespace, again=True)
         seen = warm = 0
@@ -276,7 +276,7 @@ class NamespaceRecovery:
                     warm += outcome is True
                     slow += [target] if outcome is None else []
         finally:
-            await asyncio.gather(*map(self._loader.give_back, leases.values()))
+            await asyncio.gather(*map(self._loader.release, leases.values()))
         for target in slow:
             warm += await self._loader.recall(target, modes[target.key])
         return warm
@@ -286,7 +286,7 @@ class NamespaceRecovery:
             return await self._loader.fill(lease, records)
         except CorruptionError:
             _logger.exception("key %r stays in the durable tier", lease.target.key)
-            await self._loader.give_back(lease)
+            await self._loader.release(lease)
             return False
 
 

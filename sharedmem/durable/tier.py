@@ -40,11 +40,11 @@ class DurableTier:
     """The durable tier of one hub (`redis.durability.Tier`).
 
     Args:
-        server: the server in front of it.
-        opened: the store that keeps the documents.
-        kind_of: the kind that the rules give an absolute key.
+        server: the server in front of the tier.
+        opened: the store with the documents.
+        kind_of: returns the kind of an absolute key by the rules.
         logs: restores logs, by the scope of their keys, such as `$plan` for sessions of decisions.
-        families: records, which are restored all together.
+        families: families of records, which are restored together.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class DurableTier:
         self.relay = OutboxRelay(
             context,
             cache_ms=cache_ms,
-            # Before changes are refused, callers wait for the relay.
+            # Before changes are rejected, callers wait for the relay.
             limits=RelayLimits(hurry=self._limit // 10),
             readmit=self._readmit,
         )
@@ -92,7 +92,7 @@ class DurableTier:
     # -- for writers and readers of keys
 
     def extras(self, keep: DurabilityModes) -> tuple[list[bytes], tuple[str, str, int, str]]:
-        """Return the keys and arguments that the durable form of a script takes behind its own."""
+        """Return the keys and arguments that the durable form of a script takes after its own."""
         namespace = keep.targets[0].space.namespace
         keyspace = self._keyspace
         states = [keyspace.state(target) for target in keep.targets]
@@ -104,13 +104,13 @@ class DurableTier:
         self.relay.note(namespace)
 
     def is_joined(self, namespace: str) -> bool:
-        """Return whether Redis is known not to be behind the store."""
+        """Return whether Redis is known to be up to date with the store."""
         return self._loss_guard.is_joined(namespace)
 
     def is_ready(self, namespace: str) -> bool:
-        """Return whether it is, and other hubs know where to look should this one die.
+        """Return whether it is joined and registered, so that other hubs take over if this one dies.
 
-        Every change asks this, so the answer is read where the facts are kept, without a call to each of their owners.
+        Every change calls this, so it reads the facts directly, without a call to each of their owners.
         """
         joiner = self._loss_guard
         return (
@@ -120,7 +120,7 @@ class DurableTier:
         )
 
     async def join(self, namespace: str, *, again: bool = False) -> None:
-        """Make sure that Redis is not behind the store."""
+        """Bring Redis up to date with the store."""
         await self._loss_guard.join(namespace, again=again)
         # Before the first change: if this hub dies, others deliver the outbox.
         await self.relay.enrol(namespace, again=again)
@@ -136,7 +136,7 @@ class DurableTier:
         return await self.loader.recall(target, mode)
 
     async def recall_all(self, keep: DurabilityModes) -> None:
-        """Load the keys that a script works on."""
+        """Load the keys that a script uses."""
         namespaces: set[str] = set()
         for target, mode in zip(keep.targets, keep.modes, strict=True):
             if not is_lasting_record(target.key):
@@ -146,24 +146,24 @@ class DurableTier:
                 await self.gather(target.space.namespace, again=True)
 
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Make sure that Redis has all records of a namespace, and return whether any had to be restored."""
+        """Ensure that Redis has all records of a namespace; return whether any had to be restored."""
         return await self._records.gather(namespace, again=again)
 
     async def has_all_records(self, namespace: str) -> bool:
-        """Return whether Redis holds all records of a namespace now."""
+        """Return whether Redis has all records of a namespace now."""
         return await self._records.is_complete(namespace)
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
-        """Return when the tier has what these entries of the outbox hold."""
+        """Wait until the tier has these entries of the outbox."""
         await self.relay.settle(namespace, entries, changed)
 
     async def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
-        """Yield pages of the keys that last and are not in Redis just now."""
+        """Yield pages of the durable keys that are not in Redis now."""
         async for page in self._listed(namespace, lambda head: head.kind != _LOG_KIND and head.key not in present):
             yield page
 
     async def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
-        """Yield pages of the keys of logs of one scope that last, in Redis or not."""
+        """Yield pages of the keys of durable logs of one scope, in Redis or not."""
         async for page in self._listed(
             namespace, lambda head: head.kind == _LOG_KIND and _is_in_scope(head.key, scope)
         ):
@@ -180,22 +180,22 @@ class DurableTier:
             yield [key for key, state in zip(alive, states, strict=True) if not _is_known_absent(state, now_ms)]
 
     async def clear(self, namespace: str, stamp: int) -> None:
-        """Forget all keys of a namespace whose changes are older than a stamp, and what waits in its outbox."""
+        """Delete all keys of a namespace whose changes are older than a stamp, and the entries in its outbox."""
         async for page in self._heads(namespace):
             await self.store.put([_tombstone(head, stamp) for head in page if not head.deleted])
         keyspace = self._keyspace
         dead, kept = keyspace.dead_outbox(namespace), keyspace.kept(namespace)
         await self._client.call("UNLINK", keyspace.outbox(namespace), dead, kept)
-        # Without the mark the next change would look for what Redis has lost (see lua/namespace_join.lua).
-        # Nor would a record be looked for that is not here.
+        # Without the first mark the next change would search for lost data (see lua/namespace_join.lua); without the
+        # second, the next search would restore records.
         await self._client.call("HSET", kept, "$joined", f"joined {stamp} {stamp}", RECOVERED_MARK, "whole")
 
     async def _readmit(self, namespace: str, changed: Mapping[str, int], *, left_ms: int) -> set[str]:
         return await self._loss_guard.readmit(namespace, changed, left_ms=left_ms)
 
     async def _heads(self, namespace: str) -> AsyncIterator[list[DurableRecord]]:
-        """Yield the heads of all keys that the tier is about to get, or has."""
-        # In this order: what is carried meanwhile is seen twice rather than not at all.
+        """Yield the heads of all keys that the tier has, or will get."""
+        # In this order: a key that is delivered in between is read twice rather than not at all.
         after = "-"
         outbox = self._keyspace.outbox(namespace)
         while entries := as_list(await self._client.call("XRANGE", outbox, after, "+", "COUNT", _PAGE)):
@@ -211,24 +211,24 @@ class DurableTier:
         head = await self.store.get(key)
         return head is not None and not head.deleted and head.codec == _BLOB and path in head.body
 
-    # -- its life
+    # -- start and close
 
     def start(self) -> None:
-        """Begin to carry what waits."""
+        """Start to deliver waiting changes."""
         self.relay.start()
 
     async def close(self) -> None:
-        """Carry what waits, for a few seconds, and give the store back."""
+        """Deliver waiting changes for a few seconds, and close the store."""
         await self.relay.close()
         await self.store.close()
 
 
 async def registered_name(store: Durable, name: str) -> str:
-    """Return the id of a server's data: the first one that its store was ever given.
+    """Return the id of a server's data: the first one that was stored in its store.
 
     Args:
-        store: open.
-        name: stored if there is none.
+        store: an open store.
+        name: id to store if there is no id yet.
     """
     found = await store.get(_NAME_KEY)
     if found is None:
@@ -244,7 +244,7 @@ def _is_in_scope(key: str, scope: str) -> bool:
 
 
 def _write_through_letters(settings: Settings) -> str:
-    """Return the modes of the kinds that are written through."""
+    """Return the modes of the kinds with write-through durability."""
     chosen = {
         RULE_MODES[Kind.SESSION]: settings.session_durability,
         RULE_MODES[Kind.KNOWLEDGE]: settings.knowledge_durability,
@@ -254,7 +254,7 @@ def _write_through_letters(settings: Settings) -> str:
 
 
 def _is_known_absent(state: Reply, now_ms: int) -> bool:
-    """Return whether a key of the store is known to be deleted or expired, also where the store does not know it yet."""
+    """Return whether a key of the store is known to be deleted or expired, even if the store does not have that yet."""
     if not isinstance(state, bytes):
         return False
     what, *words = state.split()

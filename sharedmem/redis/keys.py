@@ -257,7 +257,7 @@ class KeySpace:
         return physical.startswith(heads)
 
     def namespace_glob(self, namespace: str) -> bytes:
-        """Return a Redis glob over all keys of a namespace and its records; others may match too (see `is_in_namespace`)."""
+        """Return a Redis glob over a namespace and its records; others may match too (see `is_in_namespace`)."""
         return f"{escape_glob(self._prefix)}:*{{{escape_glob(namespace)}}}:*".encode()
 
     def records_glob(self, family: str, namespace: str) -> bytes:

@@ -271,7 +271,7 @@ class Scope:
         words = f"--namespace {identity.namespace} --actor {shlex.quote(identity.name)} --grant {shlex.quote(grant)}"
         return Advice(
             f"{reason}: open the store with grants=({grant!r},), or without an actor",
-            flags=f"{reason}: without --actor (and SHAREDMEM_ACTOR) a command has all rights",
+            flags=f"{reason}: without --actor (and SHAREDMEM_ACTOR) a command may do everything",
             token=f"{reason}: use a token with this right: sharedmem token create {words}",
         )
 
@@ -297,6 +297,6 @@ class Scope:
         right = f"subscribe=({namespace!r},)" if need == "read" else f"grants=({key!r},)"
         return Advice(
             f"open the store with {right} to add this",
-            flags="without --actor (and SHAREDMEM_ACTOR) a command has all rights",
+            flags="without --actor (and SHAREDMEM_ACTOR) a command may do everything",
             token=f"use a token with this right: sharedmem token create {' '.join(words)}",
         )

@@ -286,7 +286,7 @@ async def test_without_either_side_a_new_namespace_can_be_written(hub: RecoveryH
     version = await hub.write("key", "1")
 
     assert version > 0
-    with pytest.raises(UnavailableError, match="cannot be asked"):
+    with pytest.raises(UnavailableError, match="is unreachable"):
         await hub.recalled("unknown")
 
 

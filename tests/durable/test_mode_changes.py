@@ -318,7 +318,7 @@ async def test_who_never_finds_it_there_is_told_so(hub: Hub) -> None:
     let_copies_go(hub, times=1_000)
 
     for reading in (store.read_list("it"), store.read("value"), store.entry("value"), store.ttl("it")):
-        with pytest.raises(UnavailableError, match="as often as it is brought back"):
+        with pytest.raises(UnavailableError, match="as often as it is restored"):
             await reading
 
 

@@ -87,7 +87,7 @@ def test_what_cannot_be_understood_says_so_and_stops_nothing(field: bytes) -> No
     broken, sound = parse_documents([field, b"1", name(), b"2"], "team")
 
     assert broken.record is None
-    assert broken.problem.startswith("it cannot be understood: ")
+    assert broken.problem.startswith("it cannot be parsed: ")
     assert sound.record is not None
     assert sound.record.body == "2"
 

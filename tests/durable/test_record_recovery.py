@@ -189,7 +189,7 @@ async def test_without_the_tier_a_key_of_unknown_kind_is_refused_after_a_loss(
     tier.before = away
 
     for change in CHANGES.values():
-        with pytest.raises(KindUnknownError, match="the durable tier, which knows, cannot be asked"):
+        with pytest.raises(KindUnknownError, match="the durable tier, which has the kind, is unreachable"):
             await change(hub)
 
     assert await hub.line.call("EXISTS", hub.target("mine").physical) == 0

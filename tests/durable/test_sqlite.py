@@ -159,9 +159,9 @@ def newer_layout(file: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (foreign_tables, "another program's tables are in it; name another file"),
-        (newer_layout, "its layout 2 is newer than 1, which this sharedmem knows; upgrade sharedmem"),
-        (lambda file: file.write_bytes(b"no database " * 1000), "no SQLite file, or its beginning is damaged"),
+        (foreign_tables, "it has tables of another program; name another file"),
+        (newer_layout, "its layout 2 is newer than 1, which this sharedmem supports; upgrade sharedmem"),
+        (lambda file: file.write_bytes(b"no database " * 1000), "not a SQLite file, or its beginning is damaged"),
         (Path.mkdir, "it is a folder; name a file in it"),
     ],
 )
@@ -241,7 +241,7 @@ async def test_what_no_column_can_hold_is_refused_and_nobody_else(durable: Sqlit
     answers = await asyncio.gather(durable.put([*bad, good]), durable.put([head("ns:other", 1)]))
 
     assert [put.outcome for put in answers[0]] == [Outcome.REFUSED, Outcome.REFUSED, Outcome.STORED]
-    assert all("SQLite cannot hold it" in put.reason for put in answers[0][:2])
+    assert all("SQLite cannot store it" in put.reason for put in answers[0][:2])
     assert await all_records_of(durable, "ns") == [good, head("ns:other", 1)]
 
 
@@ -334,4 +334,4 @@ def open_to_all(file: Path) -> None:
 async def test_a_file_that_everyone_may_read_is_complained_of(durable: SqliteDurable, file: Path) -> None:
     open_to_all(file)
 
-    assert await durable.check() == [f"durable file {file} may be read by every user of this machine; say chmod o-rwx"]
+    assert await durable.check() == [f"durable file {file} can be read by every user of this machine; run chmod o-rwx"]

@@ -239,7 +239,7 @@ async def test_a_document_that_never_stops_changing_is_given_up(store: CosmosDur
     await store.put([value(1)])
     await room.fault("replace", status=412, times=999)
 
-    with pytest.raises(UnavailableError, match="others wrote 'research:shared:note'"):
+    with pytest.raises(UnavailableError, match="other writers changed 'research:shared:note'"):
         await store.put([value(2)])
 
 

@@ -103,7 +103,7 @@ async def test_a_log_that_cannot_be_emptied_is_complained_of(
 
         (complaint,) = await durable.check()
 
-    assert "pages wait in its log, which somebody reads; end that process" in complaint
+    assert "pages wait in its log, since a process reads it; end that process" in complaint
     assert await durable.check() == []
 
 
@@ -158,7 +158,7 @@ async def test_a_file_without_its_beginning_is_no_longer_taken_for_ours(durable:
     await durable.close()
     overwrite(file, 0)
 
-    with pytest.raises(ConfigError, match="no SQLite file, or its beginning is damaged"):
+    with pytest.raises(ConfigError, match="not a SQLite file, or its beginning is damaged"):
         await durable.open()
 
 
@@ -167,7 +167,7 @@ async def test_a_row_that_somebody_has_changed_by_hand_is_named(durable: SqliteD
     with closing(sqlite3.connect(file)) as plain, plain:
         plain.execute("UPDATE documents SET stamp = 'late' WHERE key = 'ns:a'")
 
-    with pytest.raises(UnavailableError, match="a row that is no document; somebody changed it"):
+    with pytest.raises(UnavailableError, match="a row that is not a document; another program changed it"):
         await durable.get("ns:a")
 
     assert await durable.get("ns:b") == head("ns:b", 1)
@@ -274,7 +274,7 @@ async def test_a_file_that_may_not_be_written_is_refused_when_opened() -> None:
             await durable.put([head("ns:a", 1)])
         file.chmod(0o400)
 
-        with pytest.raises(UnavailableError, match="this process may not write it; give it the right to"):
+        with pytest.raises(UnavailableError, match="this process may not write it; allow that"):
             await SqliteDurable(file).open()
 
 
@@ -287,12 +287,12 @@ async def test_a_folder_that_may_not_be_written_is_refused_when_opened() -> None
 
         with pytest.raises(UnavailableError, match="folder included"):
             await SqliteDurable(file).open()
-        with pytest.raises(UnavailableError, match="Permission denied; look at its folder"):
+        with pytest.raises(UnavailableError, match="Permission denied; check its folder"):
             await SqliteDurable(folder / "new.db").open()
 
 
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match=r"there is no folder .*gone; make it, or check durable_url"):
+    with pytest.raises(UnavailableError, match=r"there is no folder .*gone; create it, or check durable_url"):
         await SqliteDurable(tmp_path / "gone" / "cold.db").open()
 
 
@@ -325,7 +325,7 @@ async def test_a_file_in_the_place_of_ours_is_not_written_until_it_is_opened(
     await durable.backup(file.with_name("backup.db"))
     file.with_name("backup.db").replace(file)
 
-    with pytest.raises(UnavailableError, match="restart what uses it"):
+    with pytest.raises(UnavailableError, match="restart its processes"):
         await durable.put([head("ns:b", 1)])
 
 

@@ -1,7 +1,7 @@
-"""One account of Cosmos DB: requests that end, are repeated where that may help, and are counted.
+"""One account of Cosmos DB: requests with timeouts, retries and counters.
 
-The SDK's own repetitions are off but for those between regions: it waits for a throttled request as long as it is
-told to, repeats a lost one without a word, and others not at all. What is sent from here may arrive twice.
+The SDK's own retries are off, except those between regions: it waits for a throttled request without a limit, repeats
+lost requests silently, and does not retry other errors. Requests from here may arrive twice.
 
 Raises (when imported):
     UnsupportedError: the SDK is not installed.
@@ -51,7 +51,7 @@ _PAGE = 200
 
 
 class ChargeMeter:
-    """Counts requests and request units, by looking at every response."""
+    """Counts requests and request units of all responses."""
 
     def __init__(self) -> None:
         self._counts = {"reads": 0, "writes": 0, "queries": 0, "throttled": 0}
@@ -66,7 +66,7 @@ class ChargeMeter:
             self._counts[_request_kind(request)] += 1
 
     def charges(self) -> Charges:
-        """What was counted so far."""
+        """The present counts."""
         return Charges(**self._counts, request_units=round(self._request_units, 2))
 
 
@@ -77,8 +77,8 @@ def _request_kind(request: Any) -> str:
 
 
 def entra_credential() -> AsyncTokenCredential:
-    """What gets tokens for whoever runs this: a managed identity, a workload identity, or a developer's login."""
-    # It takes longer to load than all of sharedmem, and who has a key does not need it.
+    """Return a credential of this process: a managed identity, a workload identity, or a developer's login."""
+    # It loads more slowly than all of sharedmem, and account keys do not need it.
     from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415
 
     return DefaultAzureCredential()
@@ -89,11 +89,11 @@ class CosmosAccount:
 
     Args:
         endpoint: the account.
-        credential: its key, or what gets tokens from Entra ID; closed with the account.
+        credential: its key, or a source of tokens from Entra ID; closed with the account.
         target: the database and container.
         clock: for pauses and deadlines.
-        patience: how long to wait.
-        meter: counts what is asked.
+        patience: timeouts.
+        meter: counts requests.
     """
 
     def __init__(
@@ -117,14 +117,14 @@ class CosmosAccount:
     def at(self, container: str) -> CosmosAccount:
         """Return the same connection, to another container of the database."""
         other = copy.copy(self)
-        other._target = self._target._replace(container=container)  # noqa: SLF001  # of one's own kind
+        other._target = self._target._replace(container=container)  # noqa: SLF001  # same class
         return other
 
     async def connect(self) -> None:
         """Log in.
 
         Raises:
-            UnavailableError, AccessDeniedError: it cannot be reached, or does not let us in.
+            UnavailableError, AccessDeniedError: the account is unreachable, or rejects the log-in.
         """
         self._client = self._answered(await self._ask(self._entered))
 
@@ -144,7 +144,7 @@ class CosmosAccount:
             enable_compact_utf8_item_writes=True,
             no_response_on_write=True,
             raw_response_hook=self._meter,
-            # 0 would mean the SDK's default.
+            # 0 would mean the default of the SDK.
             retry_throttle_total=-1,
             retry_connect=0,
             retry_read=0,
@@ -160,7 +160,7 @@ class CosmosAccount:
     # -- the container ----------------------------------------------------------------------------
 
     async def properties(self, container: str) -> Document | None:
-        """What a container is like, if there is one."""
+        """Return the properties of a container; None if it does not exist."""
         try:
             found = await self._ask(lambda: self._proxy(container).read())
         except NotFoundError:
@@ -168,11 +168,11 @@ class CosmosAccount:
         return None if isinstance(found, ErrorResponse) and found.status == 404 else self._answered(found)
 
     async def make(self, container: str, layout: ContainerLayout) -> None:
-        """Make the database and a container unless they exist; the container's documents may expire.
+        """Create the database and a container unless they exist; the container's documents may expire.
 
         Raises:
-            AccessDeniedError: the login may not.
-            UnsupportedError: the account has no vector search, or does not take the policies.
+            AccessDeniedError: the login may not create them.
+            UnsupportedError: the account has no vector search, or rejects the policies.
             UnavailableError, LimitedError: as for any request.
         """
         await self._made(lambda: self._connected.create_database(self._target.database))
@@ -190,22 +190,22 @@ class CosmosAccount:
             raise to_error(refusal, self._target)
 
     async def _made(self, send: Callable[[], Awaitable[object]]) -> ErrorResponse | None:
-        """Return why it was not made, if it is not there now; somebody else may have made it."""
+        """Return why it was not created; None if it exists now, since another client may have created it."""
         answer = await self._ask(send)
         return answer if isinstance(answer, ErrorResponse) and answer.status != 409 else None
 
     # -- documents --------------------------------------------------------------------------------
 
     async def read(self, place: DocumentLocation) -> Document | ErrorResponse:
-        """Return a point read."""
+        """Read a document: one point read."""
         return await self._ask(lambda: self._records.read_item(place.id, partition_key=place.partition))
 
     async def create(self, document: Document) -> Document | ErrorResponse:
-        """Write a document that is not there; 409 when it is."""
+        """Create a document; 409 if it exists."""
         return await self._ask(lambda: self._records.create_item(document))
 
     async def replace(self, document: Document, etag: str) -> Document | ErrorResponse:
-        """Write over a document; 412 when it is another one by now, 404 when it is gone."""
+        """Replace a document; 412 if it has changed, 404 if it does not exist."""
         return await self._ask(
             lambda: self._records.replace_item(
                 document["id"], document, etag=etag, match_condition=MatchConditions.IfNotModified
@@ -213,7 +213,7 @@ class CosmosAccount:
         )
 
     async def remove(self, place: DocumentLocation, etag: str) -> ErrorResponse | None:
-        """Remove a document; 412 when it is another one by now, 404 when it is gone."""
+        """Delete a document; 412 if it has changed, 404 if it does not exist."""
         return await self._ask(
             lambda: self._records.delete_item(
                 place.id, place.partition, etag=etag, match_condition=MatchConditions.IfNotModified
@@ -221,7 +221,7 @@ class CosmosAccount:
         )
 
     async def all(self, query: CosmosQuery) -> list[Any]:
-        """Return the whole answer to a query that ends soon.
+        """Return all results of a short query.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError, ConfigError: see `cosmos_errors`.
@@ -235,11 +235,11 @@ class CosmosAccount:
     async def pages(
         self, build: Callable[[DocumentCursor | None], CosmosQuery], after: DocumentCursor | None = None
     ) -> AsyncGenerator[list[Document], None]:
-        """Yield the answer to a query page by page; after a failure it goes on behind the last document seen.
+        """Yield the results of a query page by page; after a failure continue behind the last document.
 
         Args:
-            build: the query behind a position; its documents are sorted by it.
-            after: where to begin.
+            build: builds the query from a position on; it sorts by that position.
+            after: the start position.
 
         Raises:
             as `all`.
@@ -266,10 +266,10 @@ class CosmosAccount:
     def _records(self) -> ContainerProxy:
         return self._proxy(self._target.container)
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------
 
     async def _ask(self, send: Callable[[], Awaitable[_T]]) -> _T | ErrorResponse:
-        """Send a request until it is answered, or a refusal that says something about what was asked."""
+        """Send a request, with retries; return its result, or an error about the requested document."""
         give_up = self._clock.monotonic() + self._patience.total_s
         attempt = 0
         while True:
@@ -287,14 +287,14 @@ class CosmosAccount:
             attempt += 1
 
     def _answered(self, answer: _T | ErrorResponse) -> _T:
-        """Return the answer to what can only be refused by mistake."""
+        """Return the result of a request that should not fail; raise otherwise."""
         if isinstance(answer, ErrorResponse):
             raise to_error(answer, self._target)
         return answer
 
 
 class _PageReader:
-    """Where a reader of pages is."""
+    """The position of a reader of pages."""
 
     def __init__(
         self, rows: Callable[[DocumentCursor | None], AsyncItemPaged[Any]], after: DocumentCursor | None
@@ -304,8 +304,8 @@ class _PageReader:
         self._pages: AsyncIterator[AsyncIterator[Document]] | None = None
 
     async def next_page(self) -> list[Document] | None:
-        """Return the next page, None at the end; may be asked again when it has failed."""
-        # Pages that have failed or were given up half-way are not asked again.
+        """Return the next page, None at the end; may be called again after a failure."""
+        # A page iterator that failed or was cancelled is not used again.
         pages, self._pages = self._pages or self._rows(self._after).by_page(), None
         page = await anext(pages, None)
         if page is None:
@@ -318,7 +318,7 @@ class _PageReader:
 
 
 def _retry_pause_s(refusal: ErrorResponse, attempt: int) -> float:
-    """Return seconds until the next attempt: as the service asks, else growing; spread over the clients."""
+    """Return seconds until the next attempt: as the service asks, otherwise growing; with jitter."""
     if refusal.retry_after_s is not None:
         return refusal.retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311  # no secret
     return backoff_pause(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, least=0.5)
@@ -336,5 +336,5 @@ def _to_error_response(problem: AzureError | TimeoutError, patience: CosmosTimeo
             message=str(getattr(problem, "http_error_message", None) or problem.message),
             retry_after_s=None if wait_ms is None else float(wait_ms) / 1000,
         )
-    # A login that fails before anything is sent has no status.
+    # A login that fails before a request is sent has no status.
     return ErrorResponse(401 if isinstance(problem, ClientAuthenticationError) else NO_ANSWER, message=str(problem))

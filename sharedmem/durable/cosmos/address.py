@@ -14,21 +14,21 @@ from sharedmem.errors import ConfigError
 
 EMULATOR_SCHEME = "cosmos+http"
 _SCHEMES = {"cosmos": "https", EMULATOR_SCHEME: "http"}
-# Microsoft documents it: every emulator has it.
+# Documented by Microsoft: every emulator has this key.
 _EMULATOR_KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGgyPMbIZnqyMsEcaGQy67XIw/Jw=="
 
 
 class CosmosTimeouts(NamedTuple):
-    """How long to wait for the service."""
+    """Timeouts for the service."""
 
     request_s: float = 5.0
-    """For one request; the SDK's own time-outs do not end a slow one."""
+    """Timeout of one request; the SDK's own timeouts do not end a slow one."""
     total_s: float = 15.0
-    """For a request with its repetitions."""
+    """Timeout of a request with its retries."""
 
 
 class CosmosEndpoint(NamedTuple):
-    """Where an account is."""
+    """The address of an account."""
 
     url: str
     is_emulator: bool
@@ -41,7 +41,7 @@ def parse_endpoint(url: str) -> CosmosEndpoint:
         url: `cosmos://host[:port]`, or `cosmos+http://host:port` for an emulator.
 
     Raises:
-        ConfigError: another scheme, no host, or a path, query or credentials, which it may not have.
+        ConfigError: the scheme is unknown, the host is missing, or there is a path, query or credentials.
     """
     scheme = url.partition("://")[0]
     try:
@@ -61,7 +61,7 @@ def key_for(endpoint: CosmosEndpoint, key: SecretStr | None) -> str | None:
     """Return the account key, or None where Entra ID logs in.
 
     Raises:
-        ConfigError: the key cannot be one; it is not quoted.
+        ConfigError: the key is invalid; the error does not quote it.
     """
     if key is None:
         return _EMULATOR_KEY if endpoint.is_emulator else None
@@ -69,7 +69,7 @@ def key_for(endpoint: CosmosEndpoint, key: SecretStr | None) -> str | None:
     try:
         base64.b64decode(text, validate=True)
     except binascii.Error:
-        # The cause is left out, as nothing near the key belongs into an error.
-        problem = "it is no account key (those are base64); copy the primary or secondary key of the account"
+        # The cause is left out, since an error must not contain the key.
+        problem = "it is not an account key (those are base64); copy the primary or secondary key of the account"
         raise login_error(problem, with_key=True) from None
     return text

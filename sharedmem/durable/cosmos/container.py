@@ -1,11 +1,10 @@
 """One container of the account: put, read, page through and purge documents, conditional on their stamps.
 
-`durable.liveness` says what a reader sees. Here the same is decided with only some columns of each document, in one
-pass over a namespace that is sorted by key and element, and with care for a change of which only a part has arrived:
-its elements may be there before its head.
+`durable.liveness` decides which documents a reader gets. This module decides the same with only some columns of each
+document, in one pass over a namespace that is sorted by key and element. A change may have arrived only in part: its
+elements may be there before its head.
 
-Nothing is ever counted up at the server, so that whatever is sent twice, or meets its own earlier attempt, leaves
-the same documents.
+Nothing is incremented at the server, so that a request that is sent twice leaves the same documents.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ PURGE_COLUMNS = "c.key, c.element, c.type, c.stamp, c.floor, c.size, c.expires, 
 
 
 class PurgeRow(NamedTuple):
-    """The columns of a document."""
+    """The columns of a document for a purge."""
 
     key: str
     element: str
@@ -54,15 +53,15 @@ class PurgeRow(NamedTuple):
     deleted: bool
     etag: str
     place: DocumentLocation = DocumentLocation("", [])
-    """Its place."""
+    """The location of the document."""
 
 
 class PurgeFilter:
-    """Holds back what is alive.
+    """Selects dead documents for a purge.
 
     Args:
         now_ms: milliseconds since 1970.
-        tombstones_before: tombstones with a lower stamp have done their work.
+        tombstones_before: tombstones with a lower stamp are no longer needed.
     """
 
     def __init__(self, *, now_ms: int, tombstones_before: int) -> None:
@@ -72,13 +71,13 @@ class PurgeFilter:
         self._newest: deque[PurgeRow] = deque()
 
     def dead(self, row: PurgeRow) -> PurgeRow | None:
-        """What the next document of the sorted namespace shows to be dead: it, one before it, or nothing."""
+        """Return the document that is dead after reading the next one: this one, one before it, or None."""
         if not row.element:
             self._head, self._newest = row, deque()
             return row if self._is_over(row) or self._is_old_tombstone(row) else None
         head = self._head
         if head is None or head.key != row.key:
-            # The head may be on its way; a change that is older than any tombstone has arrived or never will.
+            # The head may still arrive; a change that is older than all tombstones has arrived or never will.
             return row if row.stamp < self._tombstones_before else None
         if row.stamp < head.floor or (self._is_over(head) and row.stamp <= head.stamp):
             return row
@@ -87,12 +86,12 @@ class PurgeFilter:
         return self._pushed_out(row, head)
 
     def keep(self, keys: Collection[str]) -> None:
-        """Heads that could not be removed, as they have changed: what is to come of their elements stays."""
+        """Keep the elements of heads that could not be deleted, since they have changed."""
         if self._head is not None and self._head.key in keys:
             self._head = self._head._replace(type="", expires=0, floor=0)
 
     def _pushed_out(self, row: PurgeRow, head: PurgeRow) -> PurgeRow | None:
-        """Return the oldest item of a list that holds more than its head says."""
+        """Return the oldest item of a list with more items than its head counts."""
         if head.type != "list" or row.stamp > head.stamp:
             return None
         self._newest.append(row)
@@ -113,109 +112,109 @@ _PERMANENT_STATUSES = frozenset({400, 413})
 
 
 class DocumentMapper(Protocol):
-    """How the documents of a container are made, and their places."""
+    """Maps records to the documents of a container, and back."""
 
     columns: record_container.ColumnNames
     row: str
-    """What a purge reads of each document."""
+    """Columns that a purge reads of each document."""
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """Return the place of a document."""
+        """Return the location of a document."""
 
     def is_likely_new(self, record: DurableRecord) -> bool:
-        """Return whether to create its document without looking for one."""
+        """Return whether to create its document without a read before."""
 
     def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:
-        """What to write, over the document that is held, if there is one."""
+        """Return the document to write, in place of the existing one, if there is one."""
 
     def record(self, document: Document) -> DurableRecord:
-        """What was put."""
+        """Return the record of a document."""
 
     async def held(self, account: CosmosAccount, key: str, element: str) -> list[Document]:
-        """Return the documents of one place; of several, which only a change cut short can leave, the newest first."""
+        """Return the documents of one place; after an interrupted change there may be several, newest first."""
 
 
 class RecordMapper:
-    """One logical partition a key: a document is found by its name alone."""
+    """One logical partition for each key: the key gives the location of a document."""
 
     columns = record_container.RECORD_COLUMNS
     row = f"{PURGE_COLUMNS}, c.id, c.namespace, c.scope"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """Return the place of a document."""
+        """Return the location of a document."""
         return place_of(str(document["key"]), str(document["element"]))
 
     def is_likely_new(self, record: DurableRecord) -> bool:
-        """What was first written with this very change: nobody else can have made its document."""
+        """Return whether this change created the key: then no other change can have created its document."""
         return is_likely_new(record)
 
     def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:  # noqa: ARG002  # its place never changes
-        """What to write."""
+        """Return the document to write."""
         return document_of(record, now_ms)
 
     def record(self, document: Document) -> DurableRecord:
-        """What was put."""
+        """Return the record of a document."""
         return record_of(document)
 
     async def held(self, account: CosmosAccount, key: str, element: str) -> list[Document]:
-        """Return one point read."""
+        """Read the document: one point read."""
         answer = await account.read(place_of(key, element))
         return [] if isinstance(answer, ErrorResponse) else [answer]
 
 
 class MemoryMapper:
-    """One logical partition a thread: a key does not say which, so a document is looked for in its tenant."""
+    """One logical partition for each thread: a key does not name it, so a document is searched in its tenant."""
 
     columns = record_container.MEMORY_COLUMNS
     row = f"{PURGE_COLUMNS}, c.id, c.tenant_id, c.thread_id"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """Return the place of a document."""
+        """Return the location of a document."""
         return memory_container.place_in(document)
 
     def is_likely_new(self, record: DurableRecord) -> bool:  # noqa: ARG002  # its tombstone may be anywhere
-        """Never: what is in another partition does not get in the way of a new document."""
+        """Return False: a document in another partition would not conflict with a new one."""
         return False
 
     def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:
-        """What to write."""
+        """Return the document to write."""
         return memory_container.document_of(record, now_ms, held)
 
     def record(self, document: Document) -> DurableRecord:
-        """What was put."""
+        """Return the record of a document."""
         return memory_container.record_of(document)
 
     async def held(self, account: CosmosAccount, key: str, element: str) -> list[Document]:
-        """Return one query."""
+        """Find the documents: one query."""
         id_ = memory_container.id_of(key, element)
         found: list[Document] = await account.all(record_container.query_id(key.partition(":")[0], id_))
         return sorted(found, key=lambda document: -int(document["stamp"]))
 
 
 class GraphMapper:
-    """One logical partition a group: a document is found by its name alone."""
+    """One logical partition for each group: the key gives the location of a document."""
 
     columns = record_container.GRAPH_COLUMNS
     row = f"{PURGE_COLUMNS}, c.id, c.namespace, c.group_id"
 
     def place(self, document: Mapping[str, object]) -> DocumentLocation:
-        """Return the place of a document."""
+        """Return the location of a document."""
         return graph_container.place_of(str(document["key"]), str(document["element"]))
 
     def is_likely_new(self, record: DurableRecord) -> bool:
-        """What was first written with this very change, as far as it says."""
+        """Return whether this change created the record, as far as the record shows."""
         return is_likely_new(record)
 
     def document(self, record: DurableRecord, now_ms: int, held: Document | None) -> Document:  # noqa: ARG002  # its place never changes
-        """What to write."""
+        """Return the document to write."""
         return graph_container.document_of(record, now_ms)
 
     def record(self, document: Document) -> DurableRecord:
-        """What was put."""
+        """Return the record of a document."""
         return graph_container.record_of(document)
 
     async def held(self, account: CosmosAccount, key: str, element: str) -> list[Document]:
-        """Return one point read."""
+        """Read the document: one point read."""
         answer = await account.read(graph_container.place_of(key, element))
         return [] if isinstance(answer, ErrorResponse) else [answer]
 
@@ -224,10 +223,10 @@ class CosmosContainer:
     """The documents of one container.
 
     Args:
-        account: a connection to it.
-        shape: how its documents are made.
+        account: a connection to the container.
+        shape: maps records to documents.
         clock: for pauses and times to live.
-        slots: how many requests may be under way.
+        slots: limits concurrent requests.
     """
 
     def __init__(self, account: CosmosAccount, shape: DocumentMapper, clock: Clock, slots: asyncio.Semaphore) -> None:
@@ -255,13 +254,13 @@ class CosmosContainer:
                 return Put(outcome=outcome)
             if answer.status in _PERMANENT_STATUSES:
                 return Put(outcome=Outcome.REFUSED, reason=_rejection_reason(answer, document))
-            # Another writer was faster, or an earlier attempt of ours whose reply was lost: its stamp shows which.
+            # Another writer was faster, or an earlier attempt whose reply was lost: the stamp shows which.
             await self._clock.sleep(backoff_pause(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S))
             held = await self._held(record)
-        raise unreachable_error(f"others wrote {record.key!r} {_ATTEMPTS} times in between")
+        raise unreachable_error(f"other writers changed {record.key!r} {_ATTEMPTS} times in between")
 
     async def _store(self, document: Document, held: list[Document]) -> Document | ErrorResponse:
-        """Replace the document in the same place; one in another place is deleted after the new one is written."""
+        """Replace the document in the same place; one in another place is deleted after the write."""
         place = self._shape.place(document)
         there = next((one for one in held if self._shape.place(one) == place), None)
         if there is None:
@@ -330,7 +329,7 @@ class CosmosContainer:
         )
 
     async def namespaces(self) -> list[str]:
-        """Return the namespaces that have documents, in order: one query each, over all partitions."""
+        """Return the namespaces that have documents, sorted: one query each, over all partitions."""
         found: list[str] = []
         latest = ""
         while names := await self._account.all(record_container.query_next_namespace(latest, at=self._shape.columns)):
@@ -338,12 +337,12 @@ class CosmosContainer:
             found.append(latest)
         return found
 
-    # -- care -------------------------------------------------------------------------------------
+    # -- maintenance -------------------------------------------------------------------------------------
 
     async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
-        """Remove what no reader can see any more. Reads all of the namespace, without bodies.
+        """Delete documents that no reader can see any more. Reads the whole namespace, without bodies.
 
-        A head goes before its elements; when it has changed by then, they stay.
+        A head is deleted before its elements; if it has changed by then, they stay.
         """
         sieve = PurgeFilter(now_ms=now_ms, tombstones_before=tombstones_before)
         removed = 0
@@ -378,7 +377,7 @@ class CosmosContainer:
         return int(self._clock.now().timestamp() * 1000)
 
     async def _each(self, items: Iterable[_T], do: Callable[[_T], Awaitable[_R]]) -> list[_R]:
-        """Do it with each, some at once; the first error ends the others."""
+        """Call a function for each item, some concurrently; the first error ends the others."""
 
         async def one(item: _T) -> _R:
             async with self._slots:
@@ -393,7 +392,7 @@ class CosmosContainer:
 
 
 def _newest_of_each(records: Iterable[DurableRecord]) -> list[DurableRecord]:
-    """Of several documents of one place, which only a change cut short can leave, the newest."""
+    """Return the newest document of each place; after an interrupted change there may be several."""
     found: list[DurableRecord] = []
     for record in records:
         is_same = bool(found) and (found[-1].key, found[-1].element) == (record.key, record.element)
@@ -407,5 +406,5 @@ def _newest_of_each(records: Iterable[DurableRecord]) -> list[DurableRecord]:
 def _rejection_reason(refusal: ErrorResponse, document: Document) -> str:
     what = f"a document of {len(orjson.dumps(document)):,} bytes"
     if refusal.status == 413:
-        return f"Cosmos DB takes documents of up to 2 MB, this is {what}; keep large values as blobs"
-    return f"Cosmos DB does not take {what}: {shorten_message(refusal.message)}"
+        return f"Cosmos DB accepts documents of up to 2 MB, this is {what}; keep large values as blobs"
+    return f"Cosmos DB rejects {what}: {shorten_message(refusal.message)}"

@@ -1,4 +1,4 @@
-"""What the error responses of Cosmos DB mean, and which of them to retry; no I/O."""
+"""Map the error responses of Cosmos DB to errors, and decide which to retry; no I/O."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SESSION_NOT_AVAILABLE = 1002
 _WRITES_ARE_ELSEWHERE = 3
 _ACCOUNT_IS_MOVING = 1008
 NO_ANSWER = 0
-"""The status of a request to which nothing came back."""
+"""The status of a request without a response."""
 # 449: two writes met; 410 and 403/3: a partition or the write region is moving.
 _TRANSIENT_STATUSES = frozenset({NO_ANSWER, 408, 410, 449, 500, 502, 503, 504})
 _MOST_CHARS = 300
 
 EXPECTED_STATUSES = frozenset({400, 404, 409, 412, 413})
-"""Statuses that say what became of a document; whoever asked for it knows what they mean."""
+"""Statuses about a single document; the caller handles them."""
 
 
 class ErrorResponse(NamedTuple):
-    """What the service answered instead of doing it."""
+    """An error response of the service."""
 
     status: int
     substatus: int = 0
@@ -41,34 +41,34 @@ class ErrorResponse(NamedTuple):
 
 
 class CosmosTarget(NamedTuple):
-    """Whom we speak to and as whom, for errors."""
+    """The account and the identity of a connection, for errors."""
 
     database: str
     container: str
     with_key: bool
 
     @property
-    def who(self) -> str:
-        """Whom the service knows us as."""
+    def identity(self) -> str:
+        """The kind of identity of this connection."""
         return "account key" if self.with_key else "Entra ID identity"
 
 
 def is_expected(refusal: ErrorResponse) -> bool:
-    """Return whether it is about one document and nothing else."""
+    """Return whether it is about a single document only."""
     if refusal.status == 404:
         return refusal.substatus not in {_OWNER_IS_MISSING, _SESSION_NOT_AVAILABLE}
     return refusal.status in EXPECTED_STATUSES
 
 
 def is_transient(refusal: ErrorResponse) -> bool:
-    """Return whether to ask again may help."""
+    """Return whether a retry may help."""
     if refusal.status == 403:
         return refusal.substatus in {_WRITES_ARE_ELSEWHERE, _ACCOUNT_IS_MOVING}
     return refusal.status in _TRANSIENT_STATUSES or refusal.status == 429 or refusal.substatus == _SESSION_NOT_AVAILABLE
 
 
 def to_error(refusal: ErrorResponse, target: CosmosTarget) -> SharedMemoryError:
-    """Return the error for the caller, when another attempt does not help or did not."""
+    """Return the error for the caller, if a retry cannot help or has failed."""
     if refusal.status == 429:
         return LimitedError(
             f"{_SERVICE} is out of request units for container {target.container!r}", refusal.retry_after_s or 1.0
@@ -76,11 +76,11 @@ def to_error(refusal: ErrorResponse, target: CosmosTarget) -> SharedMemoryError:
     if refusal.status == NO_ANSWER:
         return unreachable_error(shorten_message(refusal.message))
     if is_transient(refusal):
-        return unreachable_error(f"it answered {refusal.status}: {shorten_message(refusal.message)}")
+        return unreachable_error(f"it replied {refusal.status}: {shorten_message(refusal.message)}")
     if refusal.status in {401, 403}:
         place = f"{target.database}/{target.container}"
         return AccessDeniedError(
-            target.who, place, "read and write", _access_denied_error(refusal, with_key=target.with_key)
+            target.identity, place, "read and write", _access_denied_error(refusal, with_key=target.with_key)
         )
     if refusal.status == 404:
         return container_missing_error(target)
@@ -88,14 +88,14 @@ def to_error(refusal: ErrorResponse, target: CosmosTarget) -> SharedMemoryError:
         return ConfigError(
             "cosmos_container",
             "the durable tier's settings",
-            f"container {target.container!r} does not take what sharedmem asks ({shorten_message(refusal.message)}); "
+            f"container {target.container!r} rejects a request of sharedmem ({shorten_message(refusal.message)}); "
             "compare its indexing policy with docs/cosmos.md",
         )
-    return InternalError(f"{_SERVICE} answered {refusal.status} unexpectedly: {shorten_message(refusal.message)}")
+    return InternalError(f"{_SERVICE} replied {refusal.status} unexpectedly: {shorten_message(refusal.message)}")
 
 
 def container_missing_error(target: CosmosTarget) -> NotFoundError:
-    """Return the container is not there (any more)."""
+    """Return the error for a container that does not exist (any more)."""
     return NotFoundError(
         "Cosmos DB container",
         f"{target.database}/{target.container}",
@@ -104,29 +104,29 @@ def container_missing_error(target: CosmosTarget) -> NotFoundError:
 
 
 def not_open_error(why: str) -> UsageError:
-    """It was not opened, or is closed."""
+    """Return the error for a store that is not open, or closed."""
     return UsageError(_SERVICE, why)
 
 
 def unreachable_error(why: str) -> UnavailableError:
-    """Nothing, or nothing useful, came back."""
+    """Return the error for a missing or useless response."""
     return UnavailableError(_SERVICE, why)
 
 
 def _access_denied_error(refusal: ErrorResponse, *, with_key: bool) -> str:
-    """Return why the service does not let us in, and what to do."""
+    """Return the reason of a rejected access, and the remedy."""
     reason = shorten_message(refusal.message)
     if refusal.status == 401 and with_key:
         return f"cosmos_key is wrong or was rotated; copy the account's current one ({reason})"
     if refusal.status == 401:
-        return f"Entra ID's token was refused; log in to the account's tenant ({reason})"
+        return f"the token from Entra ID was rejected; log in to the account's tenant ({reason})"
     if with_key:
-        return f"a firewall, a read-only key or disabled keys (disableLocalAuth) stand in the way ({reason})"
+        return f"a firewall, a read-only key or disabled keys (disableLocalAuth) prevents the access ({reason})"
     return f"assign it the role 'Cosmos DB Built-in Data Contributor' on the account, see docs/cosmos.md ({reason})"
 
 
 def login_error(problem: str, *, with_key: bool) -> ConfigError:
-    """What was given to log in with cannot work."""
+    """Return the error for credentials that cannot work."""
     origin = "the durable tier's settings" if with_key else "not set, hence Entra ID"
     return ConfigError("cosmos_key", origin, problem)
 

@@ -1,11 +1,11 @@
 """The container of knowledge graphs: its documents, and queries on facts, entities and episodes; no I/O.
 
-Beside what every record has (`documents`) a document holds the group, the times as ISO texts, the searched text,
-and the embedding as numbers. All records of a group are in one partition.
+Besides the fields of every record, a document has the group, the times as ISO texts, the searchable text, and the
+embedding as numbers. All records of a group are in one partition.
 
-`sharedmem` itself asks Redis; these are for what is to be asked of the store: reports, other programs, a tier without
-its Redis. Each names one group, which is one logical partition. All that a user gives is a parameter; `TOP` is a number
-in the text, as the service wants it there.
+`sharedmem` itself queries Redis; these queries are for direct use of the store: reports, other programs, a tier without
+its Redis. Each names one group, which is one logical partition. All values of users are parameters; `TOP` is a number
+in the text, as the service requires.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ SCOPE = "$graph"
 _RECORD = tuple(name for name in DurableRecord.model_fields if name != "body")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.@+=~-]{1,250}")
 _HEAD = re.compile(r'\{"version":(\d+),"embedding":"([A-Za-z0-9+/=]*)",')
-# With the fields of its own, its body and the exact text, a document must stay below 2 MB.
+# With its own fields, its body and the exact text, a document must stay below 2 MB.
 _LONGEST_NATIVE = 300_000
 _NO_FIELDS: Document = {}
-# Times in bodies: microseconds since the beginning of year 1, from 1; these mean no moment at all.
+# Times in bodies: microseconds since the beginning of year 1, from 1; these values are not times.
 _UNKNOWN, _OPEN = 0, 999_999_999_999_999_999
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def is_graph(key: str) -> bool:
-    """Return whether an absolute key is that of a record of a graph."""
+    """Return whether an absolute key belongs to a record of a graph."""
     return key.split(":", 2)[1:2] == [SCOPE]
 
 
 def place_of(key: str, element: str = "") -> DocumentLocation:
-    """Return the place of a document, which follows from its key alone."""
+    """Return the location of a document, which follows from its key alone."""
     namespace, _, rest = (*key.split(":", 2), "", "")[:3]
     group, _, own = rest.partition("/")
     named = own.replace("/", ".", 1)
@@ -67,7 +67,7 @@ def document_of(record: DurableRecord, now_ms: int) -> Document:
     """Return the document of a record.
 
     Args:
-        record: what is to be kept.
+        record: the record to store.
         now_ms: milliseconds since 1970; Cosmos DB counts a document's time to live from its last write.
     """
     place = place_of(record.key, record.element)
@@ -94,7 +94,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
             body = f'{head},"embedding":"{_to_float16(document["embedding"])}",{rest}'
         return DurableRecord(**{name: document[name] for name in _RECORD}, body=body)
     except (KeyError, ValidationError, struct.error) as error:
-        advice = "sharedmem did not write it; remove it from the container, which is for sharedmem alone"
+        advice = "sharedmem did not write it; delete it from the container, which is for sharedmem alone"
         raise InvalidError("document", document.get("id"), advice) from error
 
 
@@ -102,7 +102,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
 
 
 def _split_embedding(body: str) -> tuple[str, Document]:
-    """Return a body without its embedding, and that as numbers; the body as it is where that would not give it back."""
+    """Return (body without embedding, embedding as numbers); keep the body if it could not be restored exactly."""
     found = _HEAD.match(body)
     if found is None:
         return body, {}
@@ -121,7 +121,7 @@ def _to_float16(numbers: list[float]) -> str:
 
 
 def _native_fields(type_: str, text: str) -> Document:
-    """What people ask for, of the body of a record; nothing when it is not that of a graph's record."""
+    """Return the queryable fields of a record's body; empty if it does not belong to a graph."""
     make = {"episode": _episode, "entity": _entity, "fact": _fact, "name": _name}.get(type_)
     if make is None or not text or len(text) > _LONGEST_NATIVE:
         return _NO_FIELDS
@@ -189,7 +189,7 @@ def _name(row: dict[str, Any]) -> Document:
 
 
 def _format_stamp(stamp: int) -> str | None:
-    """Return a time as a text that sorts as it does; None for an open end, and for a beginning that nobody knows."""
+    """Return a time as a sortable text; None for an open end and for an unknown beginning."""
     if stamp in {_UNKNOWN, _OPEN}:
         return None
     moment = _BEGINNING + timedelta(microseconds=stamp - 1)
@@ -215,7 +215,7 @@ GraphRecordType = Literal["fact", "entity", "episode"]
 
 
 class GraphQueryScope(NamedTuple):
-    """Which graph a query is about."""
+    """The graph of a query."""
 
     namespace: str
     group_id: str
@@ -229,11 +229,11 @@ def entity_facts(
     Args:
         where: the graph.
         entity_id: its id, after merges.
-        limit: how many, 1 to 1,000.
-        as_of, known_at: of which time is asked; with a zone.
+        limit: most results, 1 to 1,000.
+        as_of, known_at: the requested valid time and transaction time; with a zone.
 
     Raises:
-        InvalidError: the limit is out of bounds, or a time has no zone; as all of these.
+        InvalidError: the limit is out of bounds, or a time has no zone; the same for the other queries.
     """
     given: dict[str, QueryValue] = {
         "entity": entity_id,
@@ -283,11 +283,11 @@ def _query(
     shown: str = "",
 ) -> CosmosQuery:
     if of_type not in _SELECTED:
-        raise InvalidError("of_type", of_type, f"there are {', '.join(_SELECTED)}")
+        raise InvalidError("of_type", of_type, f"give one of {', '.join(_SELECTED)}")
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LARGEST_LIMIT:
         raise InvalidError("limit", limit, f"ask for 1 to {_LARGEST_LIMIT:,} records")
     conditions = " AND ".join(["c.namespace = @namespace", "c.group_id = @group", _ALIVE, *more])
-    # Nothing of a user's is in the text but the limit, which is a number.
+    # The only value of a user in the text is the limit, which is a number.
     text = f"SELECT TOP {limit} {_SELECTED[of_type]}{shown} FROM c WHERE {conditions} ORDER BY {order}"  # noqa: S608  # see above
     values: dict[str, QueryValue] = {"namespace": where.namespace, "group": where.group_id, "type": of_type}
     return CosmosQuery(text, {**values, **given}, [where.namespace, where.group_id])

@@ -1,4 +1,4 @@
-"""The containers: how they are made, and how an existing one is compared with that; decided without I/O.
+"""The layouts of new containers, and the comparison of an existing one with its layout; no I/O.
 
 Partition key, vector policy and full-text policy of a container cannot be changed later. The forms are those of the
 service's REST interface, which the SDK passes on as they are.
@@ -17,20 +17,20 @@ _Policy = dict[str, Any]
 
 
 class ContainerLayout(NamedTuple):
-    """What a container is made with."""
+    """The properties of a new container."""
 
     partition_key: tuple[str, ...]
     indexing: _Policy
     vectors: _Policy | None = None
     full_text: _Policy | None = None
     setting: str = "cosmos_container"
-    """Which names the container."""
+    """Name of the setting with the container's name."""
     name: str = ""
-    """Of the container, where the layout says it."""
+    """Name of the container, if the layout defines it."""
 
 
 def records_layout() -> ContainerLayout:
-    """Return the container of the records: only what queries ask for is indexed, and never the exact text."""
+    """Return the layout of the records container: only queried fields are indexed, never the exact text."""
     return ContainerLayout(
         partition_key=("/namespace", "/scope", "/key"),
         indexing=_indexing(
@@ -59,15 +59,15 @@ def _composite(order: str, *paths: str) -> list[dict[str, str]]:
 
 
 def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: bool = False) -> ContainerLayout:
-    """Return the container `memories` of semantic memory: a vector and a full-text index beside the ordinary ones.
+    """Return the layout of `memories` for semantic memory: with a vector index and a full-text index.
 
     Args:
-        dimensions: of the embedder; it cannot be changed later. 0 for no vectors at all.
-        many: whether there will be more than 100,000 memories: the vector index is then a graph (diskANN).
+        dimensions: dimensions of the embedder; they cannot be changed later. 0: no vectors.
+        many: whether there will be more than 100,000 memories: then the vector index is a graph (diskANN).
         shard_by_tenant: one vector index per tenant, for many tenants whose searches never cross.
 
     Raises:
-        InvalidError: dimensions that the service does not take.
+        InvalidError: the service does not support these dimensions.
     """
     index = _vector_index(dimensions, "/tenant_id" if shard_by_tenant else "", many=many)
     return _searchable_layout(("/tenant_id", "/thread_id"), index, ("/content", "/memory"), dimensions)._replace(
@@ -78,14 +78,14 @@ def memories_layout(dimensions: int, *, many: bool = False, shard_by_tenant: boo
 def graphs_layout(
     dimensions: int, *, name: str = "graphs", many: bool = False, shard_by_tenant: bool = False
 ) -> ContainerLayout:
-    """Return the container `graphs` of knowledge graphs, with a vector and a full-text index as that of the memories.
+    """Return the layout of `graphs` for knowledge graphs, with a vector and a full-text index like `memories`.
 
     Args:
         dimensions, many, shard_by_tenant: as `memories_layout`.
-        name: of the container.
+        name: name of the container.
 
     Raises:
-        InvalidError: dimensions that the service does not take.
+        InvalidError: the service does not support these dimensions.
     """
     index = _vector_index(dimensions, "/namespace" if shard_by_tenant else "", many=many)
     return _searchable_layout(("/namespace", "/group_id"), index, ("/text",), dimensions)._replace(
@@ -95,7 +95,8 @@ def graphs_layout(
 
 def _vector_index(dimensions: int, shard: str, *, many: bool) -> _Policy:
     if not 0 <= dimensions <= _MOST_DIMENSIONS:
-        raise InvalidError("dimensions", dimensions, f"Cosmos DB takes vectors of up to {_MOST_DIMENSIONS:,} numbers")
+        advice = f"Cosmos DB supports vectors of up to {_MOST_DIMENSIONS:,} numbers"
+        raise InvalidError("dimensions", dimensions, advice)
     index: _Policy = {"path": "/embedding", "type": "diskANN" if many else "quantizedFlat"}
     return index | ({"vectorIndexShardKey": [shard]} if shard else {})
 
@@ -103,7 +104,7 @@ def _vector_index(dimensions: int, shard: str, *, many: bool) -> _Policy:
 def _searchable_layout(
     partition: tuple[str, str], vector_index: _Policy, texts: Sequence[str], dimensions: int
 ) -> ContainerLayout:
-    """Return a container in which meanings and words are looked for."""
+    """Return the layout of a container for searches by meaning and by words."""
     namespace, _ = partition
     return ContainerLayout(
         partition_key=partition,
@@ -136,32 +137,32 @@ def _embeddings(dimensions: int) -> _Policy:
 
 
 def check_partition_key(container: str, layout: ContainerLayout, properties: Mapping[str, Any]) -> None:
-    """Refuse a container that was made for something else.
+    """Check that a container has the partition key of its layout.
 
     Raises:
-        ConfigError: its partition key is another one; that cannot be changed.
+        ConfigError: the partition key differs; it cannot be changed.
     """
     found = tuple((properties.get("partitionKey") or {}).get("paths") or ())
     if found != layout.partition_key:
         problem = (
             f"container {container!r} is partitioned by {_sorted_paths(found)}, "
             f"not by {_sorted_paths(layout.partition_key)}; "
-            "this cannot be changed later: name another container, which will be made"
+            "this cannot be changed later: name another container, which will be created"
         )
         raise ConfigError(layout.setting, "the durable tier's settings", problem)
 
 
 def check_policies(container: str, layout: ContainerLayout, properties: Mapping[str, Any]) -> None:
-    """Refuse a container whose vectors are others than ours, or that has none of the policies that searches need.
+    """Check that a container has the vector and full-text policies of its layout.
 
     Raises:
-        ConfigError: dimension, data type, distance or path differ, or a text is not indexed; that cannot be changed.
+        ConfigError: dimension, data type, distance or path differ, or a text is not indexed; this cannot be changed.
     """
     wrong = [*_vector_differences(layout, properties), *_text_differences(layout, properties)]
     if wrong:
         problem = (
             f"container {container!r} {'; it '.join(wrong)}; this cannot be changed later: name another container,"
-            " which will be made, and copy what is there (`sharedmem export`, `sharedmem import`)"
+            " which will be created, and copy the data (`sharedmem export`, `sharedmem import`)"
         )
         raise ConfigError(layout.setting, "the durable tier's settings", problem)
 
@@ -175,7 +176,7 @@ def _vector_differences(layout: ContainerLayout, properties: Mapping[str, Any]) 
     if found is None:
         return [f"has no vector policy for {wanted['path']}"]
     if found.get("dimensions") != wanted["dimensions"]:
-        return [f"is for vectors of {found.get('dimensions')} numbers, and the embedder makes {wanted['dimensions']}"]
+        return [f"is for vectors of {found.get('dimensions')} numbers, the embedder has {wanted['dimensions']}"]
     alike = [name for name in ("dataType", "distanceFunction") if found.get(name) != wanted[name]]
     return [f"has {name} {found.get(name)!r} where {wanted[name]!r} is needed" for name in alike]
 
@@ -193,7 +194,7 @@ def _text_paths(layout: ContainerLayout) -> list[str]:
 
 
 def differences(container: str, layout: ContainerLayout, properties: Mapping[str, Any]) -> list[str]:
-    """What else of a container is not as we make it, in sentences."""
+    """Return the other differences between a container and its layout, in sentences."""
     found = []
     if properties.get("defaultTtl") is None:
         found.append(
@@ -202,14 +203,14 @@ def differences(container: str, layout: ContainerLayout, properties: Mapping[str
     missing = [one for one in layout.indexing.get("compositeIndexes", []) if one not in _composites(properties)]
     found += [
         f"container {container!r} lacks the composite index {_sorted_paths([part['path'] for part in one])} "
-        f"({one[0]['order']}); queries will be refused until it is added"
+        f"({one[0]['order']}); queries fail until it is added"
         for one in missing
     ]
     return found + [f"container {container!r} {one}" for one in _index_differences(layout, properties)]
 
 
 def _index_differences(layout: ContainerLayout, properties: Mapping[str, Any]) -> list[str]:
-    """Of a container for searches: what makes them slow, wrong or expensive; all of it can be changed."""
+    """Return the problems that make searches slow, wrong or expensive; all of them can be corrected."""
     if layout.full_text is None:
         return []
     policy = properties.get("indexingPolicy") or {}
@@ -222,7 +223,7 @@ def _index_differences(layout: ContainerLayout, properties: Mapping[str, Any]) -
         elif index.get("type") != wanted["type"]:
             found.append(f"has a vector index of type {index.get('type')}, where {wanted['type']} is set")
         elif (index.get("vectorIndexShardKey") or []) != wanted.get("vectorIndexShardKey", []):
-            found.append("has a vector index that is divided otherwise than set (vectorIndexShardKey)")
+            found.append("has a vector index with another vectorIndexShardKey than set")
     excluded = {one.get("path") for one in policy.get("excludedPaths") or []}
     if layout.vectors and "/embedding/*" not in excluded:
         found.append("indexes the numbers of vectors one by one; exclude /embedding/*, or each write costs many RU")

@@ -1,13 +1,13 @@
 """The container of memories: its documents, and vector and text queries on them; no I/O.
 
-The fields of a `MemoryItem` are at the top under their own names, the embedding as numbers; beside them what every
-record has (`documents`). They are made of the record's body and give it back to the letter; where they cannot, the
-body is beside them as exact text.
+The fields of a `MemoryItem` are at the top under their own names, the embedding as numbers, besides the fields of every
+record. They are computed from the record's body and restore it exactly; if they cannot, the document also has the body
+as exact text.
 
-`sharedmem` itself searches in Redis; these are for what is to be asked of the whole store: reports, other programs, a
-tier without its Redis. Each names its tenant. All that a user gives is a parameter; `TOP` is a number in the text, as
-the service wants it there. Cosine `VectorDistance` is a similarity: 1 for the same direction, and the nearest come
-first by themselves (`ORDER BY` takes neither ASC nor DESC there).
+`sharedmem` itself searches in Redis; these queries are for direct use of the whole store: reports, other programs, a
+tier without its Redis. Each names its tenant. All values of users are parameters; `TOP` is a number in the text, as the
+service requires. Cosine `VectorDistance` is a similarity: 1 for the same direction, and the nearest are returned first
+(`ORDER BY` accepts neither ASC nor DESC there).
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ SCOPE = "$memory"
 """The scope of memories in absolute keys: `<namespace>:$memory:<id>`."""
 
 _RECORD = tuple(name for name in DurableRecord.model_fields if name != "body")
-# What Cosmos DB itself takes a `ttl` for is when the document may go.
+# Cosmos DB itself uses the field `ttl`: when the document may be deleted.
 _RENAMED = {"ttl": "lives_s"}
 _ITEM = tuple(name for name in MemoryItem.model_fields if name not in {"id", "tenant_id", "version", "embedding"})
 _USUAL = {"memory_type": "long-term", "importance": "medium", "thread_id": "main"}
-"""What bodies leave out, and queries ask for."""
+"""Defaults that bodies leave out, but queries need."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.@+=~-]{1,255}")
 # With the embedding as numbers and the exact text, a document must stay below 2 MB.
 _LONGEST_TWICE = 400_000
 
 
 def is_memory(key: str) -> bool:
-    """Return whether an absolute key is that of a memory."""
+    """Return whether an absolute key belongs to a memory."""
     return key.split(":", 2)[1:2] == [SCOPE]
 
 
 def id_of(key: str, element: str = "") -> str:
-    """Return the id of a document in its tenant: that of the memory where Cosmos DB takes it as it is."""
+    """Return the id of a document in its tenant: that of the memory, if Cosmos DB accepts it."""
     _, scope, rest = (*key.split(":", 2), "", "")[:3]
     plain = scope == SCOPE and not element and _PLAIN_ID.fullmatch(rest)
     return rest if plain else f"sha256:{digest_of(key, element)}"
 
 
 def place_in(document: Mapping[str, Any]) -> DocumentLocation:
-    """Return the place of a document: a thread is a partition, and a change may move a memory to another thread."""
+    """Return the location of a document: a thread is a partition, and a change may move a memory to another thread."""
     return DocumentLocation(document["id"], [document["tenant_id"], document["thread_id"]])
 
 
@@ -73,9 +73,9 @@ def document_of(record: DurableRecord, now_ms: int, held: Document | None = None
     """Return the document of a memory's record.
 
     Args:
-        record: what is to be kept.
+        record: the record to store.
         now_ms: milliseconds since 1970; Cosmos DB counts a document's time to live from its last write.
-        held: the document that is there: a tombstone stays where the memory was.
+        held: the existing document: a tombstone stays where the memory was.
     """
     fields = {name: getattr(record, name) for name in _RECORD}
     native = _native_fields(record)
@@ -101,7 +101,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
     try:
         return DurableRecord(**{name: document[name] for name in _RECORD}, body=body)
     except (KeyError, ValidationError) as error:
-        advice = "sharedmem did not write it; remove it from the container, which is for sharedmem alone"
+        advice = "sharedmem did not write it; delete it from the container, which is for sharedmem alone"
         raise InvalidError("document", document.get("id"), advice) from error
 
 
@@ -109,7 +109,7 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
 
 
 def _native_fields(record: DurableRecord) -> Document:
-    """Return the fields of a memory, of the body of its record; nothing when the body is not that of a memory."""
+    """Return the fields of a memory from the body of its record; empty if the body does not belong to a memory."""
     if not record.body or len(record.body) > _LONGEST_TWICE or is_too_deep(record.body):
         return {}
     try:
@@ -134,7 +134,7 @@ def _numbers(embedding: object) -> Document:
 
 
 def _rebuild_body(document: Mapping[str, Any]) -> str:
-    """Return the body of the fields."""
+    """Return the body from the fields."""
     item = {name: document.get(_RENAMED.get(name, name)) for name in document["says"]}
     known = {
         "id": document["id"],
@@ -164,13 +164,13 @@ _ALIVE = 'c.type = "memory" AND c.deleted = false AND (c.expires = 0 OR c.expire
 
 
 class MemoryQueryScope(NamedTuple):
-    """Which memories a query is about."""
+    """The memories of a query."""
 
     tenant_id: str
     now_ms: int
-    """Milliseconds since 1970: what has expired by then is left out."""
+    """Milliseconds since 1970: memories that have expired by then are left out."""
     thread_id: str | None = None
-    """None for all threads of the tenant."""
+    """None: all threads of the tenant."""
     equal: Mapping[str, Scalar] = {}
     """Fields of a `MemoryItem` and the values they must have."""
 
@@ -181,7 +181,7 @@ def recent(
     """Return the newest memories, of a thread by turn index or of a tenant by time.
 
     Raises:
-        InvalidError: the limit is out of bounds, or a field is none of those that can be asked for; as all of these.
+        InvalidError: the limit is out of bounds, or a field cannot be queried; the same for the other queries.
     """
     if by not in {"turn_index", "timestamp"}:
         raise InvalidError("by", by, "order by turn_index or timestamp")
@@ -208,14 +208,14 @@ def hybrid(
     *,
     weights: Sequence[float] = (),
 ) -> CosmosQuery:
-    """Return the memories that meaning and words together find best: ranks fused as 1 / (60 + rank).
+    """Return the best memories by meaning and words together: ranks fused as 1 / (60 + rank).
 
     Args:
-        where: which.
-        vector: of what is looked for.
+        where: the memories to search.
+        vector: vector of the query.
         keywords: at most 30; more are left out.
-        limit: how many, 1 to 1,000.
-        weights: of the vector, the words in `content` and the words in `memory`; equal when empty.
+        limit: most results, 1 to 1,000.
+        weights: of the vector, the words in `content` and the words in `memory`; empty: equal weights.
     """
     words, given = _keywords(keywords)
     legs = [_DISTANCE, *(f"FullTextScore(c.{field}, {words})" for field in ("content", "memory"))]
@@ -223,14 +223,14 @@ def hybrid(
         if len(weights) != len(legs):
             raise InvalidError("weights", list(weights), f"give {len(legs)} numbers")
         legs.append(f"[{', '.join(repr(float(weight)) for weight in weights)}]")
-    # No other clause may contain a score, so that it is not among what is shown.
+    # No other clause may contain a score, so it is not selected.
     return _query(
         where, limit, shown=_SELECTED, order=f"RANK RRF({', '.join(legs)})", given={"vector": list(vector), **given}
     )
 
 
 def ranked(where: MemoryQueryScope, keywords: Sequence[str], limit: int) -> CosmosQuery:
-    """Return the memories in whose content some words count most (BM25), most first; at most 30 words, more are left out."""
+    """Return memories by the weight of some words in their content (BM25), best first; at most 30 words are used."""
     words, given = _keywords(keywords)
     return _query(where, limit, shown=_SELECTED, order=f"RANK FullTextScore(c.content, {words})", given=given)
 
@@ -242,7 +242,7 @@ def with_phrase(where: MemoryQueryScope, phrase: str, limit: int) -> CosmosQuery
 
 
 def cached(where: MemoryQueryScope, vector: Sequence[float], *, least: float = CACHE_SIMILARITY) -> CosmosQuery:
-    """Return the cached answer to the nearest prompt, if that is near enough; its thread is the key of the cache."""
+    """Return the cached answer to the nearest prompt, if it is near enough; its thread is the key of the cache."""
     kept = where._replace(equal={**where.equal, "memory_type": "semantic-cache"})
     return nearest(kept, vector, 1, least=least)
 
@@ -254,16 +254,16 @@ def duplicates(
     category: str | None = None,
     least: float = DUPLICATE_SIMILARITY,
 ) -> CosmosQuery:
-    """Up to five memories that say nearly the same, within a tenant and category."""
+    """Return up to five memories of nearly the same meaning, within a tenant and category."""
     alike = where if category is None else where._replace(equal={**where.equal, "category": category})
     return nearest(alike, vector, 5, least=least)
 
 
 def thread_statistics(where: MemoryQueryScope) -> CosmosQuery:
-    """Return how many turns a thread has, when it began and was last continued, and its tokens: one row.
+    """Return the number of turns of a thread, its first and last time, and its tokens: one row.
 
     Raises:
-        InvalidError: no thread is named; several aggregates at once are for one partition only.
+        InvalidError: no thread is given; several aggregates in one query need one partition.
     """
     if where.thread_id is None:
         raise InvalidError("thread_id", None, "name the thread")
@@ -282,7 +282,7 @@ def count(where: MemoryQueryScope) -> CosmosQuery:
     return _query(where, None, shown="VALUE COUNT(1)")
 
 
-# -- spelling ---------------------------------------------------------------------------------------
+# -- query texts ---------------------------------------------------------------------------------------
 
 
 def _query(
@@ -297,7 +297,7 @@ def _query(
     conditions, values = _conditions(where)
     clauses = " AND ".join([*conditions, *more])
     top = "" if limit is None else f"TOP {_checked_limit(limit)} "
-    # Nothing of a user's is in the text but limits and weights, which are numbers.
+    # The only values of users in the text are limits and weights, which are numbers.
     text = f"SELECT {top}{shown} FROM c WHERE {clauses}" + (f" ORDER BY {order}" if order else "")  # noqa: S608  # see above
     partition = None if where.thread_id is None else [where.tenant_id, where.thread_id]
     return CosmosQuery(text, {**values, **(given or {})}, partition)
@@ -312,7 +312,7 @@ def _conditions(where: MemoryQueryScope) -> tuple[list[str], dict[str, QueryValu
     values["now"] = where.now_ms
     for number, (field, value) in enumerate(where.equal.items()):
         if field not in _FILTER_FIELDS:
-            raise InvalidError("field", field, f"there are {', '.join(sorted(_FILTER_FIELDS))}")
+            raise InvalidError("field", field, f"give one of {', '.join(sorted(_FILTER_FIELDS))}")
         conditions.append(f"c.{field} = @equal{number}")
         values[f"equal{number}"] = value
     return conditions, values

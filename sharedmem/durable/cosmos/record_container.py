@@ -1,10 +1,10 @@
 """The container of ordinary records: its documents, and the queries that all containers share; no I/O.
 
-Everything of a record is a field that people and other programs can query; the body is plain JSON. What Cosmos DB
-would not give back as it was (it keeps numbers as doubles, in an order of its own) is stored beside it as exact text.
+All fields of a record are queryable by people and other programs; the body is plain JSON. Where Cosmos DB would not
+return the body exactly (it stores numbers as doubles, and sorts fields), the exact text is stored as well.
 
-The texts are those that both the service and the emulator of the tests take: no DISTINCT, OFFSET or GROUP BY. A sort
-names the namespace first, so that a composite index of the container serves it (`cosmos_layout`).
+The queries use only features of both the service and the test emulator: no DISTINCT, OFFSET or GROUP BY. A sort
+names the namespace first, so that a composite index of the container serves it (see `layout`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from sharedmem.models import DurableRecord, Outcome
 Document: TypeAlias = dict[str, Any]
 
 OWN_NAMESPACE = "$sharedmem"
-"""Where the container keeps its own description; no user's namespace begins with `$`."""
+"""Namespace of the container's own description; no user's namespace begins with `$`."""
 
 KEPT_AFTER_S = 7 * 86_400
-"""How long Cosmos DB keeps a tombstone, and what has expired: an older write that comes so late must still lose."""
+"""Seconds for which Cosmos DB keeps tombstones and expired documents: until then an older write must be rejected."""
 
 _IDENTITY = f"{OWN_NAMESPACE}:identity"
 _LAYOUT = 1
 _LONGEST_TTL_S = 2**31 - 1
 _FIELDS = tuple(name for name in DurableRecord.model_fields if name != "body")
-# Their expiry is theirs alone; a structure's elements must not outlive or predecease its head.
+# These expire alone; a structure's elements and its head must expire together.
 _EXPIRE_NATIVELY = frozenset({"value", "counter"})
-# Cosmos DB takes 128 levels, those of the document included.
+# Cosmos DB supports 128 levels, those of the document included.
 _DEEPEST = 100
 # Exact text and body together must stay below its 2 MB.
 _LONGEST_TWICE = 700_000
@@ -46,24 +46,24 @@ _BRACKET = re.compile(r"[\[\]{}]")
 
 
 class DocumentLocation(NamedTuple):
-    """The place of a document: its id, unique in the account, and the values of the partition key."""
+    """The location of a document: its id, unique in the account, and the values of the partition key."""
 
     id: str
     partition: list[str]
 
 
 def place_of(key: str, element: str = "") -> DocumentLocation:
-    """Return the place of a document.
+    """Return the location of a document.
 
     Args:
-        key: absolute.
-        element: empty for the head.
+        key: absolute key.
+        element: the element; empty for the head.
     """
     return DocumentLocation(digest_of(key, element), partition_of(key))
 
 
 def digest_of(key: str, element: str = "") -> str:
-    """Return the spelling of a key and an element for places that do not allow every text."""
+    """Return a digest of a key and an element, for places that do not allow every text."""
     return hashlib.sha256(f"{key}\0{element}".encode(errors="surrogatepass")).hexdigest()
 
 
@@ -77,7 +77,7 @@ def document_of(record: DurableRecord, now_ms: int) -> Document:
     """Return the document of a record.
 
     Args:
-        record: what is to be kept.
+        record: the record to store.
         now_ms: milliseconds since 1970; Cosmos DB counts a document's time to live from its last write.
     """
     place = place_of(record.key, record.element)
@@ -97,12 +97,12 @@ def record_of(document: Mapping[str, Any]) -> DurableRecord:
     try:
         return DurableRecord(**{name: document[name] for name in _FIELDS}, body=text_of_body(document))
     except (KeyError, ValidationError) as error:
-        advice = "sharedmem did not write it; remove it from the container, which is for sharedmem alone"
+        advice = "sharedmem did not write it; delete it from the container, which is for sharedmem alone"
         raise InvalidError("document", document.get("id"), advice) from error
 
 
 def identity_document(database_id: str) -> Document:
-    """Return the description of the container: the id given to it when it was made, and how its documents are laid out."""
+    """Return the description of the container: the id that it got when it was created, and its layout."""
     place = place_of(_IDENTITY)
     namespace, scope, key = place.partition
     return {
@@ -119,11 +119,11 @@ def identity_of(document: Mapping[str, Any], container: str) -> str:
     """Return the id of a container.
 
     Raises:
-        ConfigError: its documents are laid out by a newer sharedmem.
+        ConfigError: a newer version of sharedmem wrote its documents.
     """
     if document["layout"] > _LAYOUT:
         problem = (
-            f"container {container!r} is laid out by a newer sharedmem (layout {document['layout']}); upgrade this one"
+            f"container {container!r} was written by a newer sharedmem (layout {document['layout']}); upgrade this one"
         )
         raise ConfigError("cosmos_container", "the durable tier's settings", problem)
     database: str = document["database"]
@@ -131,7 +131,7 @@ def identity_of(document: Mapping[str, Any], container: str) -> str:
 
 
 def fields_of_body(text: str) -> Document:
-    """Return the fields of a document that keep the text of a body: `body`, `exact`, or both."""
+    """Return the fields of a document that store the text of a body: `body`, `exact`, or both."""
     if not text:
         return {}
     if javascript_safe(text) and not is_too_deep(text):
@@ -145,7 +145,7 @@ def fields_of_body(text: str) -> Document:
 
 
 def text_of_body(document: Mapping[str, Any]) -> str:
-    """Return the text that those fields keep."""
+    """Return the text from those fields."""
     if "exact" in document:
         exact: str = document["exact"]
         return exact
@@ -153,8 +153,8 @@ def text_of_body(document: Mapping[str, Any]) -> str:
 
 
 def is_too_deep(text: str) -> bool:
-    """Return whether JSON has more levels than Cosmos DB takes."""
-    # Most texts have too few brackets to be deep, whatever their strings contain.
+    """Return whether JSON has more levels than Cosmos DB supports."""
+    # Most texts have too few brackets to be so deep.
     if text.count("[") + text.count("{") <= _DEEPEST:
         return False
     steps = (1 if bracket in "[{" else -1 for bracket in _BRACKET.findall(_STRING.sub("", text)))
@@ -162,12 +162,12 @@ def is_too_deep(text: str) -> bool:
 
 
 def ttl_s(record: DurableRecord, now_ms: int, *, alone: bool) -> int | None:
-    """Return seconds after which Cosmos DB may remove a document by itself, if it may.
+    """Return seconds after which Cosmos DB may delete a document itself; None if it may not.
 
     Args:
-        record: what it keeps.
+        record: the record of the document.
         now_ms: milliseconds since 1970.
-        alone: whether its expiry is that of no other document.
+        alone: whether no other document must expire with it.
     """
     if record.deleted:
         return KEPT_AFTER_S
@@ -181,7 +181,7 @@ def ttl_s(record: DurableRecord, now_ms: int, *, alone: bool) -> int | None:
 
 
 def newest_of_each(records: Iterable[DurableRecord]) -> dict[tuple[str, str], DurableRecord]:
-    """Of each key and element the record with the highest stamp; a head bears the highest floor of them all."""
+    """Return the record with the highest stamp by key and element; a head gets the highest floor of all its records."""
     kept: dict[tuple[str, str], DurableRecord] = {}
     for record in records:
         place = record.key, record.element
@@ -190,14 +190,14 @@ def newest_of_each(records: Iterable[DurableRecord]) -> dict[tuple[str, str], Du
 
 
 def merge_records(record: DurableRecord, other: DurableRecord) -> DurableRecord:
-    """Return the newer of two records of one place, the first when they are equally new, with the higher floor of both."""
+    """Return the newer of two records of one place, the first if they are equally new, with the higher floor."""
     newer = other if other.stamp > record.stamp else record
     floor = max(record.floor, other.floor)
     return newer if newer.floor == floor else newer.model_copy(update={"floor": floor})
 
 
 def choose_write(record: DurableRecord, held: DurableRecord | None) -> tuple[DurableRecord | None, Outcome]:
-    """What to write over what is held, if anything, and what then became of the record."""
+    """Return (record to write over the existing one, or None; outcome for the new record)."""
     if held is None:
         return record, Outcome.STORED
     result = merge_records(held, record)
@@ -206,7 +206,7 @@ def choose_write(record: DurableRecord, held: DurableRecord | None) -> tuple[Dur
 
 
 def is_likely_new(record: DurableRecord) -> bool:
-    """Return whether there is probably no document of it yet: to try is cheaper than to look first."""
+    """Return whether there is probably no document yet: then trying to create it is cheaper than reading first."""
     return not record.deleted and record.created in {0, record.stamp}
 
 
@@ -214,7 +214,7 @@ QueryValue: TypeAlias = "Scalar | list[float]"
 """The values that a parameter may have."""
 
 DocumentCursor = tuple[str, str]
-"""Key and element of the last document seen."""
+"""Key and element of the last document read."""
 
 _LARGEST_LIMIT = 1_000
 _FIELD = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*")
@@ -222,13 +222,13 @@ _AFTER_CURSOR = "(c.key > @key OR (c.key = @key AND c.element > @element))"
 
 
 class ColumnNames(NamedTuple):
-    """How the documents of a container name what queries ask for."""
+    """The names of queried fields in the documents of a container."""
 
     namespace: str
     on_top: str
-    """Fields of the body behind this are at the top of a document, others in its `body`."""
+    """With this prefix in a query, fields of the body are at the top of a document, otherwise in its `body`."""
     by_key: bool
-    """Whether a key has a logical partition of its own."""
+    """Whether each key has its own logical partition."""
 
 
 RECORD_COLUMNS = ColumnNames("namespace", "", by_key=True)
@@ -239,9 +239,9 @@ GRAPH_COLUMNS = ColumnNames("namespace", "", by_key=False)
 class CosmosQuery(NamedTuple):
     """A query text and the values of its parameters.
 
-    `partition` is the whole partition key where one logical partition answers. Elsewhere there is none, although the
-    text names the namespace: the service then says which physical partitions hold it, and the SDK merges their
-    sorted answers. With the namespace as a prefix of the key it would put these one behind the other, unmerged.
+    `partition` is the whole partition key if a single logical partition has the results. Otherwise it is None, although
+    the text names the namespace: then the service names the physical partitions, and the SDK merges their sorted
+    results. With the namespace as a prefix of the key, the SDK would concatenate them without merging.
     """
 
     text: str
@@ -250,7 +250,7 @@ class CosmosQuery(NamedTuple):
 
     @property
     def parameters(self) -> list[dict[str, object]]:
-        """As the SDK takes them."""
+        """Return the parameters in the form of the SDK."""
         return [{"name": f"@{name}", "value": value} for name, value in self.values.items()]
 
 
@@ -272,7 +272,7 @@ def query_key(key: str, after: DocumentCursor | None, *, at: ColumnNames = RECOR
 
 
 def query_id(namespace: str, id_: str) -> CosmosQuery:
-    """Return the documents of a memory, wherever in its tenant they are, newest first; more than one while it moves."""
+    """Return the documents of a memory from its whole tenant, newest first; more than one while it moves."""
     conditions = ["c.tenant_id = @namespace", "c.id = @id"]
     return CosmosQuery(_select("*", conditions, "c.stamp DESC"), {"namespace": namespace, "id": id_})
 
@@ -306,7 +306,7 @@ def query_type(
     """Return documents of one type, newest first.
 
     Raises:
-        InvalidError: a field that is no path of names, or a limit out of bounds.
+        InvalidError: a field is not a path of names, or the limit is out of bounds.
     """
     if not 1 <= limit <= _LARGEST_LIMIT:
         raise InvalidError("limit", limit, f"ask for 1 to {_LARGEST_LIMIT:,} documents")
@@ -320,27 +320,27 @@ def query_type(
 
 
 def query_highest_stamp(namespace: str, *, at: ColumnNames = RECORD_COLUMNS) -> CosmosQuery:
-    """Return the highest stamp of a namespace, or nothing."""
+    """Return the query for the highest stamp of a namespace."""
     conditions = [f"c.{at.namespace} = @namespace"]
     text = _select("TOP 1 VALUE c.stamp", conditions, f"c.{at.namespace} DESC, c.stamp DESC")
     return CosmosQuery(text, {"namespace": namespace})
 
 
 def query_next_namespace(after: str, *, at: ColumnNames = RECORD_COLUMNS) -> CosmosQuery:
-    """Return the first namespace behind another one: to leap from one to the next reads one entry of the index each."""
+    """Return the query for the first namespace after another one: each step reads one entry of the index."""
     name = f"c.{at.namespace}"
     return CosmosQuery(_select(f"TOP 1 VALUE {name}", [f"{name} > @after"], f"{name} ASC"), {"after": after})
 
 
 def _select(what: str, conditions: Sequence[str], order: str) -> str:
-    # Nothing of a user's is in the text but a limit and the names of fields, which are checked.
+    # The only values of users in the text are a limit and field names, which are checked.
     return f"SELECT {what} FROM c WHERE {' AND '.join(conditions)} ORDER BY {order}"  # noqa: S608  # see above
 
 
 def _path(field: str, on_top: str) -> str:
-    """Return a field of the body, in brackets: names such as `order` are words of the query language."""
+    """Return a field of the body, in brackets: names such as `order` are keywords of the query language."""
     if not _FIELD.fullmatch(field):
-        raise InvalidError("where", field, "name a field with letters, digits and '_', inner ones behind dots")
+        raise InvalidError("where", field, "name a field with letters, digits and '_', with dots before inner ones")
     names = field.split(".")
     names = names[1:] if names[0] == on_top and len(names) > 1 else ["body", *names]
     return "".join(f'["{name}"]' for name in names)

@@ -1,7 +1,7 @@
 """The durable tier in Azure Cosmos DB: one document per record, conditional on its stamp.
 
-Nothing is ever counted up at the server, so that whatever is sent twice, or meets its own earlier attempt, leaves
-the same documents. docs/cosmos.md describes how to run it.
+Nothing is incremented at the server, so that a request that is sent twice leaves the same documents. docs/cosmos.md
+describes how to run it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _Pages = AsyncGenerator[list[DurableRecord], None]
 
 MEMORIES = "memories"
-"""The container of memories, unless the settings name another."""
+"""Default name of the container of memories."""
 
 _AT_ONCE = 32
 _ATTEMPTS = 12
@@ -59,18 +59,18 @@ class CosmosDurable:
 
     Args:
         url: `cosmos://account.documents.azure.com`, or `cosmos+http://host:port` for an emulator.
-        key: the account key; None logs in with Entra ID (and to an emulator with the key that they all have).
-        database: its database.
-        container: its container, for the records alone.
+        key: the account key; None: log in with Entra ID (and to an emulator with its well-known key).
+        database: name of the database.
+        container: name of its container, which is for the records alone.
         clock: for pauses and times to live.
-        patience: how long to wait for the service.
-        memories: memories are in a container of their own, made as this says (`layout.memories_layout`); None keeps
-            them with the other records.
-        memories_container: its name.
-        graphs: so do graphs (`layout.graphs_layout`).
+        patience: timeouts.
+        memories: layout of a separate container for memories (`layout.memories_layout`); None: store them with the
+            other records.
+        memories_container: name of that container.
+        graphs: layout of a separate container for graphs (`layout.graphs_layout`).
 
     Raises:
-        ConfigError: the URL or the key cannot be one.
+        ConfigError: the URL or the key is invalid.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class CosmosDurable:
         database: str = "sharedmem",
         container: str = "records",
         clock: Clock | None = None,
-        patience: CosmosTimeouts = CosmosTimeouts(),  # noqa: B008  # cannot change
+        patience: CosmosTimeouts = CosmosTimeouts(),  # noqa: B008  # immutable
         memories: ContainerLayout | None = None,
         memories_container: str = MEMORIES,
         graphs: ContainerLayout | None = None,
@@ -93,7 +93,7 @@ class CosmosDurable:
         self._clock: Clock = clock or SystemClock()
         self._patience = patience
         self._layouts = {container: records_layout()}
-        # What is in a container of its own, by the scope of its keys.
+        # Separate containers by the scope of their keys.
         self._apart: dict[str, tuple[str, DocumentMapper]] = {}
         if memories is not None:
             self._layouts[memories_container] = memories
@@ -108,27 +108,27 @@ class CosmosDurable:
 
     @property
     def url(self) -> str:
-        """Where the account is; it holds no secrets."""
+        """The URL of the account, without secrets."""
         return self._url
 
     async def open(self, *, create: bool = True) -> str:
-        """Log in and look at the container; returns the id that it was given when it was made. 3 requests.
+        """Log in and check the container; return the id that it got when it was created. 3 requests.
 
         Args:
-            create: whether to make the database and the container if they are missing.
+            create: whether to create the database and the container if they are missing.
 
         Raises:
             UnavailableError: the account cannot be reached.
-            ConfigError: the key is wrong, rights are missing, or the container is partitioned otherwise.
+            ConfigError: the key is wrong, rights are missing, or the container has another partition key.
             UnsupportedError: the extra `cosmos` is not installed, or the account lacks vector search.
-            NotFoundError: the container does not exist, and was not to be made.
+            NotFoundError: the container does not exist, and `create` is false.
         """
         await self.close()
         self._opened = account = self._new_account(_import_account())
         try:
             await account.connect()
             for container, layout in self._layouts.items():
-                # Whoever knows the one may make the other: an account from before memories has only the first.
+                # If the first container exists, the others may be created: accounts of early releases have only it.
                 await self._ensure(container, layout, create=create or container != self._target.container)
             places = {"": (self._target.container, RecordMapper()), **self._apart}
             self._held = {
@@ -169,7 +169,7 @@ class CosmosDurable:
                 raise container_missing_error(self._target._replace(container=container))
             await self._make(container, layout)
             properties = await self._account.properties(container) or {}
-        # Somebody else may have made it at the same moment.
+        # Another client may have created it at the same moment.
         check_partition_key(container, layout, properties)
         check_policies(container, layout, properties)
 
@@ -178,7 +178,7 @@ class CosmosDurable:
             await self._account.make(container, layout)
         except AccessDeniedError as error:
             problem = (
-                f"{self._target.database}/{container} does not exist and the {self._target.who} may not make it "
+                f"{self._target.database}/{container} does not exist and the {self._target.identity} may not create it "
                 "(roles of the data plane never may): deploy deploy/cosmos.bicep, see docs/cosmos.md"
             )
             raise ConfigError("cosmos_container", "the durable tier's settings", problem) from error
@@ -191,16 +191,16 @@ class CosmosDurable:
                 return identity_of(held, self._target.container)
             if not isinstance(await self._account.create(document), ErrorResponse):
                 return identity_of(document, self._target.container)
-        raise unreachable_error("it does not show what it has just been given")
+        raise unreachable_error("it does not return the document that was just written")
 
     # -- writing ----------------------------------------------------------------------------------
 
     async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
         """Store each record unless a document of the same key and element has the same or a higher stamp.
 
-        Of each document only the newest record is sent, up to 32 at once; a new document takes one request, a
-        changed one two, a memory two. Records are independent: some may be stored when the call fails, and to put them
-        again is harmless.
+        Only the newest record of each document is sent, up to 32 at once; a new document takes one request, a changed
+        one two, a memory two. Records are independent: some may be stored if the call fails, and storing them again is
+        harmless.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: see `Durable.put`.
@@ -222,7 +222,7 @@ class CosmosDurable:
     # -- reading ----------------------------------------------------------------------------------
 
     async def get(self, key: str, element: str = "") -> DurableRecord | None:
-        """Return one document, tombstones and expired ones included: one point read (1 RU up to 1 KB), of a memory a query.
+        """Return one document, tombstones and expired ones included: a point read (1 RU up to 1 KB), or a query.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: see `Durable.put`.
@@ -231,7 +231,7 @@ class CosmosDurable:
         return await self._section_of(key).get(key, element)
 
     async def records(self, key: str) -> list[DurableRecord]:
-        """Return all documents of a key, the head first, then by element: one query in one partition, 200 documents a page.
+        """Return all documents of a key, the head first, then by element: one query in one partition, 200 a page.
 
         Raises:
             as `get`.
@@ -244,7 +244,7 @@ class CosmosDurable:
         """Return documents of a namespace that are not deleted, newest stamp first; see `Durable.query`.
 
         Raises:
-            InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
+            InvalidError: a field name has other characters than letters, digits, `_`, dots; or the limit is wrong.
             UnavailableError, LimitedError, AccessDeniedError, NotFoundError: as `get`.
         """
         return await self._section_for(of_type).query(namespace, of_type, where=where or {}, limit=limit)
@@ -252,7 +252,7 @@ class CosmosDurable:
     async def iterate(
         self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None
     ) -> AsyncIterator[list[DurableRecord]]:
-        """Yield pages of up to 200 documents of a namespace, tombstones included, by key and element; see `Durable.iterate`.
+        """Yield pages of up to 200 documents of a namespace, tombstones included; see `Durable.iterate`.
 
         Raises:
             as `get`.
@@ -268,7 +268,7 @@ class CosmosDurable:
                 yield page
 
     async def highest(self, namespace: str) -> int:
-        """Return the highest stamp of a namespace, 0 when it has none: a query that reads one document, for each container.
+        """Return the highest stamp of a namespace, 0 without any: a query that reads one document, for each container.
 
         Raises:
             as `get`.
@@ -276,7 +276,7 @@ class CosmosDurable:
         return max([await section.highest(namespace) for section in self._sections])
 
     async def namespaces(self) -> list[str]:
-        """Return the namespaces that have documents, in order: one query each, over all partitions.
+        """Return the namespaces that have documents, sorted: one query each, over all partitions.
 
         Raises:
             as `get`.
@@ -284,10 +284,10 @@ class CosmosDurable:
         found = {name for section in self._sections for name in await section.namespaces()}
         return sorted(filter(is_user_namespace, found))
 
-    # -- care -------------------------------------------------------------------------------------
+    # -- maintenance -------------------------------------------------------------------------------------
 
     async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
-        """Remove what no reader can see any more; see `Durable.purge`. Reads all of the namespace, without bodies.
+        """Delete documents that no reader can see any more; see `Durable.purge`. Reads the namespace without bodies.
 
         Raises:
             as `get`.
@@ -297,7 +297,7 @@ class CosmosDurable:
         return sum(purges)
 
     async def check(self) -> list[str]:
-        """What of the containers is not as `open` makes them, in sentences. One request each.
+        """Return the differences from containers that `open` creates, in sentences. One request each.
 
         Raises:
             as `get`.
@@ -311,7 +311,7 @@ class CosmosDurable:
         return found
 
     def charges(self) -> Charges:
-        """Requests by kind, how many of them were throttled, and request units, since it was made."""
+        """Return the requests by kind, the number of throttled ones, and request units, since its creation."""
         return self._meter.charges() if self._meter else Charges()
 
     # -- tools ------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class CosmosDurable:
 
     @property
     def _sections(self) -> list[CosmosContainer]:
-        """Of the records, then of the memories and of the graphs where these have containers of their own."""
+        """Return the container of the records, then separate ones of memories and graphs."""
         return list(self._by_scope.values())
 
     def _section_of(self, key: str) -> CosmosContainer:
@@ -347,17 +347,17 @@ class CosmosDurable:
 
 
 def _import_account() -> ModuleType:
-    """Return the SDK's side of the tier, which refuses to be imported where the extra is missing."""
+    """Import the module that uses the SDK; it raises an error without the extra."""
     from sharedmem.durable.cosmos import account as cosmos_account  # noqa: PLC0415  # an extra
 
     return cosmos_account
 
 
 async def _merge_pages(walks: Mapping[str, _Pages]) -> _Pages:
-    """Return the pages of the records, with those of each other container where its keys belong, which follow each other.
+    """Merge the pages of all containers, ordered by key.
 
     Args:
-        walks: by what the keys of each begin with, in that order; those of the records first.
+        walks: pages by key prefix, in that order; those of the records first.
     """
     async with AsyncExitStack() as stack:
         entered = {prefix: await stack.enter_async_context(aclosing(walk)) for prefix, walk in walks.items()}

@@ -1,1 +1,1 @@
-"""The way of a change into the durable tier: it waits in an outbox, and workers carry it."""
+"""Delivery of changes to the durable tier: they wait in an outbox, and workers deliver them."""

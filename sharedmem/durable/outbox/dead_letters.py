@@ -1,4 +1,4 @@
-"""Dead letters: changes that the durable store refused for good, until they are replayed or discarded."""
+"""Dead letters: changes that the durable store rejected for good, until they are replayed or discarded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sharedmem.models import DeadLetter
 
 _PAGE = 200
 _ID = re.compile(r"\d+-\d+")
-# Another client may have given an entry any id.
+# Another client may have written an entry with any id.
 _LATEST_US = 253_402_300_799_000_000
 
 
@@ -27,11 +27,11 @@ class DeadLetters:
         self._stream_of = stream_of
 
     async def list(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
-        """Return the oldest ones. One round trip.
+        """Return the oldest dead letters. One round trip.
 
         Args:
-            namespace: whose.
-            limit: how many at most.
+            namespace: the namespace.
+            limit: most results.
 
         Raises:
             UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
@@ -39,10 +39,10 @@ class DeadLetters:
         return [_parse_letter(namespace, entry) for entry in await self._stream_of(namespace).dead_letters(limit)]
 
     async def replay(self, namespace: str) -> int:
-        """Put all of them back into the outbox, oldest first, each at most once; returns how many.
+        """Move all of them back to the outbox, oldest first, each at most once; return their number.
 
         Raises:
-            UnavailableError, AccessDeniedError: as `list`; letters that were not put back stay.
+            UnavailableError, AccessDeniedError: as `list`; letters that were not moved stay.
         """
         stream = self._stream_of(namespace)
         moved = 0
@@ -51,11 +51,11 @@ class DeadLetters:
         return moved
 
     async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
-        """Delete dead letters, so that the store never gets them; returns how many there were.
+        """Delete dead letters, so that the store never gets them; return their number.
 
         Args:
-            namespace: whose.
-            ids: which; None for all.
+            namespace: the namespace.
+            ids: ids of dead letters; None: all.
 
         Raises:
             InvalidError: an id is invalid.
@@ -71,7 +71,7 @@ class DeadLetters:
 
 
 async def _pages(stream: OutboxStream) -> AsyncIterator[list[OutboxEntry]]:
-    """Yield the present dead letters page by page, without those that are refused meanwhile."""
+    """Yield the present dead letters page by page, without those that are rejected during the iteration."""
     left = await stream.dead_length()
     after = "-"
     while left > 0 and (page := await stream.dead_letters(min(_PAGE, left), after=after)):
@@ -103,7 +103,7 @@ def _parse_letter(namespace: str, entry: OutboxEntry) -> DeadLetter:
 
 
 def _discarded_entry(namespace: str, entry: OutboxEntry) -> SettledEntry:
-    """Return a dead letter as settled, so that its key does not wait for it any more."""
+    """Return a dead letter as settled, so that its key no longer waits for it."""
     named = _fields_of(entry)
     record = parse_documents([named.get(b"name", b""), named.get(b"body", b"")], namespace)[0].record
     return SettledEntry(entry.id, [record] if record else [], [])

@@ -1,7 +1,7 @@
 """Deliver outbox entries to the durable store, for the relay's worker or at once while callers wait.
 
-The order in which entries of one key arrive does not matter, be they of one hub or of many: a document gives way only
-to a higher stamp. So hubs share the work without asking each other.
+The order in which entries of one key arrive does not matter, even from several hubs: a document is replaced only by one
+with a higher stamp. So hubs share the work without coordination.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sharedmem.runtime.background import Background
 from sharedmem.runtime.backoff import backoff_pause
 
 OUTAGES = "durable_outages"
-"""Counter of the times that the tier was found away."""
+"""Counter of outages of the tier."""
 
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 15.0
@@ -75,7 +75,7 @@ class TierOutage:
         if self._since is None:
             self._since = now
             self._counters.increment(OUTAGES)
-            _logger.warning("the durable tier takes nothing; changes wait in Redis until it does: %s", error)
+            _logger.warning("the durable tier is unavailable; changes wait in Redis: %s", error)
         if now < self._until:
             return  # another task has just recorded it
         spread = backoff_pause(self._attempts, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, least=0.5)
@@ -86,7 +86,7 @@ class TierOutage:
     def over(self) -> None:
         """Record a success: the outage is over."""
         if self._since is not None:
-            _logger.warning("%s takes changes again, after %.1f s", self._url, self._clock.monotonic() - self._since)
+            _logger.warning("%s is available again, after %.1f s", self._url, self._clock.monotonic() - self._since)
             self._since, self.why = None, ""
             self._attempts = 0
 
@@ -94,13 +94,13 @@ class TierOutage:
 REFUSED = "durable_refused"
 """Counter of documents that became dead letters."""
 ENTRIES = "durable_entries"
-"""Counter of entries of outboxes that the tier has."""
+"""Counter of outbox entries that the tier has stored."""
 
 _MOST_DOCUMENTS = 500
 _REASON_LENGTH = 500
 
 Refusals = Mapping[tuple[str, str], str]
-"""Why the tier refused a document, by its key and element."""
+"""Reasons for rejected documents, by key and element."""
 
 
 class Readmit(Protocol):
@@ -111,12 +111,12 @@ class Readmit(Protocol):
 
 
 class Delivered(NamedTuple):
-    """What became of delivered entries."""
+    """The outcome of a delivery."""
 
     refused: Mapping[bytes, str] = MappingProxyType({})
-    """Why, by the id of each entry with a document that the store will never take."""
+    """Reasons by the id of each entry with a document that the store rejects for good."""
     lost: Container[str] = frozenset()
-    """Keys whose changes Redis lost meanwhile; they may have been changed since without these."""
+    """Keys whose changes Redis lost before the delivery; later changes may be based on older data."""
 
 
 class OutboxDelivery:
@@ -126,7 +126,7 @@ class OutboxDelivery:
         durable: the store.
         outage: records failures and successes.
         counters: count entries and refusals.
-        readmit: called with changes whose entries had gone from Redis when the store had them.
+        readmit: called with changes whose entries Redis had lost when the store had them.
         put_s: timeout of one put of a few hundred documents.
     """
 
@@ -140,7 +140,7 @@ class OutboxDelivery:
         self.outage = outage
 
     async def deliver(self, stream: OutboxStream, entries: Sequence[OutboxEntry]) -> Delivered:
-        """Put the documents of entries, then acknowledge the entries; refused documents become dead letters.
+        """Put the documents of entries, then acknowledge the entries; rejected documents become dead letters.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the store or Redis is unavailable; nothing is lost.
@@ -154,12 +154,12 @@ class OutboxDelivery:
         done = [_settled_entry(entry, lefts, refusals, last) for entry, lefts in zip(entries, held, strict=True)]
         lost: Container[str] = frozenset()
         if await stream.settle(done) < len(done):
-            # Another worker settled them, or Redis lost them and the hub that restored it may have missed them.
+            # Another worker settled them, or Redis lost them, and the hub that restored it may have missed them.
             changed: dict[str, int] = {}
             for record in records:
                 changed[record.key] = max(record.stamp, changed.get(record.key, 0))
             lost = await self.readmit(stream.namespace, changed, left_ms=min(entry.at_ms for entry in entries))
-        self._tell(stream.namespace, done)
+        self._log_refusals(stream.namespace, done)
         return Delivered({one.id: one.refused[0][1] for one in done if one.refused}, lost)
 
     async def has(self, key: str, stamp: int) -> bool:
@@ -172,7 +172,7 @@ class OutboxDelivery:
         return not stamp or (head is not None and head.stamp >= stamp)
 
     async def put(self, records: Sequence[DurableRecord]) -> Refusals:
-        """Put documents, and return those that the store refuses for good.
+        """Put documents, and return those that the store rejects for good.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.
@@ -196,7 +196,7 @@ class OutboxDelivery:
             async with asyncio.timeout(self._put_s):
                 return await self._durable.put(records)
         except TimeoutError as error:
-            why = f"it does not take {len(records)} documents within {self._put_s:g} s"
+            why = f"it does not store {len(records)} documents within {self._put_s:g} s"
             raise UnavailableError(self._durable.url, why) from error
         except Exception as error:
             if _is_store_failure(error):
@@ -207,7 +207,7 @@ class OutboxDelivery:
         middle = len(records) // 2
         return [*await self._put(records[:middle]), *await self._put(records[middle:])]
 
-    def _tell(self, namespace: str, done: Sequence[SettledEntry]) -> None:
+    def _log_refusals(self, namespace: str, done: Sequence[SettledEntry]) -> None:
         for one in done:
             self._counters.increment(ENTRIES)
             for _, reason in one.refused:
@@ -238,7 +238,7 @@ def _settled_entry(
             refused.append((field, left.problem[:_REASON_LENGTH]))
             continue
         place = record.key, record.element
-        # A document that a newer one superseded counts as stored, whatever became of the newer one.
+        # A document that a newer one superseded counts as stored, whatever the outcome of the newer one.
         if place in refusals and record.stamp == last[place]:
             refused.append((field, refusals[place]))
         else:
@@ -280,14 +280,14 @@ class WriteThrough:
         self._running: set[str] = set()
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
-        """Return when the store has the entries; those that are gone were settled by another worker, or are lost.
+        """Wait until the store has the entries; missing ones were settled by another worker, or are lost.
 
         Two round trips and a put, shared with the callers that arrived during the previous put.
 
         Raises:
-            ChangeLostError: an entry is gone, and the store lacks its stamps; or Redis does not know that change any
-                more, and keys were changed since, perhaps without it.
-            UnavailableError: the store is unavailable, or refuses a document for good.
+            ChangeLostError: an entry is missing, and the store lacks its stamps; or Redis has lost that change, and
+                keys were changed since, perhaps without it.
+            UnavailableError: the store is unavailable, or rejects a document for good.
             LimitedError, AccessDeniedError: as `Durable.put`.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -308,7 +308,7 @@ class WriteThrough:
     def _ended(self, namespace: str) -> None:
         self._running.discard(namespace)
         if namespace in self._waiting:
-            # They arrived after its last look, or it was stopped before its first.
+            # They arrived after the task's last check, or the task was stopped before its first.
             self._begin(namespace)
 
     async def _deliver(self, namespace: str) -> None:
@@ -333,9 +333,9 @@ class WriteThrough:
             delivered = await self._delivery.deliver(stream, found) if found else Delivered()
             lost = await self._lost(stream.namespace, waiting, {entry.id for entry in found}, delivered)
         except asyncio.CancelledError:
-            _fail_waiters(waiting, UsageError("a change under way to the durable tier", "its hub was closed"))
+            _fail_waiters(waiting, UsageError("a change on its way to the durable tier", "its hub was closed"))
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to the callers who wait
+        except Exception as error:  # noqa: BLE001  # any exception belongs to the waiting callers
             _fail_waiters(waiting, error)
             return
         for waiter in waiting:
@@ -343,7 +343,7 @@ class WriteThrough:
             if waiter.future.done():
                 continue
             if why is not None:
-                refusal = UnavailableError("the durable tier", f"it refuses this for good: {why}")
+                refusal = UnavailableError("the durable tier", f"it rejects this for good: {why}")
                 waiter.future.set_exception(refusal)
             elif (loss := lost.get(waiter)) is not None:
                 waiter.future.set_exception(loss)
@@ -382,5 +382,5 @@ def _fail_waiters(waiting: _Waiters, error: Exception) -> None:
     for waiter in waiting:
         if not waiter.future.done():
             waiter.future.set_exception(error)
-            # Its caller may have given up just now.
+            # Its caller may have been cancelled just now.
             waiter.future.exception()

@@ -1,10 +1,10 @@
 """The outbox relay of one hub: it delivers the entries of outboxes in Redis to the durable store.
 
-Redis holds each change until the store has it, so a dead hub, an outage of the store or a batch that is delivered twice
+Redis keeps each change until the store has it. So a dead hub, an outage of the store or a batch that is delivered twice
 loses nothing.
 
-The worker is woken by the changes of its own hub, and looks now and then for namespaces whose hubs have died. Of each
-namespace it delivers one batch at a time, of a few namespaces at once.
+Changes of its own hub wake the worker; from time to time it also looks for namespaces whose hubs have died. It delivers
+one batch of a namespace at a time, for a few namespaces concurrently.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _AT_ONCE = 4
 _FIRST_COUNT = 32
 _MOST_FIELDS = 2_000
 _MOST_BYTES = 4 << 20
-# While changes come in, their callers go first: batches grow, and many changes of a key become one document.
+# While changes arrive, callers have priority: batches grow, and many changes of a key become one document.
 _SHORTEST_GATHER_S, _LONGEST_GATHER_S = 0.05, 0.9
 _GATHER_PER_WORK = 8
 _REST_S = 1.0
 _DISCOVER_EVERY_S = 5.0
 _REGISTER_AGAIN_S = 60.0
-# Much longer than the time after which a hub that still writes enrols again.
+# Much longer than the interval in which a writing hub enrols again.
 _FORGET_AFTER_S = 600.0
 _NAMESPACES_AT_ONCE = 100
-# Failures of the store or of Redis, among them a foreign key under the name of an outbox.
+# Failures of the store or of Redis, including a foreign key under the name of an outbox.
 _TRANSIENT_ERRORS = (SharedMemoryError, OSError)
 _logger = get_logger("durable")
 
 
 class BatchSizer:
-    """Chooses how many entries to read next, so that a batch is neither slow nor too small to pay off.
+    """Chooses how many entries to read next, so that a batch is neither slow nor inefficiently small.
 
     Args:
         most: upper limit.
@@ -81,8 +81,8 @@ class NamespaceRegistry:
 
     Args:
         client: of the server.
-        outboxes: the set's key.
-        clock: decides when to enrol again.
+        outboxes: key of the set.
+        clock: shows when to enrol again.
     """
 
     def __init__(self, client: RedisClient, outboxes: bytes, clock: Clock) -> None:
@@ -96,7 +96,7 @@ class NamespaceRegistry:
     async def enrol(self, namespace: str, *, again: bool = False) -> None:
         """Add a namespace to the set; at most one round trip a minute, unless `again`.
 
-        A user whose ACL forbids it does without: only its own hubs deliver the namespace.
+        If the user's ACL forbids it, only its own hubs deliver the namespace.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -113,7 +113,7 @@ class NamespaceRegistry:
             raise
 
     async def all(self) -> list[str]:
-        """Return the namespaces of all hubs, or of this hub where an ACL forbids reading the set. One round trip.
+        """Return the namespaces of all hubs, or of this hub if an ACL forbids reading the set. One round trip.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -127,7 +127,7 @@ class NamespaceRegistry:
         return sorted(found | set(self.enrolled_until))
 
     async def note_visit(self, namespace: str, *, empty: bool) -> None:
-        """Remove a namespace from the set when its outbox has been empty for long. Seldom a round trip.
+        """Remove a namespace from the set if its outbox has been empty for long. Rarely a round trip.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -151,9 +151,9 @@ class DeliveryWorker:
         registry: the namespaces of all hubs.
         background: runs the work.
         clock: paces it.
-        batch: entries carried at once, at most.
-        idle_ms: entries that another worker has held for so long are taken over.
-        hurry: when so many entries wait, callers do not go first any more.
+        batch: most entries of one batch.
+        idle_ms: idle time after which entries of another worker are taken over.
+        hurry: from this many waiting entries on, callers no longer have priority.
     """
 
     def __init__(
@@ -184,18 +184,18 @@ class DeliveryWorker:
         self._looked_at = float("-inf")
 
     def note(self, namespace: str) -> None:
-        """There is something in a namespace's outbox."""
+        """Wake the worker for a namespace with a new entry."""
         if namespace not in self._due:
             self._due.add(namespace)
             self._woken.set()
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Start the worker, unless it runs."""
         if self._work is None or self._work.done:
             self._work = self._background.start("drain outboxes", self._run())
 
     async def stop(self) -> None:
-        """End; what is under way stays in the outbox until somebody carries it again."""
+        """Stop the worker; unfinished entries stay in the outbox until a worker delivers them again."""
         works = [self._work, *self._serving.values()]
         self._work = None
         await asyncio.gather(*(work.stop() for work in works if work is not None))
@@ -211,8 +211,8 @@ class DeliveryWorker:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Sleep until there is something to do, or it is time to look around."""
-        # Spread, so that the hubs of a server do not all look at once.
+        """Sleep until there are new entries, or until the next discovery."""
+        # With jitter, so that the hubs of a server do not all look at once.
         pause_s = _DISCOVER_EVERY_S * random.uniform(1.0, 1.3)  # noqa: S311  # guards no secret
         waits = [asyncio.ensure_future(self._woken.wait()), asyncio.ensure_future(self._clock.sleep(pause_s))]
         try:
@@ -222,7 +222,7 @@ class DeliveryWorker:
                 wait.cancel()
 
     async def _look_around(self) -> None:
-        """Find the namespaces in which something lies, whoever left it there."""
+        """Find the namespaces with entries, from any hub."""
         self._looked_at = self._clock.monotonic()
         try:
             names = await self._registry.all()
@@ -237,13 +237,13 @@ class DeliveryWorker:
             waiting = await self._stream_of(namespace).length()
             await self._registry.note_visit(namespace, empty=not waiting)
         except _TRANSIENT_ERRORS as error:
-            _logger.info("the outbox of %s cannot be looked at: %s", namespace, error)
+            _logger.info("the outbox of %s cannot be checked: %s", namespace, error)
             return
         if waiting:
             self._due.add(namespace)
 
     async def _serve(self, namespace: str) -> None:
-        """Carry batches of a namespace until nothing is left that may be carried now."""
+        """Deliver batches of a namespace until no entry is left that may be delivered now."""
         stream = self._stream_of(namespace)
         batches = BatchSizer(self._batch)
         try:
@@ -254,13 +254,13 @@ class DeliveryWorker:
             self._woken.set()
 
     async def _deliver_next(self, stream: OutboxStream, batches: BatchSizer) -> float | None:
-        """Carry one batch, in turn with other namespaces; the seconds that it took, or None when there is nothing."""
+        """Deliver one batch, in turn with other namespaces; return its seconds, or None without entries."""
         async with self._places:
             began = self._clock.monotonic()
             try:
                 entries = await self._fetched(stream, batches.count)
             except _TRANSIENT_ERRORS as error:
-                # It is looked at again when the hub looks around.
+                # It is tried again at the next discovery.
                 _logger.info("the outbox of %s cannot be read: %s", stream.namespace, error)
                 return None
             if not entries:
@@ -274,7 +274,7 @@ class DeliveryWorker:
         return await stream.fresh(count) or await stream.claim_abandoned(count, idle_ms=self._idle_ms)
 
     async def _yield_to_writers(self, stream: OutboxStream, worked_s: float) -> None:
-        """Pause when this hub is changing something just now, unless too much waits already."""
+        """Pause while callers of this hub make changes, unless too many entries wait."""
         if stream.namespace not in self._due:
             return
         self._due.discard(stream.namespace)
@@ -284,13 +284,13 @@ class DeliveryWorker:
                 await self._clock.sleep(pause_s)
 
     async def _deliver(self, stream: OutboxStream, entries: list[OutboxEntry]) -> None:
-        """Carry a batch, however long that takes."""
+        """Deliver a batch, without a time limit."""
         while True:
             await self._clock.sleep(self._delivery.outage.remaining_s)
             try:
                 await self._delivery.deliver(stream, entries)
             except _TRANSIENT_ERRORS as error:
-                # What is wrong with the tier is told by its outage.
+                # The outage object reports the problem of the tier.
                 _logger.info("%d changes of %s stay in Redis for now: %s", len(entries), stream.namespace, error)
                 await self._clock.sleep(0.0 if self._delivery.outage.remaining_s else _REST_S)
             else:
@@ -301,11 +301,11 @@ class RelayLimits(NamedTuple):
     """Batch sizes and timeouts of a relay."""
 
     absent_ms: int = 30_000
-    """How long Redis remembers that a key is deleted, once the store has the tombstone."""
+    """Milliseconds for which Redis stores that a key is deleted, once the store has the tombstone."""
     batch: int = 500
     """Most entries of one batch."""
     idle_ms: int = 30_000
-    """Idle time after which entries of another worker are claimed."""
+    """Idle milliseconds after which entries of another worker are claimed."""
     hurry: int = 10_000
     """Below this many waiting entries the worker yields to callers."""
     settle_s: float = 10.0
@@ -320,9 +320,9 @@ class OutboxRelay:
 
     Args:
         context: the server and the durable store.
-        cache_ms: how long a copy of knowledge stays in Redis once the store has it.
+        cache_ms: milliseconds for which a copy of knowledge stays in Redis once the store has it.
         limits: batch sizes and timeouts.
-        readmit: called with changes whose entries had gone from Redis when the store had them.
+        readmit: called with changes whose entries Redis had lost when the store had them.
     """
 
     def __init__(
@@ -382,7 +382,7 @@ class OutboxRelay:
         """Register a namespace, so that other hubs deliver its entries if this one dies; one round trip a minute.
 
         Args:
-            namespace: which is about to be changed.
+            namespace: namespace that will be changed.
             again: register at once, since Redis has lost its data.
 
         Raises:
@@ -391,9 +391,9 @@ class OutboxRelay:
         await self._registry.enrol(namespace, again=again)
 
     async def close(self, patience_s: float = _CLOSE_TIMEOUT_S) -> int:
-        """Deliver this hub's entries for a few seconds at most, and stop; returns how many entries stay in Redis.
+        """Deliver this hub's entries for a few seconds at most, and stop; return how many entries stay in Redis.
 
-        Another hub delivers them, or the next one that opens.
+        Another hub delivers these, or the next hub that opens.
         """
         await self.stop()
         try:
@@ -407,38 +407,38 @@ class OutboxRelay:
     # -- waiting -----------------------------------------------------------------------------------
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int] | None = None) -> None:
-        """Return when the store has these entries; concurrent callers share a put.
+        """Wait until the store has these entries; concurrent callers share a put.
 
         Args:
-            namespace: whose outbox.
+            namespace: namespace of the outbox.
             entries: ids of entries.
-            changed: the stamps that keys got by them. An entry that is gone was settled by somebody else if the tier
-                knows of these, else Redis has lost it.
+            changed: the stamps of the changed keys. If an entry is missing and the tier has these stamps, another
+                worker has delivered it; otherwise Redis has lost it.
 
         Raises:
-            ChangeLostError: Redis has lost one.
-            UnavailableError: the tier did not take them in time, or has refused one for good.
-            LimitedError, AccessDeniedError: as `Durable.put`. In each case they stay, and are carried later.
+            ChangeLostError: Redis has lost an entry.
+            UnavailableError: the tier did not store them in time, or has rejected one for good.
+            LimitedError, AccessDeniedError: as `Durable.put`. In each case the entries stay, and are delivered later.
         """
         try:
             async with asyncio.timeout(self._settle_s):
                 await self._write_through.settle(namespace, entries, changed or {})
         except TimeoutError as error:
             self.note(namespace)
-            raise UnavailableError(self._durable.url, f"it did not take this within {self._settle_s:g} s") from error
+            raise UnavailableError(self._durable.url, f"it did not store this within {self._settle_s:g} s") from error
         except BaseException:
             self.note(namespace)
             raise
 
     async def drain(self, namespace: str | None = None, *, timeout: float = 60.0) -> None:  # noqa: ASYNC109  # as `drain` of queues
-        """Return when the store has all entries that exist now, of every hub.
+        """Wait until the store has all present entries of all hubs.
 
         Args:
-            namespace: whose entries; None for all.
-            timeout: seconds.
+            namespace: the namespace of the entries; None: all.
+            timeout: longest wait in seconds.
 
         Raises:
-            UnavailableError: it took longer; the rest stays in Redis and is delivered later.
+            UnavailableError: the wait was longer; the rest stays in Redis and is delivered later.
         """
         names = {*await self._registry.all(), *self._noted} if namespace is None else {namespace}
         await self._drain(sorted(names), timeout, retry=True)
@@ -476,7 +476,7 @@ class OutboxRelay:
         )
 
     async def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
-        """Return the documents that the store refused for good, oldest first. One round trip.
+        """Return the documents that the store rejected for good, oldest first. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -484,7 +484,7 @@ class OutboxRelay:
         return await self._dead_letters.list(namespace, limit=limit)
 
     async def replay(self, namespace: str) -> int:
-        """Deliver all dead letters of a namespace once more, oldest first; returns how many.
+        """Deliver all dead letters of a namespace once more, oldest first; return their number.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -496,11 +496,11 @@ class OutboxRelay:
         return moved
 
     async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
-        """Delete dead letters; returns how many there were. The store keeps what it had before.
+        """Delete dead letters; return their number. The store keeps its earlier documents.
 
         Args:
-            namespace: whose.
-            ids: which; None for all.
+            namespace: the namespace.
+            ids: ids of dead letters; None: all.
 
         Raises:
             InvalidError: an id is invalid.
@@ -508,7 +508,7 @@ class OutboxRelay:
         """
         return await self._dead_letters.discard(namespace, ids)
 
-    # -- inside -----------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------
 
     def _stream(self, namespace: str) -> OutboxStream:
         found = self._streams.get(namespace)
@@ -529,7 +529,7 @@ class OutboxRelay:
             raise UnavailableError(self._durable.url, why) from error
 
     async def _drain_one(self, stream: OutboxStream, *, retry: bool) -> None:
-        """Deliver all present entries, also those that another worker has claimed: twice does no harm."""
+        """Deliver all present entries, also those that another worker has claimed: delivery is idempotent."""
         newest = await stream.newest()
         while newest is not None and (page := await stream.oldest(_PAGE, upto=newest.id)):
             try:

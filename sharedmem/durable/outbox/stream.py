@@ -1,12 +1,12 @@
 """The outbox stream of a namespace: its entries and their documents, reading and acknowledging.
 
 An entry has a field for each document. The field's name is `<type> <kind> <version> <stamp> <floor> <size> <expires>
-<created> <codec> <actor> <key>`, with the element on a second line if it is of one; its text is the body, as it lies in
+<created> <codec> <actor> <key>`, for an element with its name on a second line; its value is the body, as it is in
 Redis (`lua/include/kept.lua` writes it).
 
-Whoever works on an outbox has its entries from one consumer group, under one name: an entry is given to one worker at
-a time, and to another one when that has been silent too long. Nothing depends on it: documents may be put twice and in
-any order, since stamps decide which of them stay, and an entry counts as settled once, by whoever removes it.
+Workers claim the entries of an outbox in one consumer group, under one consumer name: one worker at a time has an
+entry, and another one claims it after an idle time. This is only an optimisation: documents may be put twice and in any
+order, since stamps decide which of them stay, and an entry is settled once, by the worker that deletes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}
 _NAME_WORDS = 11
 _VALUE = b"value"
 _GONE, _MEMBER = b"gone", b"member"
-# Another client's string without a header.
+# A string of another client, without a header.
 _TEXT = b"text"
 
 
@@ -46,7 +46,7 @@ def parse_documents(fields: Sequence[bytes], namespace: str) -> list[OutboxDocum
 
     Args:
         fields: names and bodies in turn.
-        namespace: whose outbox it is; documents of other namespaces are invalid.
+        namespace: namespace of the outbox; documents of other namespaces are invalid.
     """
     return [_parse_field(fields[i], fields[i + 1], namespace) for i in range(0, len(fields) - 1, 2)]
 
@@ -60,14 +60,14 @@ def parse_record(name: bytes, body: bytes) -> DurableRecord:
     """Parse the document of one field.
 
     Raises:
-        InvalidError, ValueError: it is spelled otherwise.
+        InvalidError, ValueError: the field has another format.
     """
     head, newline, element = name.partition(b"\n")
     words = head.split(b" ", _NAME_WORDS - 1)
     if len(words) != _NAME_WORDS or words[1] not in _KINDS or (newline and not element):
-        raise InvalidError("entry of the outbox", name[:80], "lua/include/kept.lua says how it is spelled")
+        raise InvalidError("entry of the outbox", name[:80], "lua/include/kept.lua defines its format")
     type_, kind, version, stamp, floor, size, expires, created, codec, actor, key = words
-    # A member of a set has no name but itself, which may be long and need not be text.
+    # A member of a set is its own name, which may be long and need not be text.
     is_member = type_ == b"set" and newline
     spelled, text = _body_text(type_, codec, element if is_member else body)
     return DurableRecord(
@@ -102,9 +102,9 @@ def _parse_field(name: bytes, body: bytes, namespace: str) -> OutboxDocument:
     try:
         record = parse_record(name, body)
     except (InvalidError, ValueError) as error:
-        return OutboxDocument(None, f"it cannot be understood: {error}")
+        return OutboxDocument(None, f"it cannot be parsed: {error}")
     if record.namespace != namespace:
-        return OutboxDocument(None, f"it is of namespace {record.namespace!r}, and lay in the outbox of {namespace!r}")
+        return OutboxDocument(None, f"it is of namespace {record.namespace!r}, but was in the outbox of {namespace!r}")
     return OutboxDocument(record)
 
 
@@ -133,7 +133,7 @@ _MOST_KEYS = 250
 
 
 def entry_time_ms(entry_id: bytes) -> int:
-    """Return when the entry of that id was written, in milliseconds since 1970, by the server's clock."""
+    """Return when the entry with an id was written, in milliseconds since 1970, by the server's clock."""
     return int(entry_id.partition(b"-")[0])
 
 
@@ -160,13 +160,13 @@ class OutboxEntry(NamedTuple):
 
 
 class SettledEntry(NamedTuple):
-    """An entry that is delivered: the store has each document, or refuses it for good."""
+    """A delivered entry: the store has each document, or rejects it for good."""
 
     id: bytes
     stored: list[DurableRecord]
     """Documents that the store has, in this version or a newer one."""
     refused: list[tuple[int, str]]
-    """(number of the field, from 1 on; reason) of each refused document."""
+    """(index of the field, from 1; reason) of each rejected document."""
 
 
 async def server_time_us(client: RedisClient) -> int:
@@ -184,9 +184,9 @@ class OutboxStream:
 
     Args:
         context: the server and the durable store.
-        namespace: whose.
-        cache_ms: how long a copy of knowledge stays in Redis once the store has it.
-        absent_ms: how long Redis remembers that the store lacks a key.
+        namespace: the namespace.
+        cache_ms: milliseconds for which a copy of knowledge stays in Redis once the store has it.
+        absent_ms: milliseconds for which Redis stores that the store lacks a key.
     """
 
     def __init__(self, context: DurableContext, namespace: str, *, cache_ms: int, absent_ms: int) -> None:
@@ -215,7 +215,7 @@ class OutboxStream:
         return _parse_entries(as_list(streams[0])[1]) if streams else []
 
     async def claim_abandoned(self, count: int, *, idle_ms: int) -> list[OutboxEntry]:
-        """Claim entries whose worker has been idle for so long. Two round trips, one where there are none.
+        """Claim entries whose worker has been idle for so long. Two round trips; one if there is no such entry.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -234,15 +234,15 @@ class OutboxStream:
         return _parse_entries(await self._client.call_aside("XCLAIM", self.key, GROUP, _CONSUMER, idle_ms, *ids))
 
     async def read(self, ids: Sequence[bytes]) -> list[OutboxEntry]:
-        """Return the entries of these ids that still exist. One round trip.
+        """Return the entries with these ids that still exist. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
         if len(ids) == 1:
-            return _parse_entries(await self._told(self._client.call("XRANGE", self.key, ids[0], ids[0])))
+            return _parse_entries(await self._translated(self._client.call("XRANGE", self.key, ids[0], ids[0])))
         ranges = [("XRANGE", self.key, one, one) for one in ids]
-        pages = await self._told(self._client.read_many(ranges, aside=True))
+        pages = await self._translated(self._client.read_many(ranges, aside=True))
         return [entry for page in pages for entry in _parse_entries(page)]
 
     async def oldest(self, count: int, *, upto: bytes = b"+") -> list[OutboxEntry]:
@@ -251,7 +251,9 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return _parse_entries(await self._told(self._client.call_aside("XRANGE", self.key, "-", upto, "COUNT", count)))
+        return _parse_entries(
+            await self._translated(self._client.call_aside("XRANGE", self.key, "-", upto, "COUNT", count))
+        )
 
     async def newest(self) -> OutboxEntry | None:
         """Return the newest entry. One round trip.
@@ -259,7 +261,9 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        found = _parse_entries(await self._told(self._client.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1)))
+        found = _parse_entries(
+            await self._translated(self._client.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1))
+        )
         return found[0] if found else None
 
     async def length(self) -> int:
@@ -268,7 +272,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return cast("int", await self._told(self._client.call("XLEN", self.key)))
+        return cast("int", await self._translated(self._client.call("XLEN", self.key)))
 
     async def delivered(self) -> int:
         """Return how many entries are claimed and not acknowledged. One round trip.
@@ -290,7 +294,7 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        mark = await self._told(self._client.call("HGET", self._keyspace.kept(self.namespace), "$joined"))
+        mark = await self._translated(self._client.call("HGET", self._keyspace.kept(self.namespace), "$joined"))
         return _RECOVERY.get(mark.split(b" ")[0], "not begun") if isinstance(mark, bytes) else "not begun"
 
     async def dead_letters(self, count: int, *, after: str = "-") -> list[OutboxEntry]:
@@ -300,7 +304,7 @@ class OutboxStream:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
         return _parse_entries(
-            await self._told(self._client.call_aside("XRANGE", self.dead, after, "+", "COUNT", count))
+            await self._translated(self._client.call_aside("XRANGE", self.dead, after, "+", "COUNT", count))
         )
 
     async def dead_length(self) -> int:
@@ -309,18 +313,18 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return cast("int", await self._told(self._client.call("XLEN", self.dead)))
+        return cast("int", await self._translated(self._client.call("XLEN", self.dead)))
 
     async def replay(self, ids: Sequence[str]) -> int:
-        """Put dead letters back, in this order; returns how many were there. One round trip.
+        """Move dead letters back to the outbox, in this order; return how many existed. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return await self._told(self._scripts.outbox_replay(self.dead, self.key, ids=ids))
+        return await self._translated(self._scripts.outbox_replay(self.dead, self.key, ids=ids))
 
     async def settle(self, done: Sequence[SettledEntry]) -> int:
-        """Remove delivered entries, and update the states of their keys; returns how many entries there were.
+        """Delete delivered entries, and update the states of their keys; return how many entries existed.
 
         One round trip for each 250 keys.
 
@@ -330,7 +334,7 @@ class OutboxStream:
         return await self._settle(self.key, done)
 
     async def settle_dead_letters(self, done: Sequence[SettledEntry]) -> int:
-        """Remove dead letters, and update the states of their keys; returns how many there were.
+        """Delete dead letters, and update the states of their keys; return how many existed.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
@@ -359,11 +363,11 @@ class OutboxStream:
                 entries=settled,
                 refused=refused,
             )
-            gone += await self._told(call)
+            gone += await self._translated(call)
         return gone
 
     def _counted(self, stored: Sequence[DurableRecord], numbers: dict[DurableKey, int]) -> dict[int, int]:
-        """Count the documents of each key, by the number of the key."""
+        """Count the documents of each key, by the index of the key."""
         counts: dict[int, int] = {}
         for record in stored:
             target = self._keyspace.target(record.key)
@@ -372,8 +376,8 @@ class OutboxStream:
             counts[number] = counts.get(number, 0) + 1
         return counts
 
-    async def _told(self, call: Awaitable[T]) -> T:
-        """Return the call's reply, and raise what the server refuses as a public error."""
+    async def _translated(self, call: Awaitable[T]) -> T:
+        """Return the call's reply; raise a refusal of the server as a public error."""
         try:
             return await call
         except ServerError as error:

@@ -1,4 +1,4 @@
-"""One SQLite file: creating, recognising and opening it, a thread per connection, and its errors."""
+"""One SQLite file: creation, checks and opening, a thread per connection, and its errors."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from sharedmem.errors import ConfigError, InvalidError, NotFoundError, SharedMem
 T = TypeVar("T")
 
 _SCHEME = "sqlite://"
-# To close a file takes the locks that this process has on it, those of SQLite's own connections too. So nobody connects
-# to a file while another thread makes it.
+# Closing a file releases all locks of this process on it, those of SQLite's own connections too. So no thread connects
+# to a file while another thread creates it.
 _create_lock = threading.Lock()
 _PAUSE_S = 0.02
 _CACHE_KIB = 16_000
-# 16 MB: with SQLite's 4 MB random writes moved the same pages again and again, and took longer.
+# 16 MB: with SQLite's 4 MB, random writes moved the same pages again and again, and were slower.
 _WAL_PAGES = 4_000
 _WAL_BYTES = 64 * 1024 * 1024
 
-# Primary result code -> (what to say, seconds after which to try again).
+# Primary result code -> (message, seconds after which to try again).
 _FAULTS = {
-    sqlite3.SQLITE_BUSY: ("another process has held its lock for too long; let that one finish, or end it", 1.0),
+    sqlite3.SQLITE_BUSY: ("another process has held its lock for too long; let it finish, or end it", 1.0),
     sqlite3.SQLITE_FULL: ("its disk is full; free some space", 10.0),
     sqlite3.SQLITE_READONLY: (
-        "this process may not write it; give it the right to (chown, chmod), folder included",
+        "this process may not write it; allow that (chown, chmod), folder included",
         10.0,
     ),
-    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened; look at its folder, and at the rights of this process there", 10.0),
+    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened; check its folder, and the rights of this process there", 10.0),
     sqlite3.SQLITE_CORRUPT: ("it is damaged; stop all hubs, and put a backup in its place", 60.0),
     sqlite3.SQLITE_NOTADB: ("it is damaged; stop all hubs, and put a backup in its place", 60.0),
-    sqlite3.SQLITE_IOERR: ("its disk refuses; look at its health, its quota and the limits of this process", 10.0),
+    sqlite3.SQLITE_IOERR: ("its disk fails; check its health, its quota and the limits of this process", 10.0),
 }
 
 
@@ -51,36 +51,37 @@ def path_of(url: str) -> Path:
     """Return the file of a `sqlite:///path/file.db`; percent signs are read as in any URL.
 
     Raises:
-        ConfigError: it names no absolute path.
+        ConfigError: the URL names no absolute path.
     """
-    # Four slashes are how other tools write a whole path.
+    # Other tools write an absolute path with four slashes.
     path = Path("/" + unquote(url.removeprefix(_SCHEME)).lstrip("/"))
     if not url.startswith(f"{_SCHEME}/"):
-        raise ConfigError("durable_url", url, "write it with three slashes and a whole path: sqlite:///path/file.db")
+        problem = "write it with three slashes and an absolute path: sqlite:///path/file.db"
+        raise ConfigError("durable_url", url, problem)
     return path
 
 
 def url_of(path: Path) -> str:
-    """Return the URL of a file; the reverse of `path_of`."""
+    """Return the URL of a file; the inverse of `path_of`."""
     return f"{_SCHEME}{quote(str(path))}"
 
 
 def explain_fault(name: str, error: Exception) -> UnavailableError:
-    """What a fault of SQLite or of the file system means for a file, and what to do."""
+    """Return the error for a fault of SQLite or of the file system, with a remedy."""
     if isinstance(error, OSError):
-        return UnavailableError(name, f"{error.strerror}; look at its folder and its disk", retry_after=10)
+        return UnavailableError(name, f"{error.strerror}; check its folder and its disk", retry_after=10)
     if isinstance(error, ValidationError):
-        return UnavailableError(name, "it has a row that is no document; somebody changed it", retry_after=60)
+        return UnavailableError(name, "it has a row that is not a document; another program changed it", retry_after=60)
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    why, retry_after = _FAULTS.get(code & 0xFF, ("look at it with `sharedmem durable status`", 10.0))
+    why, retry_after = _FAULTS.get(code & 0xFF, ("check it with `sharedmem durable status`", 10.0))
     return UnavailableError(name, f"{why} (SQLite says: {error})", retry_after=retry_after)
 
 
 class SqliteFile:
-    """The file and what is known of it; knows no event loop.
+    """The file and its state; independent of any event loop.
 
     Args:
-        path: where it is.
+        path: path of the file.
         patience_s: seconds to wait for the lock of another process.
     """
 
@@ -91,23 +92,23 @@ class SqliteFile:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"durable file {self.path}"
 
     def open(self, identity: str, made: str, *, create: bool) -> str:
-        """Make it if it is missing, and look whether it is ours.
+        """Create the file if it is missing, and check that it belongs to sharedmem.
 
         Args:
-            identity: its id, if it is to be made.
-            made: when, if so.
-            create: whether to make it.
+            identity: its id, if it is created.
+            made: time of creation, if it is created.
+            create: whether to create it.
 
         Returns:
-            The id under which it was made.
+            The id that it got when it was created.
 
         Raises:
-            NotFoundError: it is missing or empty, and was not to be made.
-            ConfigError: it is somebody else's, or of a newer sharedmem.
+            NotFoundError: the file is missing or empty, and `create` is false.
+            ConfigError: it belongs to another program, or to a newer version of sharedmem.
             UnavailableError: it cannot be opened or written.
         """
         with self.faults():
@@ -118,7 +119,7 @@ class SqliteFile:
                 return self._recognised(connection, identity, made, create=create)
 
     def connect(self) -> sqlite3.Connection:
-        """Return a connection, for one thread at a time; its transactions are begun by hand."""
+        """Return a connection, for one thread at a time; transactions are begun explicitly."""
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode=rw",
             uri=True,
@@ -126,7 +127,7 @@ class SqliteFile:
             isolation_level=None,
             check_same_thread=False,
         )
-        # FULL: a commit has reached the disk before it is acknowledged, and outlives a power cut.
+        # FULL: a commit has reached the disk before it is acknowledged, and survives a power failure.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
@@ -134,22 +135,22 @@ class SqliteFile:
         return connection
 
     def other(self, path: Path) -> Path:
-        """Return a path whole. Raises InvalidError when it means this file."""
+        """Return an absolute path. Raises InvalidError if it is this file."""
         whole = path.expanduser().absolute()
         if whole.resolve() == self.path.resolve():
             raise InvalidError("path", str(path), "it is the file itself; name another one")
         return whole
 
     def check_in_place(self) -> None:
-        """Raise when the path names another file by now: what is written to the old one nobody would find again."""
+        """Raise if the path names another file by now: writes to the old one would be lost."""
         if _inode(self.path) != self._inode:
             raise UnavailableError(
-                self.name, "it was moved, deleted or replaced; put it back, or restart what uses it", retry_after=10
+                self.name, "it was moved, deleted or replaced; put it back, or restart its processes", retry_after=10
             )
 
     @contextmanager
     def faults(self) -> Iterator[None]:
-        """Translate what goes wrong inside into our errors."""
+        """Translate errors inside the block into errors of sharedmem."""
         try:
             yield
         except (sqlite3.Error, ValidationError, OSError) as error:
@@ -163,21 +164,21 @@ class SqliteFile:
         if not self.path.exists():
             self._create(create=create)
         elif not (_may_write(self.path) and _may_write(self.path.parent)):
-            # SQLite would open it for reading, and only say so at the first write.
+            # SQLite would open it for reading, and raise only at the first write.
             raise UnavailableError(self.name, _FAULTS[sqlite3.SQLITE_READONLY][0], retry_after=10)
 
     def _create(self, *, create: bool) -> None:
         if not create:
             raise NotFoundError("durable file", str(self.path), "check durable_url")
         if not self.path.parent.is_dir():
-            raise UnavailableError(self.name, f"there is no folder {self.path.parent}; make it, or check durable_url")
-        # SQLite gives its log the rights of the file. It may exist by now: somebody else makes it too.
+            raise UnavailableError(self.name, f"there is no folder {self.path.parent}; create it, or check durable_url")
+        # SQLite gives its log the rights of the file. The file may exist by now: another process may create it too.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         _sync_folder(self.path.parent)
 
     def _recognised(self, connection: sqlite3.Connection, identity: str, made: str, *, create: bool) -> str:
         with transaction(connection, "DEFERRED"):
-            # Inside, since another process may be making it just now.
+            # Inside the transaction, since another process may be creating it now.
             is_ours = self._is_ours(connection)
         if not is_ours:
             if not create:
@@ -188,18 +189,18 @@ class SqliteFile:
         return str(found)
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """Return whether our tables are there; False when nothing is.
+        """Return whether the tables of sharedmem are there; False if the file is empty.
 
         Raises:
-            ConfigError: something else is.
+            ConfigError: other tables are there.
         """
         application, layout, tables = _signature(connection)
         if (application, layout, tables) == (0, 0, 0):
             return False
         if application != APPLICATION_ID:
-            raise self._foreign("another program's tables are in it")
+            raise self._foreign("it has tables of another program")
         if layout != LAYOUT:
-            newer = f"its layout {layout} is newer than {LAYOUT}, which this sharedmem knows; upgrade sharedmem"
+            newer = f"its layout {layout} is newer than {LAYOUT}, which this sharedmem supports; upgrade sharedmem"
             raise ConfigError("durable_url", url_of(self.path), newer)
         return True
 
@@ -210,7 +211,7 @@ class SqliteFile:
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
                 raise
-            raise self._foreign("it is no SQLite file, or its beginning is damaged") from error
+            raise self._foreign("it is not a SQLite file, or its beginning is damaged") from error
 
     def _foreign(self, problem: str) -> ConfigError:
         return ConfigError("durable_url", url_of(self.path), f"{problem}; name another file")
@@ -224,14 +225,14 @@ class SqliteFile:
                 connection.executemany("INSERT INTO meta VALUES (?, ?)", [("id", identity), ("made", made)])
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Let readers and the writer not block each other; the mode stays with the file."""
+        """Let readers and the writer not block each other; the mode is stored in the file."""
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
                 ((mode,),) = connection.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError:
-                # SQLite does not wait by itself for others that change the mode.
+                # SQLite does not wait for other connections that change the mode.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_PAUSE_S)
@@ -241,11 +242,11 @@ class SqliteFile:
 
 
 class SqliteThread:
-    """A thread with a connection of its own, which does one job after the other.
+    """A thread with its own connection, which runs one job after the other.
 
     Args:
-        file: what it connects to, when the first job comes.
-        name: of the thread.
+        file: the file; the thread connects to it for its first job.
+        name: name of the thread.
     """
 
     def __init__(self, file: SqliteFile, name: str) -> None:
@@ -253,10 +254,10 @@ class SqliteThread:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._connection: sqlite3.Connection | None = None
         self.waiting = 0
-        """Jobs not done yet."""
+        """Number of unfinished jobs."""
 
     async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        """What the job returns.
+        """Run a job, and return its result.
 
         Raises:
             UnavailableError: the file cannot be used now.
@@ -268,7 +269,7 @@ class SqliteThread:
             self.waiting -= 1
 
     async def close(self) -> None:
-        """Finish the jobs at hand, and let go of the file."""
+        """Finish the queued jobs, and close the file."""
         await asyncio.to_thread(self._close)
 
     def _do(self, job: Callable[[sqlite3.Connection], T]) -> T:
@@ -278,10 +279,10 @@ class SqliteThread:
                 self._connection = self._connection or self._file.connect()
                 result = job(self._connection)
             except sqlite3.Error:
-                # Closing rolls back; a connection that has seen a fault is not asked again.
+                # Closing rolls back; a connection after a fault is not used again.
                 self._let_go()
                 raise
-            # What went to a file that is gone by now must not count as done.
+            # Writes to a file that was moved or deleted by now must not count as done.
             self._file.check_in_place()
             return result
 
@@ -298,10 +299,10 @@ class SqliteThread:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iterator[None]:
-    """All of the block is written, or nothing; other processes write before or after it.
+    """Run the block as a transaction: all of it is written, or nothing.
 
     Args:
-        connection: on which nothing else happens meanwhile.
+        connection: a connection that nothing else uses during the block.
         mode: `DEFERRED` for a block that only reads.
     """
     connection.execute(f"BEGIN {mode}")
@@ -315,15 +316,15 @@ def transaction(connection: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iter
 
 
 def back_up(source: sqlite3.Connection, path: Path, progress: Callable[[int, int], object]) -> None:
-    """Copy what is committed at this moment into a new file, which is there whole or not at all.
+    """Copy the committed data into a new file, which is created completely or not at all.
 
     Args:
-        source: what to copy; writers go on meanwhile.
-        path: the new file; replaces one that is there.
-        progress: called with the pages done and their number.
+        source: connection to copy from; writers continue during the copy.
+        path: the new file; it replaces an existing one.
+        progress: called with the number of copied pages and of all pages.
 
     Raises:
-        UnavailableError: it cannot be written, or the source not be read.
+        UnavailableError: the file cannot be written, or the source cannot be read.
     """
     unfinished = path.with_name(f".{path.name}.{new_id(6)}")
     try:
@@ -338,14 +339,14 @@ def back_up(source: sqlite3.Connection, path: Path, progress: Callable[[int, int
 
 def _copy(source: sqlite3.Connection, path: Path, progress: Callable[[int, int], object]) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    # In a transaction, so that a writer does not make the copy begin anew.
+    # In a transaction, so that a writer does not restart the copy.
     with closing(sqlite3.connect(path, isolation_level=None)) as target, transaction(source, "DEFERRED"):
         source.execute("SELECT count(*) FROM meta").fetchone()
         source.backup(target, pages=1000, sleep=0, progress=lambda _, left, pages: progress(pages - left, pages))
 
 
 def _signature(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    """By what a file is known: whose it is, in which layout, and how many tables and indexes it has."""
+    """Return (application id, layout, number of tables and indexes) of a file."""
     ((application,),) = connection.execute("PRAGMA application_id")
     ((layout,),) = connection.execute("PRAGMA user_version")
     ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_master")
@@ -365,7 +366,7 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder outlive a power cut."""
+    """Sync a folder, so that its names survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,5 +1,5 @@
 """Documents as rows of SQLite: the table layout and every SQL statement."""
-# ruff: noqa: S608  # statements are made of our own names, never of a caller's: those are parameters
+# ruff: noqa: S608  # statements contain only names of sharedmem; values of callers are parameters
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Value: TypeAlias = str | int | float
 Statement: TypeAlias = tuple[str, Sequence[Value]]
 
 LAYOUT = 1
-# "sMem", read as a number: what `file` and SQLite itself know the file by.
+# "sMem", read as a number: by which `file` and SQLite identify the file.
 APPLICATION_ID = 0x734D656D
 PAGE = 500
 _MOST_FOUND = 1000
-# Fewer changes than this are sorted by SQLite; more are met on a walk through the whole namespace.
+# Up to this many changes are sorted by SQLite; more are found in a scan of the whole namespace.
 _FEW = 2000
 
 _COLUMNS = tuple(DurableRecord.model_fields)
@@ -36,7 +36,7 @@ def _column(name: str) -> str:
     return f"{name} {'INTEGER' if name in _NUMBERS else 'TEXT'} NOT NULL"
 
 
-# A table with a rowid: with the rows in the tree of the keys themselves writing took 1.6 times as long.
+# A table with a rowid: with the rows in the tree of the keys (WITHOUT ROWID), writing took 1.6 times as long.
 _DEFINITIONS = ", ".join(map(_column, _COLUMNS))
 MAKE = (
     f"CREATE TABLE documents (namespace TEXT NOT NULL, {_DEFINITIONS}, PRIMARY KEY (namespace, key, element))",
@@ -56,7 +56,7 @@ UPSERT = (
     f"INSERT INTO documents (namespace, {', '.join(_COLUMNS)}) VALUES (?{', ?' * len(_COLUMNS)})"
     f" ON CONFLICT (namespace, key, element) DO UPDATE SET {_NEW} WHERE excluded.stamp > stamp"
 )
-"""Stores a row unless one with the same or a higher stamp is there: no row is changed then."""
+"""Store a row unless one with the same or a higher stamp exists: then no row is changed."""
 
 _PLACE = "namespace = ? AND key = ? AND element = ?"
 RAISE_FLOOR = f"UPDATE documents SET floor = ? WHERE {_PLACE} AND floor < ?"
@@ -64,7 +64,7 @@ STAMP = f"SELECT stamp FROM documents WHERE {_PLACE}"
 ONE = f"{_SELECT} WHERE {_PLACE}"
 ALL_OF_KEY = f"{_SELECT} WHERE namespace = ? AND key = ? ORDER BY element"
 HIGHEST = "SELECT coalesce(max(stamp), 0) FROM documents WHERE namespace = ?"
-# From each namespace straight to the next one, however many documents are between.
+# Jump from each namespace to the next one, however many documents are between.
 NAMESPACES = """
 WITH RECURSIVE found(name) AS (
     SELECT min(namespace) FROM documents
@@ -77,7 +77,7 @@ CHANGED = f"SELECT count(*) FROM (SELECT 1 FROM documents WHERE namespace = ? AN
 
 
 def row_of(record: DurableRecord) -> Row:
-    """What `UPSERT` takes."""
+    """Return the parameters of `UPSERT`."""
     return (
         record.namespace,
         record.key,
@@ -98,29 +98,29 @@ def row_of(record: DurableRecord) -> Row:
 
 
 def record_of(row: Row) -> DurableRecord:
-    """Return the document of a row that was selected."""
+    """Return the document of a selected row."""
     return DurableRecord.model_validate(dict(zip(_COLUMNS, row, strict=True)))
 
 
 def place_of(key: str, element: str = "") -> tuple[str, str, str]:
-    """Namespace, key and element."""
+    """Return namespace, key and element."""
     return key.partition(":")[0], key, element
 
 
-# -- walking --------------------------------------------------------------------------------------
+# -- iteration --------------------------------------------------------------------------------------
 
 
 def page(namespace: str, changed: int, choice: tuple[int, bool], after: tuple[str, str]) -> Statement:
-    """Return the statement for one page of a walk.
+    """Return the statement for one page of an iteration.
 
     Args:
-        namespace: whose documents.
+        namespace: namespace of the documents.
         changed: `CHANGED` for the stamp of the choice.
-        choice: the stamp that documents must exceed (0: any), and whether only heads are asked for.
+        choice: the stamp that documents must exceed (0: any), and whether to return only heads.
         after: key and element behind which the page begins.
     """
     changed_after, heads_only = choice
-    # SQLite cannot know how many there are: by stamp, each page of a large change would sort all of it.
+    # SQLite does not have these numbers: by stamp, each page of a large change would sort all of it.
     index, stamp = (" INDEXED BY by_stamp", "stamp") if changed <= _FEW else ("", "+stamp")
     conditions = ["namespace = ?", "(key, element) > (?, ?)"]
     values: list[Value] = [namespace, *after]
@@ -140,7 +140,7 @@ def query(namespace: str, of_type: str, where: Mapping[str, Scalar], limit: int)
     """Return the statement that finds documents by fields of their bodies, without a limit: see `matches`.
 
     Raises:
-        InvalidError: a field that is no name, a value that no text or number can equal, or a limit out of bounds.
+        InvalidError: a field is not a name, a value can equal no text or number, or the limit is out of bounds.
     """
     if not 1 <= limit <= _MOST_FOUND:
         raise InvalidError("limit", limit, f"ask for 1 to {_MOST_FOUND:,}")
@@ -154,7 +154,7 @@ def query(namespace: str, of_type: str, where: Mapping[str, Scalar], limit: int)
 
 
 def matches(record: DurableRecord, where: Mapping[str, Scalar]) -> bool:
-    """Return whether the body says so: SQLite sees texts only up to their first NUL, and so finds too many."""
+    """Return whether the body matches: SQLite reads texts only up to their first NUL, and so finds too many."""
     try:
         body = orjson.loads(record.body) if where else None
     except orjson.JSONDecodeError:
@@ -175,7 +175,7 @@ def _path(field: str) -> str:
 
 
 def _equality(path: str, field: str, wanted: Scalar) -> tuple[str, list[Value]]:
-    """Return a condition that is never true of a body that is no JSON, such as the empty one of a structure."""
+    """Return a condition that is never true for a body that is not JSON, such as the empty one of a structure."""
     held, kind = "json_extract(body, ?)", "json_type(body, ?)"
     values: list[Value] = [path]
     if isinstance(wanted, bool):
@@ -185,7 +185,7 @@ def _equality(path: str, field: str, wanted: Scalar) -> tuple[str, list[Value]]:
         condition = f"{kind} = 'text'"
     else:
         kinds = "('text')" if isinstance(wanted, str) else "('integer', 'real')"
-        # Each of them reads the whole body: first the one that few bodies pass.
+        # Each condition reads the whole body: the most selective one is first.
         condition = f"{held} = ? AND {kind} IN {kinds}"
         values += [_comparable(field, wanted), path]
     return f"CASE WHEN json_valid(body) THEN {condition} END", values
@@ -209,13 +209,13 @@ def _finite(number: float) -> float:
 
 # -- purging --------------------------------------------------------------------------------------
 
-# The last key of the next part of a walk that leaves no key half done.
+# The last key of the next part of a purge; parts end between keys.
 PART_END = "SELECT key FROM documents WHERE namespace = ? AND key > ? ORDER BY key LIMIT 1 OFFSET 1000"
 LAST_KEY = "SELECT max(key) FROM documents WHERE namespace = ?"
 
 _PART = "namespace = :namespace AND key > :first AND key <= :last"
 PURGE = (
-    # Elements newer than their head belong to one that is still on its way, here and below.
+    # Elements newer than their head belong to a newer head that has not arrived yet, here and below.
     f"""
     DELETE FROM documents WHERE {_PART} AND element <> '' AND EXISTS (
         SELECT 1 FROM documents AS head
@@ -244,4 +244,4 @@ PURGE = (
     f"DELETE FROM documents WHERE {_PART} AND deleted = 1 AND stamp < :tombstones_before",
     f"DELETE FROM documents WHERE {_PART} AND element = '' AND deleted = 0 AND expires BETWEEN 1 AND :now_ms",
 )
-"""Statements that together purge a part of a namespace, elements before the heads that judge them."""
+"""Statements that together purge a part of a namespace, elements before the heads that decide about them."""

@@ -24,18 +24,18 @@ _READERS = 2
 _PAGE_CHARACTERS = 4_000_000
 _LONG_LOG_PAGES = 16_000
 _STORED, _OLDER = Put(outcome=Outcome.STORED), Put(outcome=Outcome.OLDER)
-# The error of a bound value that no column can hold.
+# The errors of a bound value that no column can store.
 _UNSTORABLE_ERRORS = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
 
 
 class SqliteDurable:
     """A `Durable` on a local file: WAL, one writing thread, one `fsync` for all puts that wait for it.
 
-    An acknowledged put is on the disk: it outlives `kill -9` and a power cut. Other processes may use the file too.
+    An acknowledged put is on the disk: it survives `kill -9` and a power failure. Other processes may use the file.
 
     Args:
-        path: the file; its folder must be there.
-        clock: gives the time at which the file was made; None for the machine's.
+        path: the file; its folder must exist.
+        clock: gives the time of creation; None: the clock of the machine.
         patience_s: seconds to wait while another process writes.
     """
 
@@ -61,14 +61,14 @@ class SqliteDurable:
         return url_of(self._file.path)
 
     async def open(self, *, create: bool = True) -> str:
-        """Open the file, which is made with mode 0600 if it is missing; returns its id.
+        """Open the file, and create it with mode 0600 if it is missing; return its id.
 
         Args:
-            create: whether to make it.
+            create: whether to create it.
 
         Raises:
-            NotFoundError: it is missing, and was not to be made.
-            ConfigError: it is another program's, or of a newer sharedmem.
+            NotFoundError: the file is missing, and `create` is false.
+            ConfigError: it belongs to another program, or to a newer version of sharedmem.
             UnavailableError: it cannot be opened or written, or its folder is missing.
         """
         await self.close()
@@ -80,7 +80,7 @@ class SqliteDurable:
         return identity
 
     async def close(self) -> None:
-        """Finish what was begun, and let go of the file; may be called again."""
+        """Finish running jobs, and close the file; may be called again."""
         writer, self._writer = self._writer, None
         readers, self._readers = self._readers, []
         if writer is not None:
@@ -89,10 +89,10 @@ class SqliteDurable:
             await lane.close()
 
     async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
-        """Store each record unless a newer one is there; all of them in one transaction.
+        """Store each record unless a newer one exists; all in one transaction.
 
-        Puts that come while one is being written share the next transaction. What no column can hold (an integer
-        beyond 64 bits, a body of over a gigabyte) is refused by itself.
+        Puts that arrive during a write share the next transaction. A record that no column can store (an integer beyond
+        64 bits, a body of over a gigabyte) is rejected alone.
 
         Raises:
             UnavailableError: the file cannot be written now; nothing of this put is stored.
@@ -124,16 +124,16 @@ class SqliteDurable:
     ) -> list[DurableRecord]:
         """Return documents of a namespace that are not deleted, newest stamp first.
 
-        Looks at all documents of the type until it has found enough.
+        It reads documents of the type until it has found enough.
 
         Args:
-            namespace: whose.
+            namespace: the namespace.
             of_type: only documents of that type.
-            where: fields of the JSON body that must be equal, dots for inner ones (`address.city`).
-            limit: how many at most, 1 to 1,000.
+            where: fields of the JSON body that must be equal, with dots for inner ones (`address.city`).
+            limit: most results, 1 to 1,000.
 
         Raises:
-            InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
+            InvalidError: a field name has other characters than letters, digits, `_`, dots; or the limit is wrong.
             UnavailableError: the file cannot be read now.
         """
         wanted = dict(where or {})
@@ -146,14 +146,14 @@ class SqliteDurable:
     ) -> AsyncIterator[list[DurableRecord]]:
         """Yield pages of the documents of a namespace, tombstones included, by key and element.
 
-        Each page is a read of its own, so that a slow reader holds nobody up: what changes meanwhile may or may not
-        be told.
+        Each page is a separate read, so that a slow reader blocks no writer. Concurrent changes may be missing from the
+        result.
 
         Args:
-            namespace: whose.
-            changed_after: only those with a higher stamp.
+            namespace: the namespace.
+            changed_after: only documents with a higher stamp.
             heads_only: without elements.
-            after: (key, element) behind which to go on.
+            after: (key, element) after which to continue.
 
         Raises:
             UnavailableError: the file cannot be read now.
@@ -166,7 +166,7 @@ class SqliteDurable:
             position = page[-1].key, page[-1].element
 
     async def highest(self, namespace: str) -> int:
-        """Return the highest stamp of a namespace; 0 when it has none.
+        """Return the highest stamp of a namespace; 0 without documents.
 
         Raises:
             UnavailableError: the file cannot be read now.
@@ -174,7 +174,7 @@ class SqliteDurable:
         return await self._read(lambda connection: int(connection.execute(rows.HIGHEST, (namespace,)).fetchone()[0]))
 
     async def namespaces(self) -> list[str]:
-        """Return the namespaces that have documents, in order.
+        """Return the namespaces that have documents, sorted.
 
         Raises:
             UnavailableError: the file cannot be read now.
@@ -183,17 +183,17 @@ class SqliteDurable:
         return list(filter(is_user_namespace, found))
 
     async def purge(self, namespace: str, *, now_ms: int, tombstones_before: int) -> int:
-        """Remove what no reader can see any more; returns how many documents.
+        """Delete documents that no reader can see any more; return their number.
 
-        About a thousand documents are a transaction of their own, so that puts come in between.
+        One transaction for about a thousand documents, so that puts run in between.
 
         Args:
-            namespace: whose.
+            namespace: the namespace.
             now_ms: milliseconds since 1970: keys that expire then or earlier are expired.
-            tombstones_before: tombstones with a lower stamp go.
+            tombstones_before: tombstones with a lower stamp are deleted.
 
         Raises:
-            UnavailableError: the file cannot be written now; some may be removed.
+            UnavailableError: the file cannot be written now; some documents may be deleted.
         """
         values: dict[str, str | int] = {
             "namespace": namespace,
@@ -210,22 +210,22 @@ class SqliteDurable:
             values["first"] = end
 
     async def check(self) -> list[str]:
-        """What is wrong with the file, in sentences: damage, rights, a log that cannot be emptied. Reads all of it."""
+        """Return the problems of the file, in sentences: damage, rights, a log that cannot be emptied; reads it all."""
         try:
             return await self._reader().run(partial(_problems, file=self._file))
         except UnavailableError as error:
             return [str(error)]
 
     async def backup(self, path: Path, progress: Callable[[int, int], object] | None = None) -> None:
-        """Copy the store as it is now into a new file, with mode 0600, while it is in use.
+        """Copy the present store into a new file, with mode 0600, while it is in use.
 
         Args:
-            path: the new file; replaces one that is there, and is there whole or not at all.
-            progress: called with the pages done and their number, every four megabytes.
+            path: the new file; it replaces an existing one, and is created completely or not at all.
+            progress: called with the number of copied pages and of all pages, every four megabytes.
 
         Raises:
-            InvalidError: it is the file itself.
-            UnavailableError: one of the files cannot be used: no space, no right, no folder.
+            InvalidError: the path is the file itself.
+            UnavailableError: one of the files cannot be used: no space, no access, no folder.
         """
         target = self._file.other(path)
         self._writing()
@@ -242,7 +242,7 @@ class SqliteDurable:
             await lane.close()
 
     def charges(self) -> Charges:
-        """What was asked of it since it was opened: documents written, reads and queries."""
+        """Return the requests since it was opened: documents written, reads and queries."""
         return Charges(**self._charged)
 
     async def _read(self, job: Callable[[sqlite3.Connection], T]) -> T:
@@ -267,7 +267,7 @@ class SqliteDurable:
 
 
 class _GroupCommit:
-    """Puts that come while one is being written wait together, and share one commit."""
+    """Puts that arrive during a write wait together, and share one commit."""
 
     def __init__(self, lane: SqliteThread) -> None:
         self._lane = lane
@@ -292,7 +292,7 @@ class _GroupCommit:
             group, self._waiting = self._waiting, []
             try:
                 answers = await self._lane.run(partial(_put_all, group=[records for records, _ in group]))
-            except Exception as error:  # noqa: BLE001  # whatever it is, those who wait get it
+            except Exception as error:  # noqa: BLE001  # any exception goes to the waiting callers
                 _fail_group(group, error)
             else:
                 for (_, answer), puts in zip(group, answers, strict=True):
@@ -312,7 +312,7 @@ def _resolve(answer: asyncio.Future[list[Put]], puts: list[Put]) -> None:
         answer.set_result(puts)
 
 
-# -- what happens in the threads ------------------------------------------------------------------
+# -- jobs of the threads ------------------------------------------------------------------
 
 
 def _put_all(connection: sqlite3.Connection, group: Sequence[Sequence[DurableRecord]]) -> list[list[Put]]:
@@ -326,7 +326,7 @@ def _put(cursor: sqlite3.Cursor, record: DurableRecord) -> Put:
         if cursor.execute(rows.UPSERT, rows.row_of(record)).rowcount:
             return _STORED
     except _UNSTORABLE_ERRORS as error:
-        return Put(outcome=Outcome.REFUSED, reason=f"SQLite cannot hold it: {error}")
+        return Put(outcome=Outcome.REFUSED, reason=f"SQLite cannot store it: {error}")
     place = rows.place_of(record.key, record.element)
     if record.floor:
         cursor.execute(rows.RAISE_FLOOR, (record.floor, *place, record.floor))
@@ -370,7 +370,7 @@ def _page(
 
 
 def _purge_part(connection: sqlite3.Connection, *, values: Mapping[str, str | int]) -> tuple[str | None, int]:
-    """Return the last key of the part, or None when it was the last part, and how many documents went."""
+    """Return (last key of the part, or None for the last part; number of deleted documents)."""
     where = values["namespace"], values["first"]
     with transaction(connection):
         end = connection.execute(rows.PART_END, where).fetchone()
@@ -382,8 +382,8 @@ def _purge_part(connection: sqlite3.Connection, *, values: Mapping[str, str | in
 def _problems(connection: sqlite3.Connection, *, file: SqliteFile) -> list[str]:
     found = [f"{file.name}: {line}" for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
     if file.path.stat().st_mode & 0o007:
-        found.append(f"{file.name} may be read by every user of this machine; say chmod o-rwx")
+        found.append(f"{file.name} can be read by every user of this machine; run chmod o-rwx")
     ((_, pages, moved),) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
     if pages - moved > _LONG_LOG_PAGES:
-        found.append(f"{file.name}: {pages - moved} pages wait in its log, which somebody reads; end that process")
+        found.append(f"{file.name}: {pages - moved} pages wait in its log, since a process reads it; end that process")
     return found

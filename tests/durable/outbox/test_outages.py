@@ -52,8 +52,8 @@ async def test_changes_wait_while_the_tier_is_away_and_follow_when_it_is_back(
     assert team.counters.read(OUTAGES) == 1
     told = [record.getMessage() for record in caplog.records]
     assert [told[0].partition(";")[0], told[1].partition(", after")[0]] == [
-        "the durable tier takes nothing",
-        f"{faulty.url} takes changes again",
+        "the durable tier is unavailable",
+        f"{faulty.url} is available again",
     ]
     assert len(told) == 2
 
@@ -171,7 +171,7 @@ async def test_a_tier_that_does_not_answer_is_waited_for_no_longer_than_promised
     team = await open_shore(through="k", pace=RelayLimits(settle_s=0.1))
     faulty.gate.clear()
 
-    with pytest.raises(Exception, match=r"did not take this within 0\.1 s"):
+    with pytest.raises(Exception, match=r"did not store this within 0\.1 s"):
         await team.write("note", "1")
 
     assert await team.waiting() == 1
@@ -188,7 +188,7 @@ async def test_one_refused_change_through_does_not_fail_its_neighbours(
         team.write("huge", "1"), *(team.write(f"note-{n}", "1") for n in range(5)), return_exceptions=True
     )
 
-    assert "it refuses this for good: too large" in str(huge)
+    assert "it rejects this for good: too large" in str(huge)
     assert all(isinstance(version, int) for version in others)
 
 

@@ -75,7 +75,7 @@ def test_dead_letters_are_shown_replayed_and_given_up(shell: Shell) -> None:
     shell("durable", "drain", shell.namespace)
     (letter,) = dead(shell)
     assert letter["name"] == "junk"
-    assert "cannot be understood" in str(letter["reason"])
+    assert "cannot be parsed" in str(letter["reason"])
 
     assert shell("durable", "replay").data == 1
     shell("durable", "drain", shell.namespace)
@@ -162,7 +162,7 @@ def test_people_get_tables(shell: Shell, data_dir: Path) -> None:
     assert "all of it is in the durable tier" in screen
     assert "in reach" in screen
     assert "oldest" in screen
-    assert "it cannot be understood" in screen
+    assert "it cannot be parsed" in screen
     assert "1 dead letter given up" in screen
     assert "0 dead letters on the way again" in screen
     assert "nothing there" in screen
