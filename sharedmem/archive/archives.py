@@ -15,7 +15,7 @@ from sharedmem.archive.transfer import Copied, Exported, Imported, Progress, str
 from sharedmem.runtime.process_bound import ProcessBound
 
 MappingLike = BackfillMapping | Fields[str, object] | Path | str
-"""A mapping, its fields, or the YAML or JSON file that has them."""
+"""A mapping, its fields, or the YAML or JSON file with them."""
 
 
 class Archives(ProcessBound):
@@ -23,7 +23,7 @@ class Archives(ProcessBound):
 
     Args:
         endpoint: the server and its store.
-        version: of this sharedmem, for the headers of archives.
+        version: version of this sharedmem, for the headers of archives.
     """
 
     def __init__(self, endpoint: ArchiveEndpoint, *, version: str) -> None:
@@ -36,7 +36,7 @@ class Archives(ProcessBound):
         return self._endpoint.url
 
     async def namespaces(self) -> list[str]:
-        """Return the namespaces that can be exported or copied, in order. One scan of the server.
+        """Return the namespaces that can be exported or copied, sorted. One scan of the server.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: an endpoint is unavailable, or forbids it.
@@ -46,10 +46,10 @@ class Archives(ProcessBound):
     async def export(
         self, namespace: str, file: Path | str, *, replace: bool = False, progress: Progress | None = None
     ) -> Exported:
-        """Write a namespace to an archive; after an interruption the same call continues it.
+        """Write a namespace to an archive; after an interruption, the same call continues it.
 
         Args:
-            namespace: which.
+            namespace: the namespace.
             file: the archive; a name that ends in `.zst` compresses it.
             replace: whether to replace an existing file, once the new one is complete.
             progress: called from time to time.
@@ -68,8 +68,8 @@ class Archives(ProcessBound):
         """Stream an archive of a namespace, in a few MiB of memory. Left-out documents are not reported.
 
         Args:
-            namespace: which.
-            compressed: zstd, as a file that ends in `.zst`; else text.
+            namespace: the namespace.
+            compressed: true: zstd, as in a file that ends in `.zst`; false: text.
 
         Raises:
             NotFoundError: the namespace was never written.
@@ -95,15 +95,15 @@ class Archives(ProcessBound):
 
         Args:
             file: the archive. A damaged or truncated one changes nothing.
-            namespace: reject the archive of another one; None accepts any.
+            namespace: reject the archive of another namespace; None: accept any.
             replace: overwrite structures, counters and foreign strings in Redis, which have no version.
             progress: called from time to time.
-            limits: the largest unpacked size; None for a trusted archive.
+            limits: limits of the unpacked size; None: no limits, for a trusted archive.
 
         Raises:
-            InvalidError: the file is no archive, truncated, damaged, of another namespace, or too large unpacked.
+            InvalidError: the file is not an archive, truncated, damaged, of another namespace, or too large unpacked.
             UnsupportedError: a newer sharedmem wrote it, or the compression library is not installed.
-            NotFoundError, UnavailableError: it cannot be read, or an endpoint is unavailable.
+            NotFoundError, UnavailableError: the file cannot be read, or an endpoint is unavailable.
         """
         return await archives.import_(
             self._endpoint, Path(file), namespace=namespace, replace=replace, progress=progress, limits=limits
@@ -122,7 +122,7 @@ class Archives(ProcessBound):
 
         Args:
             target: the other endpoint.
-            namespaces: which; None for all.
+            namespaces: names of namespaces; None: all.
             checkpoint: a file for the position, so that the same call continues after an interruption.
             replace: as in `import_`.
             progress: called from time to time.
@@ -148,9 +148,9 @@ class Archives(ProcessBound):
         """Import foreign records, one JSON object a line; existing keys stay unchanged.
 
         Args:
-            file: JSON lines; `.zst` at the end of the name means compressed.
-            mapping: from records to keys and values.
-            namespace: of keys without a colon.
+            file: JSON lines; compressed if the name ends in `.zst`.
+            mapping: mapping from records to keys and values.
+            namespace: namespace of keys without a colon.
             rejects: a file for rejected lines, each with its number and the reason.
             dry_run: report what would happen, and write nothing.
             progress: called from time to time.

@@ -1,4 +1,4 @@
-"""Backfill: map foreign JSON records to keys and write those that are not there yet."""
+"""Backfill: map foreign JSON records to keys and write those that do not exist yet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sharedmem.redis.keys import absolute_key
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 _REFERENCE = re.compile(r"\{([^{}]*)\}")
-# Seconds, milliseconds and microseconds since 1970 are distinguished by their size: all mean years from 1973 to 5138.
+# Seconds, milliseconds and microseconds since 1970 are distinguished by their size: all give years from 1973 to 5138.
 _MILLISECONDS_FROM, _MICROSECONDS_FROM = 1e11, 1e14
 _LATEST = 10**16 - 1
 
@@ -43,19 +43,19 @@ class BackfillMapping(Record):
     """How foreign records become keys; docs/archives.md shows one."""
 
     key: str = Field(min_length=1)
-    """The key, with fields of the record in braces: `knowledge:{source}:{meta.id}`; dots lead into inner objects."""
+    """The key, with fields of the record in braces: `knowledge:{source}:{meta.id}`; with dots for inner objects."""
     value: str | None = None
-    """The field that is the value; without it the whole record."""
+    """The field with the value; default: the whole record."""
     type: Literal["value", "hash", "list", "set"] = "value"
-    """What the key holds: a value, or what an object (hash) or an array (list, set) holds, element by element."""
+    """The type of the key: a value, or the elements of an object (hash) or an array (list, set)."""
     kind: Literal["ephemeral", "session", "knowledge"] | None = None
-    """How long it lasts; without it the rules decide."""
+    """The kind of the key; default: the key rules decide."""
     ttl: float | None = Field(None, gt=0)
     """Seconds to live from now on."""
     timestamp: str | None = None
-    """The field that says when the value was first written: ISO 8601, or seconds, milliseconds or microseconds."""
+    """The field with the time of the first write: ISO 8601, or seconds, milliseconds or microseconds."""
     actor: str = Field("backfill", pattern=r"^[^\s:$][^\s:]*$", max_length=128)
-    """Who signs."""
+    """The actor of the writes."""
 
     @field_validator("key")
     @classmethod
@@ -63,27 +63,27 @@ class BackfillMapping(Record):
         if not all(_REFERENCE.findall(key)) or set("{}") & set(_REFERENCE.sub("", key)):
             raise ValueError("each brace should enclose the name of a field, as in {id}")
         if not _REFERENCE.search(key):
-            raise ValueError("it should hold a field in braces, as in knowledge:{id}, or all records share a key")
+            raise ValueError("it should contain a field in braces, as in knowledge:{id}, or all records share a key")
         return key
 
 
 class MappedRecord(NamedTuple):
-    """What a record becomes."""
+    """The key and value of a record."""
 
     key: str
     value: Json
     created: int
-    """Microseconds since 1970; 0 for unknown."""
+    """Microseconds since 1970; 0: unknown."""
 
 
 def read_mapping(path: Path) -> BackfillMapping:
     """Return the mapping in a YAML or JSON file.
 
     Raises:
-        NotFoundError: there is no such file.
-        InvalidError: it holds none.
+        NotFoundError: the file does not exist.
+        InvalidError: it does not contain a valid mapping.
     """
-    import yaml  # noqa: PLC0415  # only who reads a mapping needs it
+    import yaml  # noqa: PLC0415  # only mappings in files need it
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -95,10 +95,10 @@ def read_mapping(path: Path) -> BackfillMapping:
 
 
 def validate_mapping(content: object, source: str = "mapping") -> BackfillMapping:
-    """Return a mapping, of what a file or a program says.
+    """Validate a mapping from a file or a program.
 
     Raises:
-        InvalidError: it is invalid; says which of its fields is wrong.
+        InvalidError: the mapping is invalid; the error names the wrong field.
     """
     try:
         return BackfillMapping.model_validate(content)
@@ -109,27 +109,27 @@ def validate_mapping(content: object, source: str = "mapping") -> BackfillMappin
 
 
 def map_line(line: bytes, mapping: BackfillMapping, namespace: str) -> MappedRecord:
-    """What a line becomes.
+    """Map a line to a key and a value.
 
     Args:
         line: a JSON object.
-        mapping: how.
-        namespace: whose a plain key is.
+        mapping: the mapping.
+        namespace: namespace of plain keys.
 
     Raises:
-        InvalidError: it is no JSON object, lacks a field, or its key or time is invalid.
+        InvalidError: the line is not a JSON object, lacks a field, or its key or time is invalid.
     """
     try:
         record: Json = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise InvalidError("line", line[:60].decode(errors="replace"), f"it is no JSON: {error}") from error
+        raise InvalidError("line", line[:60].decode(errors="replace"), f"it is not JSON: {error}") from error
     if not isinstance(record, dict):
-        raise InvalidError("line", line[:60].decode(errors="replace"), "it is no JSON object")
+        raise InvalidError("line", line[:60].decode(errors="replace"), "it is not a JSON object")
     value = record if mapping.value is None else _lookup_field(record, mapping.value)
     wanted = {"hash": dict, "list": list, "set": list}.get(mapping.type, object)
     if not isinstance(value, wanted) or (mapping.type != "value" and not value):
         what = "object" if mapping.type == "hash" else "array"
-        raise InvalidError(mapping.value or "record", value, f"a {mapping.type} is made of an {what} that is not empty")
+        raise InvalidError(mapping.value or "record", value, f"a {mapping.type} needs an {what} that is not empty")
     created = (
         0 if mapping.timestamp is None else _parse_time(mapping.timestamp, _lookup_field(record, mapping.timestamp))
     )
@@ -140,8 +140,8 @@ def _format_key(record: dict[str, Json], template: str, namespace: str) -> str:
     def filled(found: re.Match[str]) -> str:
         value = _lookup_field(record, found[1])
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise InvalidError(found[1], value, "a part of a key is made of a text or a whole number")
-        # Whoever wrote the record does not choose the namespace or the scope, unless the mapping lets a field be it.
+            raise InvalidError(found[1], value, "a part of a key must be a text or a whole number")
+        # The author of a record must not choose the namespace or scope, unless the mapping uses a field there.
         if ":" in str(value) and template.count(":", 0, found.start()) < 2:
             raise InvalidError(found[1], value, "a namespace or scope has no colon")
         return str(value)
@@ -181,7 +181,7 @@ _NOTE_EVERY_S = 2.0
 
 
 class BackfillPreview(Record):
-    """What one line would become."""
+    """The key and value that a line would give."""
 
     line: int
     key: str
@@ -192,25 +192,25 @@ class BackfillPreview(Record):
 
 
 class Backfilled(Record):
-    """Foreign records in shared memory."""
+    """The result of a backfill."""
 
     file: str
     lines: int
     written: int
     unchanged: int
-    """Lines whose key holds the same already."""
+    """Lines whose key has the same value already."""
     overtaken: int
-    """Lines whose key somebody wrote anew in that moment."""
+    """Lines whose key another client wrote at the same moment."""
     rejected: int
     """Lines that could not be used."""
     reasons: dict[str, str]
-    """Why, by line number; the first hundred."""
+    """Reasons by line number; the first hundred."""
     preview: tuple[BackfillPreview, ...] = ()
-    """Of a dry run: the first lines that could be used."""
+    """The first usable lines of a dry run."""
 
 
 class BackfillTally(Record):
-    """What became of lines."""
+    """Counts of lines by outcome."""
 
     lines: int = 0
     written: int = 0
@@ -220,7 +220,7 @@ class BackfillTally(Record):
 
 
 class BackfillCheckpoint(Record):
-    """How far a backfill has come."""
+    """The progress of a backfill."""
 
     identity: str
     clocks: dict[str, int]
@@ -230,7 +230,7 @@ class BackfillCheckpoint(Record):
 
 
 class _MappedLine(NamedTuple):
-    """A line that can be used."""
+    """A usable line."""
 
     number: int
     mapped: MappedRecord
@@ -249,25 +249,25 @@ async def backfill(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Backfilled:
-    """Take foreign records into shared memory: a JSON object a line, plain or compressed with zstd.
+    """Import foreign records: one JSON object a line, plain or compressed with zstd.
 
-    Each becomes a key with a new version, unless the key holds the same already. Lines that cannot be used are counted
-    and reported, and stop nothing. A run that was stopped leaves `<file>.backfill`; the same call continues from there.
-    Of several lines with the same key the last one counts.
+    Each becomes a key with a new version, unless the key has the same value already. Unusable lines are counted and
+    reported; the run continues. An interrupted run leaves `<file>.backfill`, and the same call continues from there. Of
+    several lines with the same key the last one wins.
 
     Args:
-        endpoint: where to.
-        file: JSON lines; `.zst` at the end of the name means compressed.
-        mapping: what becomes of a record.
-        namespace: whose plain keys are, those without a colon.
-        rejects: a file for the lines that cannot be used, each with its number and the reason.
-        dry_run: only say what would happen.
+        endpoint: the target.
+        file: JSON lines; compressed if the name ends in `.zst`.
+        mapping: mapping from records to keys and values.
+        namespace: namespace of plain keys, those without a colon.
+        rejects: a file for unusable lines, each with its number and the reason.
+        dry_run: only report what would happen.
         progress: called from time to time.
 
     Raises:
         InvalidError: the compressed file is damaged.
-        NotFoundError, UnavailableError: a file cannot be read or written, or a side cannot be reached.
-        UnsupportedError: the library to unpack it is not installed.
+        NotFoundError, UnavailableError: a file cannot be read or written, or an endpoint is unavailable.
+        UnsupportedError: the compression library is not installed.
     """
     run = _BackfillRun(endpoint, file, mapping, namespace, rejects, dry_run=dry_run)
     return await run.run(progress)
@@ -343,7 +343,7 @@ class _BackfillRun:
         documents, large = self._documents(found)
         return _MappedLine(self._counts["lines"], found, documents, large)
 
-    # -- what a line becomes
+    # -- documents of a line
 
     def _documents(self, found: MappedRecord) -> tuple[list[DurableRecord], bytes]:
         """Return the documents of a line, and the bytes of a large value."""
@@ -384,9 +384,9 @@ class _BackfillRun:
 
     def _element(self, head: DurableRecord, element: str, member: bytes) -> DurableRecord:
         if not element:
-            raise InvalidError("field", element, "a field of a hash has a name")
+            raise InvalidError("field", element, "a field of a hash needs a name")
         if len(member) > self._endpoint.large_from_bytes:
-            raise InvalidError(element, "...", f"it takes {len(member)} bytes, too many for a part of a {head.type}")
+            raise InvalidError(element, "...", f"it has {len(member)} bytes, too many for an element of a {head.type}")
         codec, body = member_to_text(member)
         kind = head.kind
         return DurableRecord(
@@ -427,7 +427,7 @@ class _BackfillRun:
         self._counts["overtaken"] += sink.keys.older + sink.keys.skipped
 
     async def _held(self, keys: Sequence[str]) -> dict[str, list[DurableRecord]]:
-        """Return the documents of keys as they are now."""
+        """Return the present documents of keys."""
         targets = [self._redis.keyspace.target(key) for key in keys]
         found: dict[str, list[DurableRecord]] = {}
         async for page in SnapshotReader(self._redis.client, self._redis.keyspace).documents(targets):
@@ -453,7 +453,7 @@ class _BackfillRun:
                 )
             )
 
-    # -- what cannot be used
+    # -- rejected lines
 
     def _reject(self, text: bytes, why: str) -> None:
         self._counts["rejected"] += 1
@@ -468,7 +468,7 @@ class _BackfillRun:
         if self._rejects is not None and refused:
             await asyncio.to_thread(_append, self._rejects, b"".join(refused))
 
-    # -- going on later
+    # -- checkpoints
 
     async def _begun(self, identity: str) -> LinePosition:
         note = None if self._dry_run else await asyncio.to_thread(read_checkpoint, self._beside, BackfillCheckpoint)
@@ -481,7 +481,7 @@ class _BackfillRun:
         return LinePosition()
 
     async def _still_there(self, note: BackfillCheckpoint) -> bool:
-        """Return whether what was written then has not been lost since."""
+        """Return whether the data that the earlier run wrote still exists."""
         for namespace, clock in note.clocks.items():
             if await latest_version(self._endpoint, namespace) < clock:
                 return False
@@ -493,13 +493,13 @@ class _BackfillRun:
         clocks = {namespace: await latest_version(self._endpoint, namespace) for namespace in self._touched}
         tally = BackfillTally(**self._counts)
         note = BackfillCheckpoint(identity=identity, clocks=clocks, frame=place.frame, lines=place.lines, tally=tally)
-        with suppress(OSError):  # without it the next run begins anew, which does no harm
+        with suppress(OSError):  # without it the next run begins again, which is harmless
             await asyncio.to_thread(write_checkpoint, self._beside, note)
         self._due = self._endpoint.clock.monotonic() + _NOTE_EVERY_S
 
 
 def _with_version(line: _MappedLine, version: int, before: DurableRecord | None) -> list[DurableRecord]:
-    """Return the documents of a line under their version."""
+    """Return the documents of a line with their version."""
     head, *elements = line.documents
     known = before.created if before is not None and before.type == head.type else 0
     created = (head.created or known or version) if head.type == "value" else 0
@@ -512,7 +512,7 @@ def _with_version(line: _MappedLine, version: int, before: DurableRecord | None)
 
 
 def _comparable_content(documents: Sequence[DurableRecord]) -> object:
-    """What a key holds, to be compared; None for nothing."""
+    """Return the content of a key in a comparable form; None if it does not exist."""
     if not documents:
         return None
     head, *elements = documents

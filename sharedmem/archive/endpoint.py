@@ -17,9 +17,9 @@ from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreKeys, KeyR
 
 DURABLE_KINDS = frozenset({"session", "knowledge", "log"})
 SHARED_DATA_TYPES = frozenset({"value", "counter", "text", "list", "hash", "set"})
-"""The types of document that Redis alone can hold; other packages create the other types."""
+"""The types of documents that Redis alone can store; other packages create the other types."""
 BLOB_PART = "blob"
-"""The type of the lines that hold the bytes of a large value, behind its head."""
+"""The type of the lines with the bytes of a large value, after its head."""
 
 
 WriteResult: TypeAlias = Literal["imported", "older", "skipped"]
@@ -44,11 +44,11 @@ class LargeValueStore(Protocol):
         """Return the bytes of a reference, given as JSON text.
 
         Raises:
-            NotFoundError: they are gone or damaged.
+            NotFoundError: the bytes are lost or damaged.
         """
 
     async def write(self, key: str, codec: bytes, body: bytes) -> str:
-        """Store bytes; returns the JSON text of the reference to them."""
+        """Store bytes; return the JSON text of their reference."""
 
     async def remove(self, key: str, reference: str) -> None:
         """Delete bytes that were just stored, if they still exist."""
@@ -65,7 +65,7 @@ class RedisEndpoint:
     change_log_length: int
 
     def owner(self, space: Space) -> KeyRestoreKeys:
-        """Return the service keys of a namespace that restoring touches."""
+        """Return the service keys of a namespace that a restore uses."""
         return KeyRestoreKeys(space.clock, space.changes, self.keyspace.kept(space.namespace))
 
 
@@ -79,13 +79,13 @@ class ArchiveEndpoint:
     redis: RedisEndpoint | None = None
     durable: Durable | None = None
     blobs: LargeValueStore | None = None
-    """None copies references to large values unchanged."""
+    """None: copy references to large values unchanged."""
     large_from_bytes: int = 262_144
     """Encoded size above which a value is stored as a large one."""
     kind_of: KindOf = lambda _: EPHEMERAL
-    """The kind that the rules give a key."""
+    """Returns the kind of a key by the rules."""
     join: Callable[[str, bool], Awaitable[None]] | None = None
-    """Makes sure that a namespace's clock is not behind the durable store: (namespace, whether it was lost)."""
+    """Brings a namespace's clock up to date with the durable store: (namespace, whether it was lost)."""
 
     drain: Callable[[str], Awaitable[None]] | None = None
     """Drains a namespace's outbox, for a few seconds."""
@@ -110,7 +110,7 @@ class ArchiveEndpoint:
         return self.redis
 
     async def joined(self, namespace: str, *, again: bool = False) -> None:
-        """Join the namespace, where the server has a durable store."""
+        """Join the namespace, if the server has a durable store."""
         if self.join is not None:
             await self.join(namespace, again)
 

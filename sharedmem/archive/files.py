@@ -1,7 +1,7 @@
-"""Archives as files: a header, a line for each document, a footer by which a cut or changed file is known.
+"""Archives as files: a header, a line for each document, a footer that reveals a truncated or changed file.
 
-A file that is being written is called `<name>.part`; beside it `<name>.checkpoint` holds how much of it is complete and
-the position of its source then, so that a stopped run continues from there. docs/archives.md describes the lines.
+A file in progress is called `<name>.part`; `<name>.checkpoint` contains how much of it is complete, and the position of
+its source at that point. An interrupted run continues from there. docs/archives.md describes the lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = 1
 
 _EMPTY_DIGEST = hashlib.sha256().hexdigest()
 _HEAD, _END = b'{"sharedmem":"archive",', b'{"sharedmem":"end",'
-# No document is shorter. Each line costs time, and a few compressed bytes may expand to millions of blank ones.
+# No document is shorter than this. A line costs time, and a few compressed bytes may expand to millions of blank ones.
 _SHORTEST_DOCUMENT_BYTES = len(b'{"key":"","type":"","kind":"","version":0,"stamp":0}')
 _R = TypeVar("_R", bound=Record)
 
@@ -37,14 +37,14 @@ class ArchiveHeader(Record):
     sharedmem: Literal["archive"] = "archive"
     format: int = FORMAT
     version: str
-    """Of the sharedmem that wrote it."""
+    """Version of the sharedmem that wrote it."""
     namespace: str
     exported: str
-    """When, in ISO 8601."""
+    """Time of the export, in ISO 8601."""
     source: str
-    """Where from, without secrets."""
+    """URL of the source, without secrets."""
     clock: int = 0
-    """The namespace's last version before it was read; 0 where no server was asked."""
+    """The namespace's last version before it was read; 0 without a server."""
 
 
 class ArchiveFooter(Record):
@@ -52,40 +52,40 @@ class ArchiveFooter(Record):
 
     sharedmem: Literal["end"] = "end"
     documents: int = 0
-    """Lines between header and footer."""
+    """Number of lines between header and footer."""
     keys: int = 0
-    """How many of them are heads."""
+    """Number of heads among them."""
     highest: int = 0
     """The highest version or stamp among them."""
     digest: str = _EMPTY_DIGEST
-    """SHA-256, line by line: of the digest before (in hexadecimal) and the line."""
+    """SHA-256, line by line: of the previous digest (in hexadecimal) and the line."""
 
 
 class SourcePosition(Record):
-    """How far a source has been read."""
+    """The position in a source."""
 
     phase: Literal["redis", "tier"] = "redis"
     cursor: str = "0"
-    """Of Redis' SCAN."""
+    """Cursor of Redis' SCAN."""
     server: str = ""
-    """Which run of the server gave the cursor: to another one it means nothing."""
+    """Run id of the server that gave the cursor: it is valid only there."""
     key: str = ""
     element: str = ""
-    """Document of the durable tier behind which to go on."""
+    """Document of the durable tier after which to continue."""
 
 
 class ExportCheckpoint(Record):
-    """What of a file under way is whole."""
+    """The complete part of a file in progress."""
 
     header: ArchiveHeader
     footer: ArchiveFooter
     position: SourcePosition
     size: int = Field(ge=0)
-    """Bytes of the file that are whole."""
+    """Complete bytes of the file."""
 
 
 class VerifiedArchive(NamedTuple):
-    """An archive that is whole and sound."""
+    """An archive that is complete and undamaged."""
 
     header: ArchiveHeader
     footer: ArchiveFooter
@@ -96,9 +96,9 @@ class ArchiveWriter:
     """Writes an archive, frame by frame.
 
     Args:
-        path: the archive; `.zst` at its end compresses it.
-        header: its first line; of a file that was begun before, the one it has already stays.
-        replace: whether an archive of that name gives way.
+        path: the archive; compressed if the name ends in `.zst`.
+        header: its first line; a file that was begun before keeps its own.
+        replace: whether to replace an existing archive.
     """
 
     def __init__(self, path: Path, header: ArchiveHeader, *, replace: bool = False) -> None:
@@ -115,14 +115,14 @@ class ArchiveWriter:
 
     @property
     def footer(self) -> ArchiveFooter:
-        """What the last line would say now."""
+        """The footer for the documents so far."""
         return self._footer
 
     async def open(self) -> SourcePosition:
-        """Begin, or go on where another run was stopped; return the position of the source.
+        """Begin, or continue an interrupted run; return the position of the source.
 
         Raises:
-            ConflictError: there is an archive of that name already, one of another namespace is under way, or
+            ConflictError: the archive exists already, one of another namespace is in progress, or
                 another process is writing it.
             UnavailableError: the file cannot be written.
         """
@@ -134,8 +134,8 @@ class ArchiveWriter:
         """Write documents.
 
         Args:
-            records: what to write.
-            position: where the source has to go on after them; None where it cannot begin.
+            records: the documents.
+            position: where the source must continue after them; None if it cannot continue there.
 
         Raises:
             UnavailableError: the file cannot be written.
@@ -150,7 +150,7 @@ class ArchiveWriter:
             await self._flush()
 
     async def finish(self) -> ArchiveFooter:
-        """Write what is left and the last line, and give the file its name.
+        """Write the remaining documents and the footer, and give the file its name.
 
         Raises:
             UnavailableError: the file cannot be written.
@@ -162,7 +162,7 @@ class ArchiveWriter:
         return self._footer
 
     async def leave(self) -> None:
-        """Let go of the file, to go on later; what is not whole is done anew then. May be called again."""
+        """Close the file, to continue later; incomplete parts are then written again. May be called again."""
         file, self._file = self._file, None
         if file is not None:
             await asyncio.to_thread(file.close)
@@ -175,7 +175,7 @@ class ArchiveWriter:
 
     def _open(self) -> None:
         if self.path.exists() and not self._replace and not self._part.exists():
-            raise ConflictError(f"file {str(self.path)!r} exists already; name another one, or say that it gives way")
+            raise ConflictError(f"file {str(self.path)!r} exists already; name another one, or allow replacing it")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = file = self._part.open("ab")
         _lock(file, self._part)
@@ -208,17 +208,17 @@ class ArchiveWriter:
 async def verify_archive(
     path: Path, progress: Callable[[int, int], None] | None = None, *, limits: UnpackLimits | None = None
 ) -> VerifiedArchive:
-    """Read an archive through, so that nothing of a damaged one is used.
+    """Read a whole archive, so that no part of a damaged one is used.
 
     Args:
         path: the archive.
         progress: called with (bytes read, bytes of the file).
-        limits: how much text it may contain; None for an archive that the caller trusts.
+        limits: limits of the unpacked size; None: no limits, for a trusted archive.
 
     Raises:
-        InvalidError: it is invalid, cut, or damaged, or unpacks to more than is allowed.
-        UnsupportedError: a newer sharedmem has written it, or the library to unpack it is missing.
-        NotFoundError, UnavailableError: it cannot be read.
+        InvalidError: the file is not an archive, is truncated or damaged, or unpacks to more than the limits allow.
+        UnsupportedError: a newer sharedmem wrote it, or the compression library is missing.
+        NotFoundError, UnavailableError: the file cannot be read.
     """
     size = await asyncio.to_thread(lambda: path.stat().st_size if path.exists() else 0)
     header: ArchiveHeader | None = None
@@ -232,15 +232,16 @@ async def verify_archive(
         if (end := next((n for n, line in enumerate(lines) if line.startswith(_END)), None)) is not None:
             footer, behind, lines = _parse_line(path, lines[end], ArchiveFooter), lines[end + 1 :], lines[:end]
         if behind:
-            raise InvalidError("file", str(path), "something follows its last line; make or copy it again")
+            raise InvalidError("file", str(path), "there is data after its last line; export or copy it again")
         _check_lengths(path, lines, count)
         digest, count = await in_thread(_extend_digest, digest, lines), count + len(lines)
         if progress is not None:
             progress(block.read, size)
     if header is None or footer is None:
-        raise InvalidError("file", str(path), "it ends without the last line of an archive: it is cut, or is none")
+        why = "it ends without the last line of an archive: it is truncated, or is not an archive"
+        raise InvalidError("file", str(path), why)
     if (footer.documents, footer.digest) != (count, digest):
-        raise InvalidError("file", str(path), "its lines are not those that were written; make or copy it again")
+        raise InvalidError("file", str(path), "its lines are not those that were written; export or copy it again")
     return VerifiedArchive(header, footer, size)
 
 
@@ -248,18 +249,19 @@ def _check_lengths(path: Path, lines: Sequence[bytes], before: int) -> None:
     for number, line in enumerate(lines, start=before + 2):
         if len(line) < _SHORTEST_DOCUMENT_BYTES:
             what = "empty" if not line.strip() else "too short for a document"
-            raise InvalidError("file", str(path), f"its line {number} is {what}; make or copy it again")
+            raise InvalidError("file", str(path), f"its line {number} is {what}; export or copy it again")
 
 
 def parse_header(path: Path, line: bytes) -> ArchiveHeader:
     """Return the first line of an archive.
 
     Raises:
-        InvalidError: it is invalid.
-        UnsupportedError: a newer sharedmem has written it.
+        InvalidError: the file is not an archive.
+        UnsupportedError: a newer sharedmem wrote it.
     """
     if not line.startswith(_HEAD):
-        raise InvalidError("file", str(path), "it is no archive of sharedmem; foreign records come in by `backfill`")
+        why = "it is not an archive of sharedmem; import foreign records with `backfill`"
+        raise InvalidError("file", str(path), why)
     with suppress(ValidationError):
         header = _FormatVersion.model_validate_json(line)
         if header.format > FORMAT:
@@ -270,7 +272,7 @@ def parse_header(path: Path, line: bytes) -> ArchiveHeader:
 
 
 async def read_records(path: Path, place: LinePosition) -> AsyncIterator[tuple[LinePosition, int, list[DurableRecord]]]:
-    """Yield (place of the first, bytes of the file read, documents) of an archive from a place on.
+    """Yield (position of the first document, bytes of the file read, documents) of an archive from a position on.
 
     Raises:
         InvalidError, NotFoundError, UnavailableError, UnsupportedError: as `verify_archive`.
@@ -285,19 +287,19 @@ async def read_records(path: Path, place: LinePosition) -> AsyncIterator[tuple[L
 async def read_blocks(
     path: Path, place: LinePosition | None = None, *, ends: bool = True, limits: UnpackLimits | None = None
 ) -> AsyncIterator[LineBlock]:
-    """As `frames.blocks`, in a thread."""
+    """As `frames.iterate_blocks`, in a thread."""
     found = iterate_blocks(path, place or LinePosition(), ends=ends, limits=limits)
     while (block := await in_thread(next, found, None)) is not None:
         yield block
 
 
 def read_checkpoint(path: Path, model: type[_R]) -> _R | None:
-    """What a run before has noted beside a file; None when there is nothing of use."""
+    """Return the checkpoint of an earlier run; None without a usable one."""
     return _read_model(path, model)
 
 
 def write_checkpoint(path: Path, note: Record) -> None:
-    """Note something beside a file: whole or not at all."""
+    """Write a checkpoint atomically."""
     unfinished = path.with_name(f"{path.name}.new")
     unfinished.write_text(note.model_dump_json(), encoding="utf-8")
     unfinished.replace(path)
@@ -310,12 +312,12 @@ class _FormatVersion(Record):
 
 
 def format_line(record: Record) -> bytes:
-    """JSON, its fields in the order of the model; of a document, those with default values are left out."""
+    """Return a record as JSON, its fields in the order of the model; without default values for a document."""
     return f"{record.model_dump_json(exclude_defaults=isinstance(record, DurableRecord))}\n".encode()
 
 
 def extend_footer(footer: ArchiveFooter, lines: Sequence[bytes], records: Sequence[DurableRecord]) -> ArchiveFooter:
-    """Return the last line, after these lines with these documents."""
+    """Return the footer after further lines with these documents."""
     return ArchiveFooter(
         documents=footer.documents + len(records),
         keys=footer.keys + sum(record.is_head for record in records),
@@ -335,7 +337,7 @@ def _parse_line(path: Path, line: bytes, model: type[_R]) -> _R:
         return model.model_validate_json(line)
     except ValidationError as error:
         shown = line[:60].decode(errors="replace")
-        raise InvalidError("file", str(path), f"it has a line that is none of an archive's: {shown}") from error
+        raise InvalidError("file", str(path), f"it has a line that does not belong to an archive: {shown}") from error
 
 
 def _read_model(path: Path, model: type[_R]) -> _R | None:
@@ -346,7 +348,7 @@ def _read_model(path: Path, model: type[_R]) -> _R | None:
 
 def _lock(file: BinaryIO, path: Path) -> None:
     try:
-        import fcntl  # noqa: PLC0415  # not on Windows, where nobody is kept out
+        import fcntl  # noqa: PLC0415  # not on Windows, where there is no lock
     except ImportError:
         return
     try:
@@ -362,5 +364,5 @@ def _translate_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, SharedMemoryError):
             raise
-        why = f"it cannot be written: {error.strerror or error}; what is whole stays, mend it and run the same again"
+        why = f"it cannot be written: {error.strerror or error}; fix that and run the same again, finished parts stay"
         raise UnavailableError(f"file {path}", why) from error

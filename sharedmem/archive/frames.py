@@ -1,7 +1,7 @@
-"""Lines in a file that grows by whole frames: zstd frames where the file's name ends in `.zst`, else plain text.
+"""Lines in a file that grows by whole frames: zstd frames if the file's name ends in `.zst`, else plain text.
 
-Each frame can be read alone, so that a file can be cut behind any of them and written on, or read from any of them. Its
-checksum finds damaged lines. Everything here blocks; callers keep it in threads.
+Each frame can be read alone, so a file can be truncated after any frame and continued, or read from any frame. Its
+checksum finds damaged lines. All functions here block; callers run them in threads.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from typing import BinaryIO, NamedTuple
 from sharedmem.errors import InvalidError, NotFoundError, UnavailableError, UnsupportedError
 
 FRAME_BYTES = 4 << 20
-"""About how much text a frame of ours holds."""
+"""Approximate bytes of text in a frame."""
 
 _SUFFIX = ".zst"
 _LEVEL = 3
 _CHUNK_BYTES = 1 << 18
 _BLOCK_BYTES = 1 << 18
 _LONGEST_LINE_BYTES = 1 << 26
-# Each frame costs time, however little it holds; ours hold some MiB, but for the first, the last and a few empty ones.
+# Each frame costs time, even an empty one; frames of sharedmem have some MiB, except the first, the last and a few.
 _FREE_FRAMES = 1000
 _LEAST_FRAME_BYTES = 1024
 
 
 class UnpackLimits(NamedTuple):
-    """How much text a compressed file may contain."""
+    """Limits of the text in a compressed file."""
 
     max_bytes: int
-    """Of text, all frames together."""
+    """Most bytes of text, all frames together."""
     max_ratio: int
     """Bytes of text for each byte of the file ..."""
     free_bytes: int
     """... once there is more text than this."""
 
     def check(self, path: Path, *, text: int, read: int) -> None:
-        """Refuse a file of which so much has been unpacked.
+        """Check how much of a file has been unpacked.
 
         Args:
             path: the file.
             text: bytes of text that its first bytes contain.
-            read: how many bytes those are.
+            read: number of these first bytes.
 
         Raises:
-            InvalidError: it unpacks to more than is allowed.
+            InvalidError: the file unpacks to more than the limits allow.
         """
         if text > self.max_bytes:
             raise InvalidError(
@@ -56,33 +56,33 @@ class UnpackLimits(NamedTuple):
             raise InvalidError("file", str(path), why)
 
 
-_IMPORT_ELSEWHERE = "import it with `sharedmem import` on a machine that reaches the server"
+_IMPORT_ELSEWHERE = "import it with `sharedmem import` on a machine that can connect to the server"
 
 
 class LinePosition(NamedTuple):
-    """Where a reader can go on."""
+    """A position from which a reader can continue."""
 
     frame: int = 0
-    """Byte of the file at which a frame begins."""
+    """Offset in the file at which a frame begins."""
     lines: int = 0
-    """How many of the lines from there on have been read."""
+    """Number of lines from there on that have been read."""
 
 
 class LineBlock(NamedTuple):
-    """Some lines that follow each other, without their line ends."""
+    """Consecutive lines, without their line ends."""
 
     place: LinePosition
-    """Of the first of them."""
+    """Position of the first of them."""
     lines: list[bytes]
     read: int
-    """How many bytes of the file are read by then."""
+    """Bytes of the file read so far."""
 
 
 def encode_frame(path: Path, text: bytes) -> bytes:
-    """Return a frame that holds the text.
+    """Return a frame with the text.
 
     Raises:
-        UnsupportedError: the library is missing.
+        UnsupportedError: the compression library is missing.
     """
     if path.suffix != _SUFFIX:
         return text
@@ -93,7 +93,7 @@ def compress(text: bytes) -> bytes:
     """Return a zstd frame with a checksum.
 
     Raises:
-        UnsupportedError: the library is missing.
+        UnsupportedError: the compression library is missing.
     """
     zstd = _import_zstd()
     options = {zstd.CompressionParameter.compression_level: _LEVEL, zstd.CompressionParameter.checksum_flag: 1}
@@ -105,13 +105,13 @@ def decompress(frame: bytes, name: str, *, max_bytes: int) -> bytes:
     """Return the text of a zstd frame.
 
     Args:
-        frame: whole.
-        name: of what holds it, for messages.
-        max_bytes: of text; a frame that holds more is not unpacked further.
+        frame: a whole frame.
+        name: name of its container, for messages.
+        max_bytes: most bytes of text; a frame with more is not unpacked further.
 
     Raises:
-        InvalidError: it is damaged, or holds more.
-        UnsupportedError: the library is missing.
+        InvalidError: the frame is damaged, or has more text.
+        UnsupportedError: the compression library is missing.
     """
     zstd = _import_zstd()
     unpacker = zstd.ZstdDecompressor()
@@ -129,20 +129,20 @@ def decompress(frame: bytes, name: str, *, max_bytes: int) -> bytes:
 def iterate_blocks(
     path: Path, place: LinePosition, *, ends: bool = True, limits: UnpackLimits | None = None
 ) -> Iterator[LineBlock]:
-    """Yield the lines of a file from a place on; little of it is in memory at a time.
+    """Yield the lines of a file from a position on; only a small part of it is in memory at a time.
 
-    A block may hold no line: so a caller that stops between blocks stops soon, however long the lines are.
+    A block may have no line: so a caller that stops between blocks stops soon, however long the lines are.
 
     Args:
         path: the file.
-        place: where to begin.
-        ends: whether the last line must have an end.
-        limits: how much text the file may contain; None for a file that the caller trusts.
+        place: the start position.
+        ends: whether the last line must have a line end.
+        limits: limits of the unpacked size; None: no limits, for a trusted file.
 
     Raises:
-        InvalidError: the file is damaged or cut, or unpacks to more than is allowed.
-        NotFoundError, UnavailableError: it cannot be read.
-        UnsupportedError: the library is missing.
+        InvalidError: the file is damaged or truncated, or unpacks to more than the limits allow.
+        NotFoundError, UnavailableError: the file cannot be read.
+        UnsupportedError: the compression library is missing.
     """
     with _open_file(path) as file:
         file.seek(place.frame)
@@ -200,16 +200,16 @@ def _read_compressed(file: BinaryIO, path: Path, limits: UnpackLimits | None) ->
                 frame = file.tell() - len(unpacker.unused_data)
                 frames += 1
                 if frames > _FREE_FRAMES and size < frames * _LEAST_FRAME_BYTES:
-                    why = f"its {frames} frames hold hardly any text; it is none of ours, make it again"
+                    why = f"its {frames} frames have hardly any text; sharedmem did not write it, export it again"
                     raise InvalidError("file", str(path), why)
     except zstd.ZstdError as error:
         raise InvalidError("file", str(path), f"it is damaged in the frame at byte {frame}: {error}") from error
     if frame != file.tell():
-        raise InvalidError("file", str(path), f"it is cut in the frame at byte {frame}; make or copy it again")
+        raise InvalidError("file", str(path), f"it is truncated in the frame at byte {frame}; export or copy it again")
 
 
 def _split_lines(texts: Iterator[_FrameText], path: Path, *, ends: bool) -> Iterator[LineBlock]:
-    """Whole lines; from a frame that begins within a line they count to the frame before."""
+    """Yield whole lines; if a frame begins within a line, that line counts to the previous frame."""
     waiting, size, place, before, read = list[bytes](), 0, LinePosition(), -1, 0
     for frame, text, read in texts:
         if frame != before and not size:
@@ -224,14 +224,14 @@ def _split_lines(texts: Iterator[_FrameText], path: Path, *, ends: bool) -> Iter
             yield LineBlock(place, lines, read)
             waiting, size, place = [rest], len(rest), place._replace(lines=place.lines + len(lines))
         elif size > _LONGEST_LINE_BYTES:
-            # A few packed bytes may expand to more than there is memory.
+            # A few packed bytes may expand to more than the memory.
             raise InvalidError("file", str(path), f"it has a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")
         else:
             yield LineBlock(place, [], read)
     if size and not ends:
         yield LineBlock(place, [b"".join(waiting)], read)
     elif size:
-        raise InvalidError("file", str(path), "its last line has no end: it was cut; make or copy it again")
+        raise InvalidError("file", str(path), "its last line has no end: it was truncated; export or copy it again")
 
 
 def _import_zstd() -> ModuleType:

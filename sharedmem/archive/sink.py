@@ -1,8 +1,8 @@
-"""Where an archive goes: document by document, each on the condition that nothing newer is there.
+"""The target of an archive: writes document by document, each only if no newer one exists.
 
-What lasts goes into the durable store, where there is one, and its copies in Redis give way; the rest goes into Redis.
-A key's head waits for its elements, so that nobody reads half of what it holds. The same documents taken in again
-change nothing.
+Durable keys are written to the durable store, if there is one, and their copies in Redis are dropped; other keys are
+written to Redis. The head of a key is written after its elements, so that no reader gets a part of them. Importing the
+same documents again changes nothing.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ _MOST_BYTES = 1 << 20
 
 
 class TransferTally(Record):
-    """What became of documents."""
+    """Counts of documents by outcome."""
 
     imported: int = 0
-    """They are there now."""
+    """Documents that were written."""
     older: int = 0
-    """Something as new was there, or something that has no version, and stays."""
+    """Documents that were not newer than existing data, or met data without a version."""
     skipped: int = 0
-    """Their time was over, or they cannot be put there."""
+    """Documents that had expired, or cannot be written there."""
 
     @property
     def documents(self) -> int:
-        """All of them."""
+        """The number of all documents."""
         return self.imported + self.older + self.skipped
 
     def with_more(self, landed: WriteResult, number: int) -> TransferTally:
-        """Return the same with so many more."""
+        """Return the tally with further documents."""
         return self.model_copy(update={landed: getattr(self, landed) + number})
 
 
 class ArchiveSink:
-    """Takes in documents of one namespace, the head of each key before its elements.
+    """Writes documents of one namespace, which arrive with the head of each key before its elements.
 
     Args:
-        endpoint: where they go.
-        namespace: which.
-        base: stamp for what has none of its own (see `TierWriter`).
+        endpoint: the target.
+        namespace: the namespace.
+        base: stamp for documents without their own (see `TierWriter`).
         replace: see `RedisWriter`.
-        leave_out: called with (key, why) for what cannot be written there.
-        tally: what became of documents before.
+        leave_out: called with (key, why) for data that cannot be written there.
+        tally: counts of earlier documents.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class ArchiveSink:
         tally: TransferTally | None = None,
     ) -> None:
         self.tally = tally or TransferTally()
-        """What became of the documents."""
+        """Counts of documents by outcome."""
         self.keys = TransferTally()
-        """The same by keys."""
+        """The same for keys."""
         self._endpoint = endpoint
         self._namespace = namespace
         self._leave_out = leave_out
@@ -89,24 +89,24 @@ class ArchiveSink:
         self._tier = (
             TierWriter(endpoint, durable, base=base, report=self._count, leave_out=leave_out) if durable else None
         )
-        # The key that is being written.
+        # The head of the key that is being written.
         self._head: DurableRecord | None = None
         self._landing: RedisWriter | TierWriter | None = None
         self._fate: WriteResult = "skipped"
         self._waiting: list[DurableRecord] = []
         self._bytes = self._elements = self._parts_written = 0
         self._blob = bytearray()
-        # By key: the reference to bytes that were stored for it, and how many lines they took.
+        # By key: the reference to its stored bytes, and their number of lines.
         self._blobs: dict[str, tuple[str, int]] = {}
         self._unused: list[tuple[str, str]] = []
         self._kept: dict[str, str] = {}
 
     async def take(self, records: Sequence[DurableRecord]) -> None:
-        """Take in some documents; they need not be there before `settle`.
+        """Accept documents; they are certainly written only after `settle`.
 
         Raises:
-            InvalidError: they are not of this namespace, or an element comes without its head.
-            UnavailableError, LimitedError, AccessDeniedError: a side cannot take them now.
+            InvalidError: a document is of another namespace, or an element arrives without its head.
+            UnavailableError, LimitedError, AccessDeniedError: an endpoint cannot write them now.
         """
         for number, run in enumerate(_split_by_repeated_key(records)):
             if number:
@@ -118,10 +118,10 @@ class ArchiveSink:
         await self._remove_unused()
 
     async def settle(self) -> None:
-        """Return when all that was taken in is there.
+        """Wait until all accepted documents are written.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: a side cannot take it now.
+            UnavailableError, LimitedError, AccessDeniedError: an endpoint cannot write them now.
         """
         await self._close()
         await self._settle()
@@ -129,7 +129,7 @@ class ArchiveSink:
 
     async def _take(self, record: DurableRecord) -> None:
         if record.namespace != self._namespace:
-            raise InvalidError("key", record.key, f"it is none of namespace {self._namespace!r}")
+            raise InvalidError("key", record.key, f"it is not of namespace {self._namespace!r}")
         if record.type in SHARED_DATA_TYPES:
             absolute_key(record.key, self._namespace, SHARED_SCOPE)
         else:
@@ -156,7 +156,7 @@ class ArchiveSink:
         if self._landing is None or self._landing is not self._tier:
             return
         self._head = head.model_copy(update={"kind": kind})
-        if not self._tier.wants(head):
+        if not self._tier.accepts(head):
             self._fate, self._landing = "older", None
 
     def _kind(self, head: DurableRecord) -> str:
@@ -168,15 +168,13 @@ class ArchiveSink:
         if head.type in SHARED_DATA_TYPES and self._redis is not None:
             return self._redis
         where = "a Redis server" if head.type in SHARED_DATA_TYPES else "a durable store"
-        self._leave_out(head.key, f"a {head.type} of kind {kind} needs {where}, which is not at that end")
+        self._leave_out(head.key, f"a {head.type} of kind {kind} needs {where}, which the target does not have")
         return None
 
     async def _element(self, record: DurableRecord) -> None:
         head = self._head
         if head is None or head.key != record.key:
-            raise InvalidError(
-                "document", f"{record.key} {record.element}", "the head of its key does not stand before"
-            )
+            raise InvalidError("document", f"{record.key} {record.element}", "the head of its key does not precede it")
         if record.type == BLOB_PART:
             self._parts_written += 1
             self._blob += b64decode(record.body)
@@ -209,18 +207,18 @@ class ArchiveSink:
     # -- large values
 
     async def _with_blob(self, head: DurableRecord, landing: RedisWriter | TierWriter) -> DurableRecord:
-        """Return the head with a reference to its bytes, which are stored."""
+        """Return the head with a reference to its stored bytes."""
         try:
             reference = ArchivedBlobReference.model_validate_json(head.body)
         except ValidationError as error:
-            raise InvalidError("value of key", head.key, "it is no reference to the bytes that follow it") from error
+            raise InvalidError("value of key", head.key, "it is not a reference to the bytes that follow it") from error
         if len(self._blob) != reference.size or hashlib.sha256(self._blob).hexdigest() != reference.sha256:
             raise InvalidError("value of key", head.key, "its bytes are not those that were written; copy it again")
         if head.key in self._blobs:
             await self._settle()
-        if self._endpoint.blobs is None or (isinstance(landing, RedisWriter) and not await landing.wants(head)):
+        if self._endpoint.blobs is None or (isinstance(landing, RedisWriter) and not await landing.accepts(head)):
             if self._endpoint.blobs is None:
-                self._leave_out(head.key, "it is a large value, and there is no place for those at that end")
+                self._leave_out(head.key, "it is a large value, and the target has no store for those")
             self._landing, self._fate = None, "skipped" if self._endpoint.blobs is None else "older"
             return head
         body = await self._endpoint.blobs.write(head.key, reference.codec.encode(), bytes(self._blob))
@@ -233,7 +231,7 @@ class ArchiveSink:
             if self._endpoint.blobs is not None:
                 await self._endpoint.blobs.remove(key, reference)
 
-    # -- what became of them
+    # -- counts
 
     def _count(self, record: DurableRecord, documents: int, landed: WriteResult) -> None:
         if record.is_head and record.key in self._blobs:
@@ -245,7 +243,7 @@ class ArchiveSink:
         if record.is_head:
             self.keys = self.keys.with_more(landed, 1)
 
-    # -- what is known before
+    # -- look-ahead
 
     async def _look_ahead(self, records: Sequence[DurableRecord]) -> None:
         heads = [record for record in records if record.is_head]
@@ -256,7 +254,7 @@ class ArchiveSink:
         await self._tier.look(lasting, going_on=self._head.key if self._head is not None else "")
 
     async def _kept_of(self, heads: Sequence[DurableRecord]) -> dict[str, str]:
-        """Return the kinds of keys that last there by argument, although nothing in the archive says so."""
+        """Return the kinds of keys that are durable by argument at the target, which the archive does not contain."""
         keys = [head.key for head in heads if head.kind not in DURABLE_KINDS]
         if self._endpoint.redis is None or not keys:
             return {}

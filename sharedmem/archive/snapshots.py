@@ -1,8 +1,8 @@
-"""Snapshots: what keys hold in Redis, as the documents that the durable tier would have of them.
+"""Snapshots: keys in Redis as the documents that the durable tier would have.
 
-Redis keeps no versions of structures, nor of what lies in them: their documents have version and stamp 0 unless a
-change of them waits for the tier, and the items of a list are numbered by their place. A structure of up to 1,000
-members is seen at one moment; a larger one page by page, so that changes made meanwhile may be seen or not.
+Redis has no versions of structures and their elements: their documents have version and stamp 0 unless a change of them
+waits for the tier, and the items of a list are numbered by position. A structure of up to 1,000 members is read
+atomically; a larger one page by page, so concurrent changes may be included or not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sharedmem.redis.replies import Command, Reply, ServerError
 from sharedmem.redis.scripts.executor import POOLED_ABOVE_BYTES
 
 EPHEMERAL = "ephemeral"
-"""The kind of a key that nothing says should last."""
+"""The kind of a key that is not durable."""
 
 _KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}
 _SIZES = {"string": "STRLEN", "list": "LLEN", "hash": "HLEN", "set": "SCARD"}
@@ -32,7 +32,7 @@ _COUNTER = re.compile(rb"-?\d+")
 _MOST_MEMBERS = 1000
 _MOST_BYTES = 4 << 20
 _MOST_TRIES = 10
-_INVALID_FIELD_NAME = "another client has set a field whose name is empty or no text"
+_INVALID_FIELD_NAME = "another client has set a field whose name is empty or not a text"
 
 KindOf = Callable[[str], str]
 LeaveOut = Callable[[str, str], None]
@@ -40,7 +40,7 @@ Rows = list[tuple[bytes, bytes]]
 
 
 class _SizedKey(NamedTuple):
-    """A key, what it holds and how much of it."""
+    """A key with its type and size."""
 
     target: Target
     held: str
@@ -48,7 +48,7 @@ class _SizedKey(NamedTuple):
 
 
 class _KeyMetadata(NamedTuple):
-    """What all documents of a key have in common."""
+    """The fields that all documents of a key share."""
 
     key: str
     kind: str
@@ -77,13 +77,13 @@ class _KeyMetadata(NamedTuple):
 
 
 class SnapshotReader:
-    """Looks at keys as documents.
+    """Reads keys as documents.
 
     Args:
-        line: the way to the server.
-        keyspace: how keys are spelled.
-        kind_of: the kind of an absolute key of which Redis itself does not say how it is kept.
-        leave_out: called with (key, why) for what cannot be a document: another client's streams, for example.
+        line: the client of the server.
+        keyspace: builds the keys.
+        kind_of: returns the kind of an absolute key for which Redis has no durability state.
+        leave_out: called with (key, why) for data that cannot become a document, such as another client's streams.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SnapshotReader:
     async def documents(self, targets: Sequence[Target]) -> AsyncIterator[list[DurableRecord]]:
         """Yield the documents of keys of one namespace, a few thousand or a few MiB at a time.
 
-        A key's documents follow each other, its head first; absent keys have none. Three round trips, and one for
+        The documents of a key are consecutive, its head first; absent keys have none. Three round trips, and one for
         each 4 MiB of values or 1,000 members.
 
         Raises:
@@ -118,7 +118,7 @@ class SnapshotReader:
             if name in _SIZES:
                 known.append((target, name))
             elif name != "none":
-                self._leave_out(target.key, f"it holds a {name}, which is not ours")
+                self._leave_out(target.key, f"it has type {name}, which sharedmem does not use")
         sizes = await self._read([(_SIZES[name], target.physical) for target, name in known])
         return [
             _SizedKey(target, name, size if isinstance(size, int) else 0)
@@ -126,7 +126,7 @@ class SnapshotReader:
         ]
 
     async def _read(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
-        """Return the replies; that of a key which holds another type by now is None."""
+        """Return the replies; None for a key that has another type by now."""
         try:
             return await self._client.read_many(commands, aside=aside) if commands else []
         except ServerError as error:
@@ -143,7 +143,7 @@ class SnapshotReader:
         structures = [one for one in batch if one.held != "string"]
         standing = self._standing_of([one.target for one in batch])
         values: list[Command] = [("MGET", *(one.target.physical for one in strings))] if strings else []
-        # What is large must not hold up the other callers of this hub.
+        # Large replies must not delay the other callers of this hub.
         aside = bool(structures) or sum(one.size for one in strings) > POOLED_ABOVE_BYTES
         try:
             replies = await self._client.read_many(
@@ -152,7 +152,7 @@ class SnapshotReader:
         except ServerError as error:
             if error.code != "WRONGTYPE" or not tries:
                 raise
-            # Somebody has put another type of data under one of the keys since they were looked at.
+            # Another client has changed the type of one of the keys since it was checked.
             again = [await self._small(await self._look([one.target]), tries - 1) for one in batch]
             return [record for records in again for record in records]
         standings = self._standings(batch, replies[: len(standing)])
@@ -223,7 +223,7 @@ class SnapshotReader:
         is_pending = words[0] == b"pending" and len(words) == 5
         letter = words[3] if is_pending else kept
         kind = _KINDS.get(letter) if isinstance(letter, bytes) else None
-        # Of a copy that the tier can give back, the expiry is not the key's.
+        # The expiry of a copy that the tier can restore is not the key's expiry.
         ends = expires if isinstance(expires, int) and expires > 0 and words[0] != b"cached" else 0
         return _KeyMetadata(key, kind or self._kind_of(key), int(words[1]) if is_pending else 0, ends)
 
@@ -231,7 +231,7 @@ class SnapshotReader:
 async def snapshot(
     client: RedisClient, keyspace: KeySpace, target: Target, *, kind_of: KindOf | None = None
 ) -> list[DurableRecord]:
-    """What one key holds in Redis as documents, its head first; empty when it is absent. Three round trips.
+    """Return the documents of one key in Redis, its head first; empty if it is absent. Three round trips.
 
     Raises:
         UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
@@ -260,7 +260,7 @@ def _members_command(one: _SizedKey) -> Command:
 
 
 def _member_rows(held: str, reply: Reply) -> Rows:
-    """Pairs of a name (of a hash's field, else empty) and a member, in an order that does not change."""
+    """Return pairs of a name (of a hash's field, else empty) and a member, in a stable order."""
     members = cast("list[bytes]", reply or [])
     if held == "hash":
         return sorted(zip(members[::2], members[1::2], strict=True))

@@ -1,7 +1,7 @@
-"""Where an archive comes from: what a namespace has in Redis, then what the durable store behind it has beyond that.
+"""The source of an archive: the keys of a namespace in Redis, then further keys in its durable store.
 
-A key that lasts is read from the store, which knows the versions of all elements in it, unless Redis has a change that
-the store does not have yet. So a key may come twice; the reader of the archive keeps the newer one.
+A durable key is read from the store, which has the versions of all its elements, unless Redis has a change that the
+store does not have yet. So a key may occur twice; the reader of the archive keeps the newer one.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from sharedmem.runtime import in_thread
 
 _BLOB = "blob"
 _ELSEWHERE = {"memory": "; else use store.memory.export"}
-"""How else records can be moved."""
+"""Other ways to move records."""
 _PENDING, _DELETED = b"pending", b"deleted"
 _PART_BYTES = 786_432
 _AT_ONCE = 16
 _MOST_TRIES = 3
 
 Batch = tuple[SourcePosition | None, list[DurableRecord]]
-"""Documents, and where to go on after them; None where nobody can begin: a key's documents go on."""
+"""(position after the documents, documents); None as position within the documents of a key."""
 
 
 class ArchiveSource:
-    """Tells the documents of a namespace.
+    """Reads the documents of a namespace.
 
     Args:
-        endpoint: where they are.
-        namespace: whose.
-        leave_out: called with (key, why) for what cannot be archived.
+        endpoint: the source.
+        namespace: the namespace.
+        leave_out: called with (key, why) for data that cannot be archived.
     """
 
     def __init__(self, endpoint: ArchiveEndpoint, namespace: str, leave_out: LeaveOut) -> None:
@@ -60,7 +60,7 @@ class ArchiveSource:
         """Yield all documents from a position on, a few MiB at a time.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: a side cannot be reached, or does not allow it.
+            UnavailableError, LimitedError, AccessDeniedError: an endpoint is unavailable, or forbids it.
         """
         if self._endpoint.redis is not None and position.phase == "redis":
             async for batch in self._hot(self._endpoint.redis, position):
@@ -71,7 +71,7 @@ class ArchiveSource:
                 yield batch
 
     async def count(self) -> int | None:
-        """Return how many keys Redis has; None where there is no Redis. Pages of the server's scan."""
+        """Return the number of keys in Redis; None without a server. Reads pages with SCAN."""
         if self._endpoint.redis is None:
             return None
         client, keyspace = self._endpoint.redis.client, self._endpoint.redis.keyspace
@@ -80,7 +80,7 @@ class ArchiveSource:
             found += sum(not keyspace.is_service(key) for key in page)
         return found
 
-    # -- what is in Redis
+    # -- keys in Redis
 
     async def _hot(self, redis: RedisEndpoint, position: SourcePosition) -> AsyncIterator[Batch]:
         pattern, near = redis.keyspace.pattern(self._namespace), redis.keyspace.space(self._namespace).clock
@@ -105,16 +105,16 @@ class ArchiveSource:
             try:
                 absolute_key(target.key, self._namespace, SHARED_SCOPE)
             except InvalidError as error:
-                self._leave_out(target.key, f"another client has made it: {error}")
+                self._leave_out(target.key, f"another client has written it: {error}")
                 continue
             if target.physical == key:
                 found.append(target)
             else:
-                self._leave_out(target.key, "another client has made it, under a name that is no text")
+                self._leave_out(target.key, "another client has written it, under a name that is not a text")
         return found
 
     async def _own(self, redis: RedisEndpoint, targets: Sequence[Target]) -> list[Target]:
-        """Return the keys of which Redis knows more than the durable store, or alone."""
+        """Return the keys that are newer in Redis than in the durable store, or only there."""
         if self._endpoint.durable is None or not targets:
             return list(targets)
         kept = redis.keyspace.kept(self._namespace)
@@ -136,22 +136,22 @@ class ArchiveSource:
         return [target for target, is_mine in zip(targets, own, strict=True) if is_mine]
 
     async def _report_left_out_records(self, redis: RedisEndpoint) -> None:
-        """Report memories and graphs as left out where no durable store is: only it holds their documents."""
+        """Report memories and graphs as left out without a durable store: only it has their documents."""
         for family in LASTING_FAMILIES if self._endpoint.durable is None else ():
             log = redis.keyspace.record_log(family, self._namespace)
             if await redis.client.call("EXISTS", log) == 1:
-                why = f"what it holds is carried where a durable tier stands behind{_ELSEWHERE.get(family, '')}"
+                why = f"it can be moved only with a durable tier{_ELSEWHERE.get(family, '')}"
                 self._leave_out(f"{self._namespace}:${family}", why)
 
-    # -- what the durable store has
+    # -- keys in the durable store
 
     async def _cold(self, durable: Durable, position: SourcePosition) -> AsyncIterator[Batch]:
         after = (position.key, position.element) if position.phase == "tier" and position.key else None
-        # In the middle of a key its head is behind us.
+        # In the middle of a key, its head was read before.
         head = await durable.get(position.key) if after and position.element else None
         async for page in durable.iterate(self._namespace, after=after):
             states = await self._states([record for record in page if record.is_head])
-            # Elements that the page begins with belong to the key before; nothing may come between.
+            # Elements at the beginning of the page belong to the previous key; nothing may come in between.
             first = next((n for n, record in enumerate(page) if record.is_head), len(page))
             records = [record for record in page[:first] if head is not None and self._counts(head, record)]
             async for piece in self._whole(records):
@@ -174,7 +174,7 @@ class ArchiveSource:
         return record.is_head or not (record.deleted or record.stamp < head.floor)
 
     async def _states(self, heads: Sequence[DurableRecord]) -> dict[str, bytes]:
-        """Return the states of keys of which the durable store does not have the last change."""
+        """Return the states of keys whose last change the durable store does not have."""
         if self._endpoint.redis is None or not heads:
             return {}
         keyspace = self._endpoint.redis.keyspace
@@ -184,7 +184,7 @@ class ArchiveSource:
         return {head.key: state for head, state in by_head if isinstance(state, bytes) and _is_ahead(head, state)}
 
     async def _ahead(self, keys: Sequence[str]) -> AsyncIterator[list[DurableRecord]]:
-        """What Redis has of keys that were changed since it was read: they may have been left to the store then."""
+        """Yield documents in Redis of keys that changed since Redis was read: they may have been only in the store."""
         if self._endpoint.redis is None or not keys:
             return
         keyspace = self._endpoint.redis.keyspace
@@ -198,7 +198,7 @@ class ArchiveSource:
     # -- large values
 
     async def _whole(self, records: Sequence[DurableRecord]) -> AsyncIterator[list[DurableRecord]]:
-        """Yield the same with the bytes of large values in place of references to them."""
+        """Yield the documents with the bytes of large values instead of references."""
         if self._endpoint.blobs is None:
             yield list(records)
             return
@@ -229,7 +229,7 @@ class ArchiveSource:
             yield [head.model_copy(update={**update, "floor": 0, "created": 0, "expires": 0, "actor": ""})]
 
     async def _with_bytes(self, head: DurableRecord) -> tuple[DurableRecord, bytes | None] | None:
-        """Return the head and its bytes; somebody may just have written the key anew."""
+        """Return the head and its bytes; another client may have replaced the value just now."""
         assert self._endpoint.blobs is not None
         why = ""
         for _ in range(_MOST_TRIES):
@@ -260,5 +260,5 @@ class ArchiveSource:
 
 
 def _is_ahead(head: DurableRecord, state: bytes) -> bool:
-    # Of other types Redis cannot be asked here: their last changes are in the next export.
+    # Other types cannot be read from Redis here: their last changes are in the next export.
     return state.startswith(_DELETED) or (state.startswith(_PENDING) and head.type in SHARED_DATA_TYPES)

@@ -1,7 +1,7 @@
 """Export a namespace to a file or a stream, import it, or copy it to another place.
 
-All of it streams, a few MiB at a time; whoever is stopped goes on where the last whole part ended; whatever is done
-twice is done once; and at the end the documents are counted.
+All of it streams, a few MiB at a time. An interrupted run continues after its last complete part. Repeated steps are
+idempotent, and at the end the documents are counted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_REASONS = 100
 
 
 class ProgressStep(NamedTuple):
-    """How far something has come."""
+    """The progress of a run."""
 
     doing: Literal["reading", "exporting", "checking", "importing", "copying", "backfilling"]
     what: str
@@ -54,28 +54,28 @@ Progress: TypeAlias = Callable[[ProgressStep], None]
 
 
 class LeftOut(Record):
-    """What could not be taken along."""
+    """Data that could not be transferred."""
 
     count: int = 0
     reasons: dict[str, str] = Field(default_factory=dict)
-    """Why, by key; the first hundred."""
+    """Reasons by key; the first hundred."""
 
 
 class LeftOutReasons:
-    """Collects what could not be taken along."""
+    """Collects data that could not be transferred."""
 
     def __init__(self) -> None:
         self._count = 0
         self._reasons: dict[str, str] = {}
 
     def __call__(self, key: str, why: str) -> None:
-        """Note one."""
+        """Add one key."""
         self._count += 1
         if len(self._reasons) < _MOST_REASONS:
             self._reasons[key] = why
 
     def report(self) -> LeftOut:
-        """Return all that was noted."""
+        """Return the collected keys."""
         return LeftOut(count=self._count, reasons=self._reasons)
 
 
@@ -83,7 +83,7 @@ _NOTE_EVERY_S = 2.0
 
 
 class Exported(Record):
-    """A namespace in a file."""
+    """The result of an export."""
 
     namespace: str
     file: str
@@ -95,21 +95,21 @@ class Exported(Record):
 
 
 class Imported(Record):
-    """A file in a namespace."""
+    """The result of an import."""
 
     namespace: str
     file: str
     documents: int
     imported: int
     older: int
-    """Documents that gave way to something as new, or without a version, which was there."""
+    """Documents that were not newer than existing data, or met data without a version."""
     skipped: int
-    """Documents whose time was over, or that cannot be put there."""
+    """Documents that had expired, or cannot be written there."""
     left_out: LeftOut
 
 
 class Copied(Record):
-    """A namespace of one place in another."""
+    """The result of copying a namespace."""
 
     namespace: str
     documents: int
@@ -120,7 +120,7 @@ class Copied(Record):
 
 
 class ImportCheckpoint(Record):
-    """How far an import has come."""
+    """The progress of an import."""
 
     digest: str
     target: str
@@ -131,7 +131,7 @@ class ImportCheckpoint(Record):
 
 
 class CopyCheckpoint(Record):
-    """How far a copy has come."""
+    """The progress of a copy."""
 
     source: str
     target: str
@@ -153,25 +153,25 @@ async def export(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write a namespace into an archive.
+    """Write a namespace to an archive.
 
-    Values keep their versions, authors and times; large ones are written with their bytes. What agents agree by (locks,
-    queues, presence) is not written: it is of the moment. Keys that change meanwhile are written as they were at some
-    moment of it. A run that was stopped leaves `<file>.part` and `<file>.checkpoint`; the same call goes on from there.
+    Values keep their versions, authors and times; large ones are written with their bytes. Locks, queues and presence
+    are not written, since they are temporary. Keys that change during the export are written in one of their states. An
+    interrupted run leaves `<file>.part` and `<file>.checkpoint`; the same call continues from there.
 
     Args:
-        endpoint: where the namespace is.
-        namespace: which.
-        file: where to; `.zst` at the end of its name compresses it.
-        version: of this sharedmem, for the file's first line.
-        replace: whether a file of that name gives way, once the new one is whole.
+        endpoint: the source.
+        namespace: the namespace.
+        file: the archive; compressed if the name ends in `.zst`.
+        version: version of this sharedmem, for the file's first line.
+        replace: whether to replace an existing file, once the new one is complete.
         progress: called from time to time.
 
     Raises:
-        NotFoundError: nothing was ever written to the namespace.
+        NotFoundError: the namespace was never written.
         ConflictError: the file exists, or another process is writing it.
-        UnavailableError: a side cannot be reached, or the file cannot be written.
-        UnsupportedError: the library that compresses is not installed.
+        UnavailableError: an endpoint is unavailable, or the file cannot be written.
+        UnsupportedError: the compression library is not installed.
     """
     check_name("namespace", namespace)
     if not await latest_version(endpoint, namespace):
@@ -212,25 +212,25 @@ async def import_(
     progress: Progress | None = None,
     limits: UnpackLimits | None = None,
 ) -> Imported:
-    """Put an archive back into its namespace.
+    """Import an archive into its namespace.
 
-    First the file is read through: one that is cut or damaged changes nothing. A value comes in unless one with the
-    same or a higher version is there; a structure, a counter or another client's string, which have no version, if
-    nothing is there. What lasts goes into the durable store, if there is one, and is loaded when it is read. Importing
-    again changes nothing. A run that was stopped leaves `<file>.import`; the same call goes on from there.
+    First the file is checked: a truncated or damaged one changes nothing. A value is written unless one with the same
+    or a higher version exists. Structures, counters and other clients' strings, which have no version, are written only
+    if the key does not exist. Durable keys are written to the durable store, if there is one, and loaded when read. A
+    second import changes nothing. An interrupted run leaves `<file>.import`; the same call continues from there.
 
     Args:
-        endpoint: where to.
+        endpoint: the target.
         file: the archive.
-        namespace: refuse the archive of another one; None takes any.
-        replace: let structures, counters and other clients' strings in Redis give way to those of the archive.
+        namespace: reject the archive of another namespace; None: accept any.
+        replace: replace structures, counters and other clients' strings in Redis with those of the archive.
         progress: called from time to time.
-        limits: how much text the archive may contain; None for one that the caller trusts.
+        limits: limits of the unpacked size; None: no limits, for a trusted archive.
 
     Raises:
-        InvalidError: the file is no archive, cut, damaged, of another namespace, or larger unpacked than allowed.
-        UnsupportedError: a newer sharedmem has written it, or the library to unpack it is not installed.
-        NotFoundError, UnavailableError: it cannot be read, or a side cannot take it now.
+        InvalidError: the file is not an archive, truncated, damaged, of another namespace, or too large unpacked.
+        UnsupportedError: a newer sharedmem wrote it, or the compression library is not installed.
+        NotFoundError, UnavailableError: the file cannot be read, or an endpoint cannot write now.
     """
     checked = await verify_archive(file, _byte_progress(progress, file), limits=limits)
     header, footer, _ = checked
@@ -319,19 +319,19 @@ async def copy(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> list[Copied]:
-    """Stream namespaces from one place into another, as an export and an import would, without a file between.
+    """Stream namespaces from one endpoint to another, like an export and an import without a file.
 
     Args:
-        source: where from: a server, a durable store, or both.
-        target: where to; likewise.
-        namespaces: which; None takes all.
-        checkpoint: a file that keeps how far it has come, so that the same call goes on after it was stopped.
+        source: the source: a server, a durable store, or both.
+        target: the target: a server, a durable store, or both.
+        namespaces: names of namespaces; None: all.
+        checkpoint: a file for the position, so that the same call continues after an interruption.
         replace: as in `import_`.
         progress: called from time to time.
 
     Raises:
         InvalidError: source and target are the same, or a name is invalid.
-        UnavailableError, LimitedError, AccessDeniedError: a side cannot be reached, or does not allow it.
+        UnavailableError, LimitedError, AccessDeniedError: an endpoint is unavailable, or forbids it.
     """
     if source.url == target.url and await _server_id(source) == await _server_id(target):
         raise InvalidError("target", target.url, "it is the source itself")
@@ -410,10 +410,10 @@ class _Copy:
 
 
 async def list_namespaces(endpoint: ArchiveEndpoint) -> list[str]:
-    """Return the namespaces of a place, in order.
+    """Return the namespaces of an endpoint, sorted.
 
     Raises:
-        UnavailableError, LimitedError, AccessDeniedError: it cannot be reached, or does not allow it.
+        UnavailableError, LimitedError, AccessDeniedError: the endpoint is unavailable, or forbids it.
     """
     found = set(await endpoint.durable.namespaces()) if endpoint.durable is not None else set()
     if endpoint.redis is not None:
@@ -424,7 +424,7 @@ async def list_namespaces(endpoint: ArchiveEndpoint) -> list[str]:
 
 
 async def latest_version(endpoint: ArchiveEndpoint, namespace: str) -> int:
-    """Return the last version of a namespace that a place knows of; 0 when there is none."""
+    """Return the last version of a namespace at an endpoint; 0 if it has none."""
     if endpoint.redis is not None:
         held = await endpoint.redis.client.call("GET", endpoint.redis.keyspace.space(namespace).clock)
         if isinstance(held, bytes):
@@ -433,14 +433,14 @@ async def latest_version(endpoint: ArchiveEndpoint, namespace: str) -> int:
 
 
 async def _server_id(endpoint: ArchiveEndpoint) -> object:
-    """What distinguishes a server from others of the same name, such as those of tests."""
+    """Return an id that distinguishes a server from others with the same name, such as those of tests."""
     return None if endpoint.redis is None else await endpoint.redis.client.call("GET", endpoint.redis.keyspace.layout)
 
 
 async def _valid_checkpoint(
     endpoint: ArchiveEndpoint, checked: VerifiedArchive, note: ImportCheckpoint | None
 ) -> ImportCheckpoint | None:
-    """Return the note of an earlier run, if it was of this file, and into a place that still has what it put there."""
+    """Return the checkpoint of an earlier run of this file, if the target still has the data that it wrote."""
     if note is None or (note.digest, note.target) != (checked.footer.digest, endpoint.url):
         return None
     return note if note.clock <= await latest_version(endpoint, checked.header.namespace) else None
@@ -453,7 +453,7 @@ async def _load_checkpoint(source: ArchiveEndpoint, target: ArchiveEndpoint, che
 
 
 async def _save_checkpoint(beside: Path | None, note: Record) -> None:
-    """Without the note the next run begins anew, which does no harm."""
+    """Write a checkpoint; without it the next run begins again, which is harmless."""
     if beside is None:
         return
     try:
@@ -471,18 +471,18 @@ def _byte_progress(progress: Progress | None, file: Path) -> Callable[[int, int]
 async def stream_archive(
     endpoint: ArchiveEndpoint, namespace: str, *, version: str, compressed: bool = True
 ) -> AsyncGenerator[bytes, None]:
-    """Yield an archive of a namespace as it is made, some MiB of text at a time; without its last line it is cut.
+    """Yield an archive of a namespace, some MiB of text at a time; without its last line it is incomplete.
 
     Args:
-        endpoint: where the namespace is.
-        namespace: which.
-        version: of this sharedmem, for the first line.
-        compressed: zstd frames; else text.
+        endpoint: the source.
+        namespace: the namespace.
+        version: version of this sharedmem, for the first line.
+        compressed: true: zstd frames; false: text.
 
     Raises:
-        NotFoundError: nothing was ever written to the namespace; before anything is read.
-        UnavailableError: a side cannot be reached.
-        UnsupportedError: the library that compresses is not installed; before anything is read.
+        NotFoundError: the namespace was never written; raised before anything is read.
+        UnavailableError: an endpoint is unavailable.
+        UnsupportedError: the compression library is not installed; raised before anything is read.
     """
     check_name("namespace", namespace)
     if not await latest_version(endpoint, namespace):
@@ -506,17 +506,17 @@ async def stream_archive(
 
 
 class _FrameBuilder:
-    """Lines that are put together to frames of a good size."""
+    """Collects lines into frames of a suitable size."""
 
     def __init__(self, *, compressed: bool) -> None:
-        # The name says how it is packed.
+        # The name selects the compression.
         self._name = Path("stream.zst" if compressed else "stream")
         self._waiting: list[bytes] = []
         self._bytes = 0
         self._footer = ArchiveFooter()
 
     async def add(self, records: list[DurableRecord]) -> bytes | None:
-        """Take in documents; returns a frame, once there is enough for one."""
+        """Add documents; return a frame, once there is enough text for one."""
         lines = [format_line(record) for record in records]
         self._footer = extend_footer(self._footer, lines, records)
         self._waiting += lines
@@ -527,9 +527,9 @@ class _FrameBuilder:
         return frame
 
     async def last(self) -> bytes:
-        """What is left, and the last line."""
+        """Return the remaining lines and the footer."""
         return await self.frame([*self._waiting, format_line(self._footer)])
 
     async def frame(self, lines: Iterable[bytes]) -> bytes:
-        """These lines as a frame."""
+        """Return lines as a frame."""
         return await in_thread(encode_frame, self._name, b"".join(lines))

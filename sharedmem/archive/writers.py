@@ -1,7 +1,7 @@
-"""Write the frames of an archive into Redis or into a durable store.
+"""Write the documents of an archive to Redis or to a durable store.
 
-What was deleted since it was archived comes back as a new change: under its old version, but with a new stamp, which
-its tombstone cannot beat.
+A key that was deleted since it was archived is restored as a new change: with its old version, but a new stamp, which
+is higher than that of its tombstone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RESTORE_OUTCOMES: dict[str, WriteResult] = {"y": "imported", "n": "older", "e":
 
 
 class _StagedKey(NamedTuple):
-    """A key that is ready to take its place."""
+    """A key that is staged completely."""
 
     head: DurableRecord
     documents: int
@@ -46,13 +46,13 @@ class _StagedKey(NamedTuple):
 
 
 class RedisWriter:
-    """Puts documents into Redis.
+    """Writes documents to Redis.
 
     Args:
-        endpoint: has the server.
-        namespace: where.
-        replace: whether structures, counters and strings of other clients give way, which have no version.
-        report: called with (head, how many documents, what became of them).
+        endpoint: the endpoint with the server.
+        namespace: the namespace.
+        replace: whether to replace structures, counters and strings of other clients, which have no version.
+        report: called with (head, number of documents, outcome).
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class RedisWriter:
         self._terms = KeyRestoreOptions(self._redis.change_log_length, int(replace), int(joined))
         self._report = report
         self._restorer = SharedDataRestorer()
-        # Several imports may make the same key ready at the same time.
+        # Several imports may stage the same key at the same time.
         self._mark, self._number = new_id(), 0
         self._commands: list[Command] = []
         self._waiting: list[_StagedKey] = []
         self._bytes = 0
 
-    async def wants(self, head: DurableRecord) -> bool:
-        """Return whether a value would be taken, as far as can be known before."""
+    async def accepts(self, head: DurableRecord) -> bool:
+        """Return whether a value would be written, as far as can be known before."""
         start = await self._redis.client.call("TYPE", self._target(head).physical)
         if start != b"string":
             return True
@@ -85,14 +85,14 @@ class RedisWriter:
         return not (isinstance(start, bytes) and len(start) == 16 and start.isdigit() and int(start) >= head.version)
 
     async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:
-        """Make some elements ready, behind as many as there are."""
+        """Stage elements, after `before` earlier ones."""
         target = self._target(head)
         (part,) = self._restorer.parts(target, [head, *elements])
         ready = self._ready(target)
         if not before:
             self._commands.append(("UNLINK", ready))
         elif head.type == "list":
-            # When the reply is lost, the same is sent again.
+            # If the reply is lost, the same rows are sent again.
             self._commands.append(("LTRIM", ready, 0, before - 1))
         cells = [cell for row in part.rows for cell in row]
         self._commands += [(part.command, ready, *cells), ("PEXPIRE", ready, _STAGED_MS)]
@@ -100,12 +100,12 @@ class RedisWriter:
         await self._settle_some()
 
     async def key(self, head: DurableRecord, documents: int) -> None:
-        """End a key: all of its documents were given."""
+        """End a key: all of its documents were passed."""
         target = self._target(head)
         place = ready = target.physical
         text = b""
         if head.type in _STRUCTURES and documents == 1:
-            self._report(head, 1, "skipped")  # it is empty
+            self._report(head, 1, "skipped")  # the key is empty
             return
         if head.type in _STRUCTURES:
             ready = self._ready(target)
@@ -120,7 +120,7 @@ class RedisWriter:
         await self._settle_some()
 
     async def settle(self) -> None:
-        """Put what is ready in its place.
+        """Write the staged keys.
 
         Raises:
             UnavailableError: the server cannot be reached, is full, or the namespace is being cleared.
@@ -135,7 +135,7 @@ class RedisWriter:
             raise public_error(error, self._redis.client.address) from error
         for one, letter in zip(waiting, letters, strict=True):
             if letter not in _RESTORE_OUTCOMES:
-                raise UnavailableError(f"key {one.head.key!r}", "what was made ready for it has expired; run it again")
+                raise UnavailableError(f"key {one.head.key!r}", "its staged data has expired; run it again")
             self._report(one.head, one.documents, _RESTORE_OUTCOMES[letter])
 
     async def _settle_some(self) -> None:
@@ -156,7 +156,7 @@ class RedisWriter:
             await self._endpoint.joined(self._space.namespace, again=True)
         raise UnavailableError(
             f"namespace {self._space.namespace!r}",
-            "Redis lacks what the durable tier has of it, which cannot be restored now; try again",
+            "Redis lacks data of the durable tier, which cannot be restored now; try again",
         )
 
     def _target(self, head: DurableRecord) -> Target:
@@ -173,7 +173,7 @@ def _total_bytes(cells: Sequence[Argument]) -> int:
 def _cell_bytes(cell: Argument) -> bytes:
     if isinstance(cell, bytes):
         return cell
-    raise InvalidError("body", cell, "it is none of a string's")
+    raise InvalidError("body", cell, "it is not valid for a string")
 
 
 # Instead of a stamp.
@@ -190,14 +190,14 @@ _OUTCOMES: dict[Outcome, WriteResult] = {
 
 
 class TierWriter:
-    """Puts documents into a durable store.
+    """Writes documents to a durable store.
 
     Args:
-        endpoint: the store, and the server before it if there is one.
+        endpoint: the store, and its server if there is one.
         durable: the same store.
-        base: stamp of documents that have none of their own: they come from Redis, which knows none of structures.
-        report: called with (document, how many, what became of them).
-        leave_out: called with (key, why) for what the store can never take.
+        base: stamp of documents without their own: they come from Redis, which has none for structures.
+        report: called with (document, number of documents, outcome).
+        leave_out: called with (key, why) for documents that the store rejects for good.
     """
 
     def __init__(
@@ -221,11 +221,11 @@ class TierWriter:
         self._stamps: dict[str, int] = {}
 
     async def look(self, heads: Sequence[DurableRecord], *, going_on: str) -> None:
-        """Find out what the store has of keys that are written next. One round trip a key, some at a time.
+        """Read the store's documents of keys that are written next. One round trip a key, some at a time.
 
         Args:
-            heads: of these keys.
-            going_on: a key of which more documents follow.
+            heads: heads of these keys.
+            going_on: a key with more documents to follow.
         """
         free = asyncio.Semaphore(_AT_ONCE)
 
@@ -243,28 +243,28 @@ class TierWriter:
             first = await self._new_stamps(heads[0].namespace, len(revived))
             self._stamps |= {key: first + number for number, key in enumerate(revived)}
 
-    def wants(self, head: DurableRecord) -> bool:
-        """Return whether a key would be taken, as far as is known."""
+    def accepts(self, head: DurableRecord) -> bool:
+        """Return whether a key would be written, as far as is known."""
         return self._stamps[head.key] != _OVERTAKEN
 
-    async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:  # noqa: ARG002  # only Redis has to count
-        """Take some elements."""
+    async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:  # noqa: ARG002  # only Redis must count
+        """Add elements."""
         for one in elements:
             self._elements.append(self._stamped(one, head))
             self._bytes += len(one.body)
         await self._settle_some()
 
     async def key(self, head: DurableRecord, documents: int) -> None:  # noqa: ARG002  # likewise
-        """End a key: all of its documents were given."""
+        """End a key: all of its documents were passed."""
         self._heads.append(self._stamped(head, head))
         self._bytes += len(head.body)
         await self._settle_some()
 
     async def settle(self) -> None:
-        """Put what waits.
+        """Write the waiting documents.
 
         Raises:
-            UnavailableError, LimitedError, AccessDeniedError: the store or the server cannot take it now.
+            UnavailableError, LimitedError, AccessDeniedError: the store or the server cannot write now.
         """
         elements, self._elements = self._elements, []
         heads, self._heads, self._bytes = self._heads, [], 0
@@ -279,15 +279,15 @@ class TierWriter:
             await self.settle()
 
     def _stamp(self, head: DurableRecord, known: DurableRecord | None, deleted: int) -> int:
-        """Return the stamp that all documents of a key get; `_OWN`, `_NEW`, or `_OVERTAKEN`: it is not taken."""
+        """Return the stamp for all documents of a key; `_OWN`, `_NEW`, or `_OVERTAKEN`: the key is not written."""
         if known is not None and (known.deleted or has_expired(known, self._endpoint.now_ms)):
             deleted = max(deleted, known.stamp)
         elif known is not None and known.stamp > deleted:
             if head.stamp:
-                # Their stamps decide, document by document, unless nothing of them could be seen.
+                # Their stamps decide, document by document, unless no reader could see any of them.
                 is_over = known.floor > head.stamp or (head.type == _VALUE and known.stamp >= head.stamp)
                 return _OVERTAKEN if is_over else _OWN
-            # Items of a structure without stamps could not be distinguished from those that are there.
+            # Items of a structure without stamps could not be distinguished from existing ones.
             return _OVERTAKEN if known.stamp > self._base else self._base
         if deleted >= (head.stamp or self._base):
             return _NEW
@@ -333,7 +333,7 @@ class TierWriter:
         return stored
 
     async def _raise_clock(self, records: Sequence[DurableRecord]) -> None:
-        """No version that the store is about to have is handed out once more."""
+        """Raise the clock, so that no version in the store is assigned again."""
         highest = max((max(one.stamp, one.version) for one in records), default=0)
         if self._endpoint.redis is None or highest <= self._raised:
             return
@@ -350,16 +350,16 @@ class TierWriter:
 
         await asyncio.gather(*(one(head) for head in heads))
         if any(is_lasting_record(head.key) for head in heads):
-            # Whoever brings them back next brings what the store has by now.
+            # The next restore reads the present documents of the store.
             await redis.client.call("HDEL", redis.keyspace.kept(heads[0].namespace), RECOVERED_MARK)
 
     async def _drop(self, redis: RedisEndpoint, head: DurableRecord) -> None:
         if is_lasting_record(head.key):
-            return  # what comes back takes the place of what is older (lua/*_restore.lua)
+            return  # a restore replaces older records (lua/*_restore.lua)
         target = redis.keyspace.target(head.key)
         here = redis.keyspace.presence(target)
         if head.type not in SHARED_DATA_TYPES and await redis.client.call("EXISTS", here) == 1:
-            return  # a session that is at work in Redis knows better
+            return  # a session that is used in Redis is newer
         by_argument = "" if self._endpoint.kind_of(head.key) == head.kind else RULE_MODES.get(head.kind, "")
         keys = KeyDropKeys(redis.keyspace.kept(head.namespace), redis.keyspace.state(target), here)
         deadline = self._endpoint.clock.monotonic() + _DROP_TIMEOUT_S
@@ -373,10 +373,10 @@ class TierWriter:
 async def allocate_versions(
     endpoint: ArchiveEndpoint, redis: RedisEndpoint, namespace: str, *, count: int, above: int = 0
 ) -> int:
-    """Return the first of so many new versions of a namespace.
+    """Return the first of `count` new versions of a namespace.
 
     Raises:
-        UnavailableError: the server cannot be reached, or loses the namespace as often as it is joined.
+        UnavailableError: the server cannot be reached, or loses the namespace after each join.
     """
     space, joined = redis.keyspace.space(namespace), int(endpoint.join is not None)
     for _ in range(_MOST_TRIES):
@@ -386,5 +386,5 @@ async def allocate_versions(
         await endpoint.joined(namespace, again=True)
     raise UnavailableError(
         f"namespace {namespace!r}",
-        "Redis lacks what the durable tier has of it, which cannot be restored now; try again",
+        "Redis lacks data of the durable tier, which cannot be restored now; try again",
     )

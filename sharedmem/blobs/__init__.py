@@ -1,1 +1,1 @@
-"""Large values outside of Redis: in a folder or in Azure Blob Storage, and the collection of unreferenced ones."""
+"""Large values outside Redis: in a folder or in Azure Blob Storage, and the collection of unreferenced ones."""

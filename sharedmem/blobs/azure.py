@@ -1,7 +1,7 @@
-"""Azure Blob Storage holds blobs, by the official client.
+"""Azure Blob Storage as a store of blobs, through the official client.
 
-Needs the extra `azure-blobs`. The client repeats what fails on the way; every call here may be repeated, since objects
-are replaced whole and deleted by their ETag.
+Needs the extra `azure-blobs`. The client retries failed requests; every call here may be repeated, since objects are
+replaced as a whole and deleted by their ETag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXPECTED_URL = "give azure://ACCOUNT.blob.core.windows.net/CONTAINER"
 _EXPECTED_EMULATOR_URL = "give azure+http://127.0.0.1:PORT/ACCOUNT/CONTAINER"
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 60
 _RETRIES = 3
-# More at once would hold up the event loop, and be sent again as a whole when the network fails.
+# Larger parts would block the event loop, and be sent again as a whole after a network failure.
 _CHUNK_BYTES, _CONCURRENT_CHUNKS = 1 << 20, 4
 
 
@@ -37,18 +37,18 @@ class _ContainerAddress(NamedTuple):
 
 
 class AzureBlobStore:
-    """Named objects in a container (a `data.blobs.BlobStore`, which says what its methods do).
+    """Named objects in a container (a `BlobStore`, which documents its methods).
 
     Args:
         url: `azure://account.blob.core.windows.net/container`, or `azure+http://127.0.0.1:port/account/container` for
-            an emulator. The container is made with the first object if it is missing.
-        key: the account's key; None logs in by Entra ID (`DefaultAzureCredential`), which needs the right to read and
+            an emulator. The first write creates the container if it is missing.
+        key: the account's key; None: log in with Entra ID (`DefaultAzureCredential`), which needs the right to read and
             write blobs.
-        folder: what the names of all objects begin with, so that several data sets share a container.
-        tries_again: how often the client repeats a request that failed on the way, about a second apart.
+        folder: name prefix of all objects, so that several data sets share a container.
+        tries_again: number of retries of a failed request, about a second apart.
 
     Raises:
-        ConfigError: the url or the key cannot be one.
+        ConfigError: the URL or the key is invalid.
     """
 
     def __init__(self, url: str, *, key: str | None = None, folder: str, tries_again: int = _RETRIES) -> None:
@@ -64,16 +64,16 @@ class AzureBlobStore:
 
     @property
     def place(self) -> str:
-        """The container's url."""
+        """The container's URL."""
         return f"Azure Blob Storage {self._url}"
 
     async def put(self, name: str, body: bytes) -> None:
-        """Store an object in place of what has that name. One request a MiB, and one more where that is several.
+        """Store an object, and replace an existing one. One request a MiB, and one more for several.
 
         Raises:
-            UnavailableError: it cannot be reached, or cannot take it now.
+            UnavailableError: the store cannot be reached, or cannot write now.
             AccessDeniedError: the log-in may not write there.
-            ConfigError: the log-in is refused.
+            ConfigError: the log-in is rejected.
             UnsupportedError: the client is not installed.
         """
         try:
@@ -83,7 +83,7 @@ class AzureBlobStore:
             await self._put(name, body)
 
     async def get(self, name: str) -> bytes | None:
-        """Return the bytes; None when there is no such object. One request up to 32 MiB. Raises as `put`."""
+        """Return the bytes; None if the object does not exist. One request up to 32 MiB. Raises as `put`."""
         client = await self._opened()
         with self._translate_errors("read"), _ignore_missing():
             stream = await client.download_blob(self._folder + "/" + name)
@@ -91,7 +91,7 @@ class AzureBlobStore:
         return None
 
     async def mark(self, name: str) -> str | None:
-        """Return the object's ETag; None when there is no such object. One request. Raises as `put`."""
+        """Return the object's ETag; None if the object does not exist. One request. Raises as `put`."""
         client = await self._opened()
         with self._translate_errors("read"), _ignore_missing():
             properties = await client.get_blob_client(self._folder + "/" + name).get_blob_properties()
@@ -99,9 +99,9 @@ class AzureBlobStore:
         return None
 
     async def delete(self, name: str, *, mark: str | None = None) -> None:
-        """Delete an object, if it bears the mark; one already gone is fine. One request. Raises as `put`."""
+        """Delete an object, if it has the mark; it need not exist. One request. Raises as `put`."""
         client = await self._opened()
-        from azure.core import MatchConditions  # noqa: PLC0415  # optional: `_opened` has said what to install
+        from azure.core import MatchConditions  # noqa: PLC0415  # optional: `_opened` reports what to install
         from azure.core.exceptions import ResourceModifiedError  # noqa: PLC0415
 
         blob = client.get_blob_client(self._folder + "/" + name)
@@ -112,7 +112,7 @@ class AzureBlobStore:
                 await blob.delete_blob(etag=mark, match_condition=MatchConditions.IfNotModified)
 
     async def list(self, prefix: str) -> AsyncIterator[tuple[str, float]]:
-        """Yield (name, seconds since it was put) of the objects that begin so. A request for 5,000. Raises as `put`."""
+        """Yield (name, seconds since it was put) of objects with a prefix. A request for 5,000. Raises as `put`."""
         client = await self._opened()
         now = datetime.now(UTC)
         with self._translate_errors("list"), _ignore_missing():
@@ -120,7 +120,7 @@ class AzureBlobStore:
                 yield blob.name.removeprefix(self._folder + "/"), (now - blob.last_modified).total_seconds()
 
     async def close(self) -> None:
-        """Give back connections; may be called again."""
+        """Close connections; may be called again."""
         client, self._client = self._client, None
         identity, self._identity = self._identity, None
         if client is not None:
@@ -144,13 +144,13 @@ class AzureBlobStore:
         client = await self._opened()
         from azure.core.exceptions import ResourceExistsError  # noqa: PLC0415  # optional
 
-        with self._translate_errors("make the container"), suppress(ResourceExistsError):
+        with self._translate_errors("create the container"), suppress(ResourceExistsError):
             await client.create_container()
 
     async def _opened(self) -> ContainerClient:
         async with self._opening:
             if self._client is None:
-                # Importing the client takes longer than the event loop should stand still.
+                # Importing the client takes too long for the event loop.
                 await asyncio.to_thread(_import_azure)
                 self._client = self._made()
             return self._client
@@ -175,7 +175,7 @@ class AzureBlobStore:
 
     @contextmanager
     def _translate_errors(self, need: str) -> Iterator[None]:
-        """The client's errors become ours, without its long texts."""
+        """Translate the client's errors into errors of sharedmem, without their long texts."""
         from azure.core.exceptions import (  # noqa: PLC0415  # optional
             AzureError,
             ClientAuthenticationError,
@@ -194,21 +194,21 @@ class AzureBlobStore:
     def _refusal(self, error: HttpResponseError, need: str) -> Exception:
         code = _error_code(error)
         if error.status_code == 403:
-            by_role = "give it the role Storage Blob Data Contributor, or set blob_key"
-            advice = by_role if self._key is None else "check blob_key, and whom the account's network rules let in"
+            by_role = "assign it the role Storage Blob Data Contributor, or set blob_key"
+            advice = by_role if self._key is None else "check blob_key, and the network rules of the account"
             return AccessDeniedError(self._at.account, self._at.container, need, f"{self.place} says {code}; {advice}")
         wait_s = str(getattr(error.response, "headers", {}).get("Retry-After", ""))
         return UnavailableError(
             self.place,
-            f"it answers {error.status_code} {code}; try again later",
+            f"it replies {error.status_code} {code}; try again later",
             retry_after=float(wait_s) if wait_s.isdigit() else 1.0,
         )
 
     def _login_error(self, why: str) -> ConfigError:
         if self._key is None:
-            problem = f"Entra ID does not let us in at {self._url} ({why}); log in, as with `az login`, or set it"
+            problem = f"Entra ID rejects the log-in at {self._url} ({why}); log in, such as with `az login`"
             return ConfigError("blob_key", "default", problem)
-        return ConfigError("blob_key", "settings", f"{self._url} refuses it ({why}); give the account's present key")
+        return ConfigError("blob_key", "settings", f"{self._url} rejects it ({why}); give the account's present key")
 
     def __repr__(self) -> str:
         return f"<AzureBlobStore {self._url}>"
@@ -220,7 +220,7 @@ def _error_code(error: HttpResponseError) -> str:
 
 
 class _ContainerMissingError(Exception):
-    """There is no such container yet."""
+    """The container does not exist yet."""
 
 
 def _parse_url(url: str) -> _ContainerAddress:
@@ -242,21 +242,21 @@ def _check_key(url: str, key: str | None) -> None:
     try:
         base64.b64decode(key, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ConfigError("blob_key", "settings", "it is no account key, which is base64 text") from error
+        raise ConfigError("blob_key", "settings", "it is not an account key, which is base64 text") from error
 
 
 def _import_azure() -> None:
     try:
         import azure.identity.aio  # noqa: PLC0415
         import azure.storage.blob.aio  # noqa: F401, PLC0415
-        from azure.core.pipeline.transport import AioHttpTransport  # noqa: F401, PLC0415  # it asks for aiohttp
+        from azure.core.pipeline.transport import AioHttpTransport  # noqa: F401, PLC0415  # it needs aiohttp
     except ImportError as error:
         raise UnsupportedError("Azure Blob Storage", "pip install 'sharedmem-hub[azure-blobs]'") from error
 
 
 @contextmanager
 def _ignore_missing() -> Iterator[None]:
-    """An object or container that is not there is an answer."""
+    """Ignore a missing object or container."""
     from azure.core.exceptions import ResourceNotFoundError  # noqa: PLC0415  # optional
 
     with suppress(ResourceNotFoundError):

@@ -1,14 +1,14 @@
-"""Large values: Redis holds a reference, a store of named objects holds the bytes, each content once in a namespace.
+"""Large values: Redis has a reference, a store of named objects has the bytes, each content once in a namespace.
 
 A content is stored under its SHA-256; each write that needs it adds a reference object, which names the key. With the
-last of these the content is deleted. A write makes its reference object first, then the content, and only then does
-its key refer to them; they are removed after the key no longer does: a crash leaves an orphan for the sweep, never a
-reference to nothing.
+last reference object, the content is deleted. A write creates its reference object first, then the content, and then
+its key refers to them; they are deleted after the key no longer refers to them. So a crash leaves an orphan for the
+sweep, never a reference without a content.
 
-Processes may put and remove the same content at the same moment. Whoever removes notes the content's mark, then looks
-for references, then deletes the content only if it still bears that mark. Whoever puts has left the reference before
-storing the content, which changes the mark: either the reference is seen, or the mark has changed, or the content is
-stored after it was deleted. `tests/store/test_blob_interleavings.py` goes through all orders.
+Processes may put and remove the same content concurrently. A remover reads the content's mark, then searches for
+references, then deletes the content only if it still has that mark. A writer adds its reference before it stores the
+content, which changes the mark. So either the remover finds the reference, or the mark has changed, or the content is
+stored after the deletion. `tests/store/test_blob_interleavings.py` checks all orders.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _REFERENCE = re.compile(r"[0-9a-f]{32}-[0-9a-f]{12}")
 _CONTENT_TYPES = {b"json": "application/json", b"json.zst": "application/zstd"}
 _NAMESPACE_CHARS = 100
 _AT_ONCE = 16
-# Below that, a thread takes longer than the digest.
+# Below this size, starting a thread takes longer than the digest.
 _DIGEST_ASIDE_BYTES = 65_536
 _logger = get_logger("blobs")
 
 
 class BlobReference(BaseModel):
-    """What the key of a large value holds."""
+    """The content of a large value's key."""
 
     model_config = ConfigDict(frozen=True)
 
     type: str = "blob"
     path: str
-    """Name of the key's reference object: `<namespace>/<sha256>/<key>-<id>`, beside the content."""
+    """Name of the key's reference object: `<namespace>/<sha256>/<key>-<id>`, next to the content."""
     size: int
     sha256: str
     content_type: str
@@ -51,7 +51,7 @@ class BlobReference(BaseModel):
 
 
 class Referrer(BaseModel):
-    """What a reference object says."""
+    """The content of a reference object."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -60,65 +60,65 @@ class Referrer(BaseModel):
 
 
 class BlobStore(Protocol):
-    """Named objects of bytes; `testing.blob_suite.BlobSuite` holds each implementation to it.
+    """Named objects of bytes; `testing.blob_suite.BlobSuite` tests each implementation.
 
-    A name has two or more parts between slashes. All raise `UnavailableError` when the place cannot be reached or
-    used just now, and `AccessDeniedError` or `ConfigError` when the credentials are refused.
+    A name has two or more parts between slashes. All methods raise `UnavailableError` if the store is unavailable, and
+    `AccessDeniedError` or `ConfigError` if the credentials are rejected.
     """
 
     @property
     def place(self) -> str:
-        """Where it is, for messages; without secrets."""
+        """The name of the store for messages, without secrets."""
 
     async def put(self, name: str, body: bytes) -> None:
-        """Store an object, whole or not at all, in place of what has that name; it gets a mark of its own."""
+        """Store an object atomically, and replace an existing one; it gets a new mark."""
 
     async def get(self, name: str) -> bytes | None:
-        """Return the bytes; None when there is no such object."""
+        """Return the bytes; None if the object does not exist."""
 
     async def mark(self, name: str) -> str | None:
-        """What changes with every `put` of that name; None when there is no such object."""
+        """Return the mark, which every `put` of the name changes; None if the object does not exist."""
 
     async def delete(self, name: str, *, mark: str | None = None) -> None:
-        """Delete an object; one already gone is fine.
+        """Delete an object; it need not exist.
 
         Args:
-            name: which.
-            mark: only if it bears this mark, checked in the same step; None for whatever is there.
+            name: name of the object.
+            mark: delete only if it has this mark, checked in the same step; None: any mark.
         """
 
     def list(self, prefix: str) -> AsyncIterator[tuple[str, float]]:
-        """Return (name, seconds since it was put) of the objects whose names begin so, in no order.
+        """Return (name, seconds since it was put) of the objects with a prefix, in no order.
 
-        Whatever was put before the call is told. The last part of a name begins with `.` where a write was broken off.
+        It includes all objects put before the call. After an interrupted write, a name's last part begins with `.`.
 
         Args:
-            prefix: whole parts, with a slash at its end.
+            prefix: whole parts of names, with a slash at the end.
         """
 
     async def close(self) -> None:
-        """Give back connections; may be called again."""
+        """Close connections; may be called again."""
 
 
 class Blobs:
-    """The contents of large values, and who refers to them.
+    """The contents of large values, and the references to them.
 
     Args:
-        store: of the objects; all processes that share the values need the same.
+        store: store of the objects; all processes that share the values need the same one.
     """
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store
 
     async def put(self, key: str, codec: bytes, body: bytes) -> BlobReference:
-        """Store the bytes of a key and return the reference to them. Two objects are written.
+        """Store the bytes of a key and return their reference. Two objects are written.
 
         Raises:
             UnavailableError: the store cannot be written: no space, no permission, or it cannot be reached.
         """
         digest = await _digest(body)
         folder = f"{_namespace_folder(key.partition(':')[0])}/{digest}"
-        # Each write has a reference of its own, so that removing what it replaced harms no other write of the same.
+        # Each write has its own reference: removing a replaced one does not affect other writes of the same content.
         path = f"{folder}/{_key_digest(key)}-{new_id()}"
         await self._store.put(path, Referrer(key=key, codec=codec.decode()).model_dump_json().encode())
         try:
@@ -135,31 +135,31 @@ class Blobs:
         )
 
     async def get(self, key: str, reference: BlobReference) -> bytes:
-        """Return the bytes behind a reference. Two objects are asked for, at the same time.
+        """Return the bytes of a reference. Two objects are read concurrently.
 
         Raises:
-            NotFoundError: they are gone, or not what was stored.
-            UnavailableError: the store cannot be read just now.
+            NotFoundError: the bytes are lost, or were changed.
+            UnavailableError: the store cannot be read now.
         """
         folder = _content_folder(key, reference.path)
         if folder is None:
-            raise NotFoundError("blob of key", key, "its reference names no blob of this key; write the value again")
+            raise NotFoundError("blob of key", key, "its reference names another blob; write the value again")
         referred, body = await asyncio.gather(self._store.mark(reference.path), self._store.get(f"{folder}/{_CONTENT}"))
         if referred is None or body is None:
             advice = f"it is not in {self._store.place}; all processes need the same blob_dir or blob_url"
             raise NotFoundError("blob of key", key, advice)
         if len(body) != reference.size or not reference.sha256 == await _digest(body) == folder.rpartition("/")[2]:
-            raise NotFoundError("intact blob of key", key, "its content was changed or cut; write the value again")
+            raise NotFoundError("intact blob of key", key, "its content was changed; write the value again")
         return body
 
     async def remove(self, key: str, path: str) -> None:
-        """Remove the reference of a write that its key refers to no more, and the content if it was the last.
+        """Delete the reference of a replaced write, and the content if it was the last reference.
 
-        What cannot be removed just now is left to a sweep: it does not matter to the write that replaced it.
+        If the deletion fails, a sweep repeats it: the new value is not affected.
 
         Args:
-            key: whose.
-            path: as its reference told it. A path that is none of this key's, or already gone, is left alone.
+            key: the key.
+            path: path from its reference. A path of another key, or a missing one, is ignored.
         """
         if (folder := _content_folder(key, path)) is None:
             return
@@ -167,14 +167,14 @@ class Blobs:
             await self._store.delete(path)
             await self._collect(folder)
         except SharedMemoryError as error:
-            _logger.warning("a blob of key %r stays for a sweep: %s", key, error)
+            _logger.warning("a blob of key %r is left to a sweep: %s", key, error)
 
     async def referrers(self, namespace: str, *, older_than_s: float) -> AsyncIterator[tuple[str, str]]:
-        """Yield (logical key, path) of the references of a namespace; whether a key still refers so is the caller's to ask.
+        """Yield (logical key, path) of the references of a namespace; the caller checks whether they are still used.
 
         Args:
-            namespace: whose.
-            older_than_s: younger ones may belong to a write that is about to refer to them.
+            namespace: the namespace.
+            older_than_s: younger ones may belong to a write that will refer to them.
 
         Raises:
             UnavailableError: the store cannot be reached.
@@ -186,12 +186,12 @@ class Blobs:
                 yield key, path
 
     async def collect(self, namespace: str, *, older_than_s: float, remove: bool = True) -> int:
-        """Find contents without any reference, and writes that were broken off; returns how many.
+        """Find contents without a reference, and interrupted writes; return their number.
 
         Args:
-            namespace: where.
-            older_than_s: younger ones may belong to a write that is under way.
-            remove: whether to remove them, or only to count.
+            namespace: the namespace.
+            older_than_s: younger ones may belong to a running write.
+            remove: whether to delete them, or only to count them.
 
         Raises:
             UnavailableError: the store cannot be reached.
@@ -207,10 +207,10 @@ class Blobs:
         return len(loose) + len(broken_off)
 
     async def clear(self, namespace: str) -> None:
-        """Remove all references of a namespace and its annex, and the contents with them.
+        """Delete all references of a namespace and its annex, with their contents.
 
         Raises:
-            UnavailableError: the store cannot be reached; call it again to go on.
+            UnavailableError: the store cannot be reached; call it again to continue.
         """
         for place in (namespace, annex_namespace(namespace)):
             await self._clear(place)
@@ -223,13 +223,13 @@ class Blobs:
         )
 
     async def close(self) -> None:
-        """Give back the store's connections."""
+        """Close the store's connections."""
         await self._store.close()
 
     async def _collect(self, folder: str) -> None:
-        """Delete a content unless a key refers to it, or a writer has just put it again."""
+        """Delete a content unless a key refers to it, or a writer has stored it again."""
         content = f"{folder}/{_CONTENT}"
-        # First the mark, then the look: see the module's story.
+        # First the mark, then the references: see the docstring of the module.
         mark = await self._store.mark(content)
         if mark is None:
             return
@@ -241,15 +241,15 @@ class Blobs:
 
 
 def annex_namespace(namespace: str) -> str:
-    """Return where lies what a namespace has put away and no key refers to: sweeps of the namespace do not come there.
+    """Return the name of a namespace's annex, for contents without keys: sweeps of the namespace skip it.
 
-    It takes the place of a namespace in the names of such contents; no namespace begins with `$`.
+    It replaces the namespace in the names of such contents; no namespace begins with `$`.
     """
     return f"$annex.{namespace}"
 
 
 def _namespace_folder(namespace: str) -> str:
-    # A namespace may be called "..", or as another one on a disk that does not tell capitals apart.
+    # A namespace may be called "..", or differ from another one only in case, which some disks ignore.
     readable = quote(namespace, safe="").replace(".", "%2E")[:_NAMESPACE_CHARS]
     return f"ns-{readable}-{hashlib.sha256(namespace.encode()).hexdigest()[:12]}"
 
@@ -259,9 +259,9 @@ def _key_digest(key: str) -> str:
 
 
 def _content_folder(key: str, path: str) -> str | None:
-    """Return the content that a path of this key refers to; None when it is no path of this key.
+    """Return the content that a path of this key refers to; None if it is not a path of this key.
 
-    A raw client can write any path into a reference; only objects that were made for the key itself are ever touched.
+    A raw client can write any path into a reference; only objects that were created for the key itself are used.
     """
     folder, key_digest = _namespace_folder(key.partition(":")[0]), _key_digest(key)
     fits = re.fullmatch(rf"{re.escape(folder)}/[0-9a-f]{{64}}/{key_digest}-[0-9a-f]{{12}}", path)
@@ -287,7 +287,7 @@ def _is_content(name: str) -> bool:
 def _parse_referrer_key(body: bytes) -> str | None:
     try:
         return Referrer.model_validate_json(body).key
-    except ValidationError:  # removed meanwhile, or damaged: then its content stays
+    except ValidationError:  # deleted in between, or damaged: then its content stays
         return None
 
 
@@ -298,7 +298,7 @@ async def _digest(body: bytes) -> str:
 
 
 async def _gather_limited(calls: Iterable[Awaitable[None]]) -> None:
-    """Await them, some at once: a far store takes long for each, and must not be asked for thousands together."""
+    """Await calls, some concurrently: a remote store is slow, but must not get thousands of requests at once."""
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def one(call: Awaitable[None]) -> None:

@@ -1,7 +1,7 @@
-"""A folder that holds blobs: on this machine's disk, or on one that several machines share.
+"""A folder as a store of blobs: on this machine's disk, or on one that several machines share.
 
-Objects are files, written aside and moved into place. What must happen in one step (a file takes its place; a file is
-deleted if it is still the same) happens under the lock of the folder, which is held for moments only.
+Objects are files, written under a temporary name and moved into place. Atomic steps (replace a file; delete a file if
+it is unchanged) run under the lock of the folder, which is held only briefly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FolderBlobStore:
     """A `BlobStore` in a folder.
 
     Args:
-        root: the folder; made when the first object is put.
+        root: the folder; created with the first object.
     """
 
     def __init__(self, root: Path) -> None:
@@ -61,13 +61,13 @@ class FolderBlobStore:
             yield found
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is nothing to close."""
 
     async def _done(self, work: Callable[[], _T]) -> _T:
         try:
             return await asyncio.to_thread(work)
         except OSError as error:
-            why = f"{error.strerror or error}; free space, mend its permissions, or set blob_dir"
+            why = f"{error.strerror or error}; free space, correct its permissions, or set blob_dir"
             raise UnavailableError(self.place, why) from error
 
     def _put(self, name: str, body: bytes) -> None:
@@ -91,7 +91,7 @@ class FolderBlobStore:
         with self._locked():
             if mark is None or _mark(path) == mark:
                 path.unlink(missing_ok=True)
-                with suppress(OSError):  # others lie there
+                with suppress(OSError):  # it is not empty
                     path.parent.rmdir()
 
     def _files(self, prefix: str) -> Iterator[tuple[str, float]]:
@@ -104,9 +104,9 @@ class FolderBlobStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone in the folder, among all threads and processes."""
+        """Run the block with the lock of the folder, exclusive among all threads and processes."""
         try:
-            import fcntl  # noqa: PLC0415  # Windows has none
+            import fcntl  # noqa: PLC0415  # not on Windows
         except ImportError as error:
             raise UnsupportedError("a folder of blobs", "Windows lacks its locks; set blob_url") from error
         with (self._root / _LOCK).open("ab") as file:
@@ -115,7 +115,7 @@ class FolderBlobStore:
                 if time.monotonic() > deadline:
                     raise OSError(errno.EAGAIN, f"another process has held its lock for {_PATIENCE_S:g} s")
                 time.sleep(_PAUSE_S)
-            yield  # closing the file gives the lock back
+            yield  # closing the file releases the lock
 
 
 def _try_lock(lock: Callable[[], None]) -> bool:
@@ -134,7 +134,7 @@ def _unless_missing(work: Callable[[], _T]) -> _T | None:
 
 
 def _raise_unless_missing(error: OSError) -> None:
-    # A folder that cannot be listed must not pass for an empty one.
+    # A folder that cannot be listed must not be treated as empty.
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -145,7 +145,7 @@ def _mark(path: Path) -> str | None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that is still there after a power failure."""
+    """Create a folder that survives a power failure."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -157,14 +157,14 @@ def _write_file(path: Path, body: bytes) -> None:
     with path.open("wb") as file:
         file.write(body)
         file.flush()
-        # The clock of the file system ticks too slowly to tell two writes apart.
+        # The clock of the file system is too coarse to distinguish two writes.
         os.utime(file.fileno(), ns=(time.time_ns(),) * 2)
         os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
     descriptor = _unless_missing(lambda: os.open(folder, os.O_RDONLY))
-    if descriptor is None:  # emptied and removed by others meanwhile
+    if descriptor is None:  # emptied and deleted by others in between
         return
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Blob garbage collection: find and remove blobs that no key references any more."""
+"""Blob garbage collection: find and delete blobs that no key references any more."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from sharedmem.redis.replies import ServerError
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import Background, BackgroundTask
 
-# A younger blob may belong to a write that is just about to refer to it.
+# A younger blob may belong to a write that will refer to it.
 _MIN_AGE_S = 3600.0
 _EVERY_S = 1800.0
 _logger = get_logger("sweeping")
 
 
 class BlobGarbageCollector:
-    """Removes the blobs that no key refers to any more.
+    """Deletes the blobs that no key refers to any more.
 
     Args:
-        client: of the server.
-        keyspace: gives the keys.
+        client: client of the server.
+        keyspace: builds the keys.
         blobs: the large values.
         background: runs the regular sweeps.
         clock: paces them.
-        refers_elsewhere: asked of a key and the path of a blob: whether the key refers to it somewhere else than in
-            this server, which may hold only a part of what is kept.
+        refers_elsewhere: called with a key and the path of a blob: returns whether the key refers to it outside this
+            server, for example in the durable tier.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class BlobGarbageCollector:
             self._work = self._background.start("sweep blobs", self._regularly())
 
     async def sweep(self, namespace: str, *, remove: bool = True) -> int:
-        """Sweep a namespace once; returns how many orphans were found. Three round trips a blob older than an hour.
+        """Sweep a namespace once; return the number of orphans. Three round trips a blob older than an hour.
 
         Args:
-            namespace: where.
-            remove: whether to remove them, or only to count.
+            namespace: the namespace.
+            remove: whether to delete them, or only to count them.
 
         Raises:
-            UnavailableError: the server cannot be reached, or the blobs cannot be reached.
+            UnavailableError: the server or the store of blobs cannot be reached.
         """
         found = 0
         async for key, path in self._blobs.referrers(namespace, older_than_s=_MIN_AGE_S):
@@ -85,7 +85,7 @@ class BlobGarbageCollector:
         return await self._value_references(key, path) or await self._once_result_references(key, path)
 
     async def _once_result_references(self, key: str, path: str) -> bool:
-        """Return whether the key holds the result of work that was done once."""
+        """Return whether the result of a `once` run of this key refers to the blob."""
         once = self._keyspace.part(self._keyspace.target(key), "once")
         result = await self._client.call("HGET", once, "result")
         return isinstance(result, bytes) and path.encode() in result
@@ -94,7 +94,7 @@ class BlobGarbageCollector:
         try:
             raw = await self._client.call("GET", self._keyspace.target(key).physical)
         except ServerError:
-            return False  # the key holds another type by now
+            return False  # the key has another type by now
         stored = parse_record(raw) if isinstance(raw, bytes) else None
         return stored is not None and stored.codec == BLOB and path.encode() in stored.body
 
@@ -105,4 +105,4 @@ class BlobGarbageCollector:
                 try:
                     await self.sweep(namespace)
                 except SharedMemoryError as error:
-                    _logger.warning("sweeping %s is put off: %s", namespace, error)
+                    _logger.warning("the sweep of %s is postponed: %s", namespace, error)

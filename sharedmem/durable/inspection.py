@@ -335,8 +335,8 @@ class Inspector:
             return found + await self._comparer.expiry(alive[0], here, self._keyspace.state(target), now_ms)
         if head is not None and await self._may_be_left(target, head):
             return []
-        gone = "nothing" if head is None else "deleted" if head.deleted else "expired"
-        return [Difference(key=target.key, what="missing", redis="present", tier=gone)]
+        state = "nothing" if head is None else "deleted" if head.deleted else "expired"
+        return [Difference(key=target.key, what="missing", redis="present", tier=state)]
 
     async def _may_be_left(self, target: Target, head: DurableRecord) -> bool:
         """Return whether a key that is deleted in the store may be in Redis: it was written as ephemeral since."""

@@ -226,10 +226,10 @@ class KeyLoader:
             self._keyspace.kept(target.space.namespace),
             self._keyspace.state(target),
         )
-        said = await self._scripts.key_look(
+        reply = await self._scripts.key_look(
             keys, logical=target.key, mode=mode, token=token, lease_ms=self._times.lease_ms
         )
-        answer, _, number = said.partition(" ")
+        answer, _, number = reply.partition(" ")
         return LoadLease(target, restorer, token, int(number)) if answer == "load" else None, answer
 
     async def _wait(self, target: Target, answer: str, pause: float, deadline: float) -> None:

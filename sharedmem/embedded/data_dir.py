@@ -1,8 +1,8 @@
-"""The files of a data directory, among them the locks by which processes agree on its server.
+"""The files of a data directory, including the locks that coordinate the processes of its server.
 
-Nothing goes stale, because the kernel drops a lock when its last holder dies: `start.lock` belongs to
-whoever starts or stops the server, `users.lock` is shared by all who joined, and `server.lock` is
-inherited by the server itself and so held as long as it lives.
+No lock becomes stale, because the kernel releases a lock when its last holder dies. `start.lock` belongs to the process
+that starts or stops the server. `users.lock` is shared by all processes that joined. The server itself inherits
+`server.lock`, and holds it as long as it lives.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ class DataDir(NamedTuple):
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Return the files at `path`; touches none. Raises UnsupportedError where no server can be."""
+        """Return the files at `path`; without any access. Raises UnsupportedError on systems without a server."""
         if importlib.util.find_spec("fcntl") is None:
             raise UnsupportedError(
                 SERVER,
-                "it needs the file locks and sockets of Linux or macOS; on Windows work inside WSL, or run"
+                "it needs the file locks and sockets of Linux or macOS; on Windows use WSL, or run"
                 " docker run -p 6379:6379 redis:8 and set SHAREDMEM_REDIS_URL=redis://localhost:6379",
             )
-        # Links stay as they are: a short link is the cure for a path that is too long for a socket.
+        # Links are not resolved: a short link solves the problem of a path that is too long for a socket.
         return cls(path.expanduser().absolute())
 
     @property
     def socket(self) -> Path:
-        """Where the server listens."""
+        """The socket of the server."""
         return self.path / "redis.sock"
 
     @property
     def url(self) -> str:
-        """The address of the socket."""
+        """The URL of the socket."""
         return f"unix://{quote(str(self.socket))}?db=0"
 
     @property
     def start_lock(self) -> Path:
-        """Held by the one process that starts or stops the server."""
+        """The lock of the process that starts or stops the server."""
         return self.path / "start.lock"
 
     @property
     def users_lock(self) -> Path:
-        """Shared by all who joined."""
+        """The lock that all joined processes share."""
         return self.path / "users.lock"
 
     @property
     def server_lock(self) -> Path:
-        """Held by the server."""
+        """The lock of the server."""
         return self.path / "server.lock"
 
     @property
     def held(self) -> Path:
-        """Exists while the server is to stay without users."""
+        """A file that exists while the server must run without users."""
         return self.path / "held"
 
     @property
     def modules(self) -> Path:
-        """Names the modules of the last start: a server without them refuses the data, even when it is empty."""
+        """The modules of the last start: a server without them rejects the data, even if it is empty."""
         return self.path / "modules"
 
     @property
@@ -81,20 +81,20 @@ class DataDir(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """The description that the server wrote of itself."""
+        """The log of the server."""
         return self.path / "redis.log"
 
     @property
     def pidfile(self) -> Path:
-        """Written by the server, for people; never believed."""
+        """A file that the server writes for people; sharedmem never relies on it."""
         return self.path / "redis.pid"
 
     def attempt(self, binary: Path | None = None, port: int = 0) -> LaunchAttempt:
-        """What is being tried here, for the words of an error."""
+        """Return the description of a launch, for errors."""
         return LaunchAttempt(binary=binary or self.path, data_dir=self.path, log=self.log, port=port)
 
     def check_socket(self) -> None:
-        """Raise ConfigError when no socket can have such a long path."""
+        """Raise ConfigError if the path is too long for a socket."""
         length = len(os.fsencode(self.socket))
         if length > _SOCKET_PATH_BYTES:
             raise ConfigError(
@@ -104,7 +104,7 @@ class DataDir(NamedTuple):
             )
 
     def prepare(self) -> None:
-        """Make the directories, which only their owner may enter. Raises ConfigError or UnavailableError."""
+        """Create the directories, with access for their owner only. Raises ConfigError or UnavailableError."""
         with self.translate_os_errors():
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.data.mkdir(mode=0o700, exist_ok=True)
@@ -112,7 +112,7 @@ class DataDir(NamedTuple):
                 FileLock(lock).close()
 
     def is_alive(self) -> bool:
-        """Return whether a server process lives, even one that does not answer; asks the kernel, not a process id."""
+        """Return whether a server process lives, even one that does not reply; checks the lock, not a process id."""
         if not self.server_lock.exists():
             return False
         probe = FileLock(self.server_lock)
@@ -123,7 +123,7 @@ class DataDir(NamedTuple):
 
     @contextmanager
     def translate_os_errors(self) -> Iterator[None]:
-        """Tell the operating system's refusals in words that help."""
+        """Translate errors of the operating system into errors with a remedy."""
         try:
             yield
         except OSError as error:
@@ -131,7 +131,7 @@ class DataDir(NamedTuple):
 
 
 class FileLock:
-    """A lock on a file, which the kernel drops when the last process with this open file ends."""
+    """A lock on a file, which the kernel releases when the last process with this open file ends."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -141,8 +141,8 @@ class FileLock:
         return self.descriptor >= 0
 
     def take(self, *, shared: bool = False) -> bool:
-        """Take the lock, or change how it is held, without waiting; whether that worked."""
-        import fcntl  # noqa: PLC0415 - Windows has none; DataDir.at() has refused it before
+        """Take the lock, or change its mode, without waiting; return whether that worked."""
+        import fcntl  # noqa: PLC0415 - not on Windows; DataDir.at() has rejected it before
 
         try:
             fcntl.flock(self.descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -151,7 +151,7 @@ class FileLock:
         return True
 
     def close(self) -> None:
-        """Give the lock up, unless another process inherited it; may be called again."""
+        """Release the lock, unless another process inherited it; may be called again."""
         if self.is_open():
             os.close(self.descriptor)
             self.descriptor = -1

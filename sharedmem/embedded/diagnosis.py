@@ -1,4 +1,4 @@
-"""Explains from its log why the embedded server did not start, as an error that says what to do."""
+"""Explain from its log why the embedded server did not start, as an error with a remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MODULE_COMMANDS = {"GRAPH": "graph", "FT": "search", "JSON": "json"}
 
 
 class LaunchAttempt(NamedTuple):
-    """What was being started, for the sentences about it."""
+    """A launch of the server, for error messages."""
 
     binary: Path
     data_dir: Path
@@ -42,10 +42,10 @@ class LaunchAttempt(NamedTuple):
 
 
 def diagnose(tail: str, exit_code: int | None, attempt: LaunchAttempt) -> SharedMemoryError:
-    """Return the error for a server that ended while it started; pure.
+    """Return the error for a server that ended during its start; a pure function.
 
-    `tail` is what this start wrote to the log, `exit_code` the code of the program, or None when the
-    server had already left for the background (its code is then lost, the log says the rest).
+    `tail` is the log of this start, `exit_code` the code of the program, or None if the server already ran in the
+    background (its code is then lost, but the log has the details).
     """
     for pattern, explain in _RULES:
         found = pattern.search(tail)
@@ -61,7 +61,7 @@ def diagnose(tail: str, exit_code: int | None, attempt: LaunchAttempt) -> Shared
 
 
 def from_os_error(error: OSError, attempt: LaunchAttempt) -> SharedMemoryError:
-    """Return the error for a refusal of the operating system while the server was prepared or started; pure."""
+    """Return the error for a refusal of the operating system during preparation or start; a pure function."""
     about = error.filename if error.filename is not None else attempt.data_dir
     if error.errno in _WRONG_PROCESSOR:
         return _wrong_processor(attempt)
@@ -70,7 +70,7 @@ def from_os_error(error: OSError, attempt: LaunchAttempt) -> SharedMemoryError:
     if error.errno in _FORBIDDEN:
         return ConfigError(
             *DATA_DIR,
-            f"no permission for {about} ({error.strerror}); make it yours, or set SHAREDMEM_DATA_DIR to a"
+            f"no permission for {about} ({error.strerror}); change its owner, or set SHAREDMEM_DATA_DIR to a"
             " directory that you may write",
         )
     if error.errno in _NO_DIRECTORY:
@@ -86,7 +86,7 @@ def _last_line(tail: str) -> str:
 def _wrong_processor(attempt: LaunchAttempt) -> SharedMemoryError:
     return UnsupportedError(
         f"the server program {attempt.binary}",
-        f"it is built for another processor than this machine's ({platform.machine()}); install one that fits"
+        f"it is built for another processor than this machine's ({platform.machine()}); install a matching one"
         " (pip install --force-reinstall 'sharedmem-hub[embedded]') or set SHAREDMEM_REDIS_URL",
     )
 
@@ -103,7 +103,7 @@ def _disk_full(attempt: LaunchAttempt) -> SharedMemoryError:
 def _missing_library(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemoryError:
     module, library = found["module"], found["library"]
     package = _DEBIAN_PACKAGES.get(library)
-    get = f"install it (Debian, Ubuntu: apt-get install {package})" if package else "install the package that holds it"
+    get = f"install it (Debian, Ubuntu: apt-get install {package})" if package else "install the package that has it"
     return UnsupportedError(
         _failed_component(module, attempt), f"the system library {library} is missing; {get}{_alternative(module)}"
     )
@@ -125,20 +125,20 @@ def _failed_component(module: str | None, attempt: LaunchAttempt) -> str:
 
 
 def _alternative(module: str | None) -> str:
-    return ", or ask for fewer modules" if module else ", or set SHAREDMEM_REDIS_URL to a server of your own"
+    return ", or request fewer modules" if module else ", or set SHAREDMEM_REDIS_URL to a server of your own"
 
 
 def _port_not_open(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemoryError:
     why = found["why"] or "see the log"
     return ConfigError(
-        *PORT, f"port {attempt.port} of 127.0.0.1 cannot be opened ({why}); choose a free one, or 0 for none"
+        *PORT, f"port {attempt.port} of 127.0.0.1 cannot be opened ({why}); choose a free one, or 0 for no port"
     )
 
 
 def _socket_not_made(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemoryError:
     return ConfigError(
         *DATA_DIR,
-        f"no unix socket can be made in {attempt.data_dir} ({found['why']}); set SHAREDMEM_DATA_DIR to a"
+        f"no unix socket can be created in {attempt.data_dir} ({found['why']}); set SHAREDMEM_DATA_DIR to a"
         " directory on a local disk",
     )
 
@@ -150,7 +150,7 @@ def _disk_full_in_log(_: re.Match[str], attempt: LaunchAttempt) -> SharedMemoryE
 def _unknown_data_format(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemoryError:
     return UnsupportedError(
         f"reading the data in {attempt.data_dir}",
-        f"a newer server than {attempt.binary} wrote it, or one of another make, Redis or Valkey ({found[0].strip()});"
+        f"a newer server than {attempt.binary} wrote it, or another product, Redis or Valkey ({found[0].strip()});"
         " install the one that wrote it (pip install 'sharedmem-hub[embedded]' for Redis 8), or set"
         " SHAREDMEM_DATA_DIR to another directory",
     )
@@ -159,10 +159,10 @@ def _unknown_data_format(found: re.Match[str], attempt: LaunchAttempt) -> Shared
 def _module_missing(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemoryError:
     word = found["word"]
     module = _MODULE_TYPES.get(word) or _MODULE_COMMANDS.get(word.partition(".")[0].upper())
-    needed = f"the module {module!r}" if module else f"a module that knows {word!r}"
+    needed = f"the module {module!r}" if module else f"a module that supports {word!r}"
     return UnsupportedError(
         f"reading the data in {attempt.data_dir}",
-        f"it was written with {needed}, which {attempt.binary} did not load; ask for that module with"
+        f"it was written with {needed}, which {attempt.binary} did not load; request that module with"
         " pip install 'sharedmem-hub[embedded]' in place, or set SHAREDMEM_DATA_DIR to another directory",
     )
 
@@ -187,14 +187,14 @@ def _no_permission(found: re.Match[str], attempt: LaunchAttempt) -> SharedMemory
     return ConfigError(
         *DATA_DIR,
         f"the server has no permission for its files in {attempt.data_dir} ({found[0].strip()}; see {attempt.log});"
-        " make them yours, or set SHAREDMEM_DATA_DIR",
+        " change their owner, or set SHAREDMEM_DATA_DIR",
     )
 
 
 _LOADING = r"(?:Module (?P<module>.+?) failed to load: |error while loading shared libraries: |: )"
 _ErrorBuilder = Callable[[re.Match[str], LaunchAttempt], SharedMemoryError]
 
-# The first rule that fits wins: causes come before the consequences that the log names after them.
+# The first matching rule wins: causes are listed before their consequences, which the log shows later.
 _RULES: tuple[tuple[re.Pattern[str], _ErrorBuilder], ...] = tuple(
     (re.compile(pattern), explain)
     for pattern, explain in (
@@ -205,7 +205,7 @@ _RULES: tuple[tuple[re.Pattern[str], _ErrorBuilder], ...] = tuple(
         (r"Failed opening Unix socket: (?P<why>.+)", _socket_not_made),
         (r"No space left on device|Disk quota exceeded", _disk_full_in_log),
         (r"Can't handle RDB format version \d+", _unknown_data_format),
-        # A base file has no part that a crash can cut: to repair it would mean to empty it.
+        # A crash cannot truncate a base file: repairing it would empty it.
         (r"Bad file format reading the append only file [^\s:]+\.base\.rdb", _unknown_data_format),
         (r"no matching module(?: type)? '(?P<word>[^']+)'", _module_missing),
         (r"Unknown command '(?P<word>[^']+)' reading the append only file", _module_missing),

@@ -23,22 +23,22 @@ from sharedmem.models import Record
 
 _SPAWN_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8_192
-# The graph module would keep the last queries of each graph, texts and vectors in them, in a stream beside it.
+# The graph module would store the last queries of each graph, with texts and vectors, in a stream.
 _MODULE_OPTIONS = {"falkordb": ("CMD_INFO", "no")}
 
 
 class LaunchOptions(NamedTuple):
-    """What is asked of the server."""
+    """The requested options of the server."""
 
     modules: frozenset[str]
     fsync: str
     """`always`, `everysec` or `no`."""
     port: int
-    """0 for none."""
+    """0: no port."""
 
 
 class Launch:
-    """A server that was started and has yet to answer."""
+    """A server that was started and does not reply yet."""
 
     def __init__(self, home: DataDir, order: LaunchOptions) -> None:
         self._home = home
@@ -50,15 +50,15 @@ class Launch:
         self._log_begins = home.log.stat().st_size if home.log.exists() else 0
 
     def begin(self, guard: FileLock) -> None:
-        """Start the server and let it inherit `guard`, the lock that shows that it lives. Blocks for milliseconds.
+        """Start the server with `guard`, the inherited lock that shows that it lives. Blocks for milliseconds.
 
-        It leaves for the background by itself, so that no process has to reap it. Raises what `diagnose`
-        or `from_os_error` make of a refusal.
+        It moves to the background by itself, so that no process must reap it. Raises the errors of `diagnose` or
+        `from_os_error`.
         """
         command = command_line(self._server.path, self._modules.values(), self._home, self._order)
         try:
             with self._home.log.open("ab") as log:
-                ended = subprocess.run(  # noqa: S603 - the program is found by us, the paths are arguments of their own
+                ended = subprocess.run(  # noqa: S603 - sharedmem finds the program, the paths are separate arguments
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -76,7 +76,7 @@ class Launch:
             raise self.exit_error(ended.returncode)
 
     def exit_error(self, exit_code: int | None = None) -> SharedMemoryError:
-        """Return the error for a server that ended before it answered."""
+        """Return the error for a server that ended before it replied."""
         with self._home.log.open("rb") as log:
             size = log.seek(0, 2)
             log.seek(max(self._log_begins, size - _LOG_TAIL_BYTES))
@@ -84,13 +84,13 @@ class Launch:
         return diagnose(tail, exit_code, self._attempt)
 
     def record_modules(self) -> None:
-        """Note the modules that the data needs from now on; those of a failed start would spoil the next."""
+        """Store the modules that the data needs from now on; those of a failed start would break the next."""
         with self._home.translate_os_errors():
             self._home.modules.write_text(" ".join(sorted(self._modules)) + "\n", encoding="ascii")
 
 
 def command_line(program: Path, modules: Iterable[Path], home: DataDir, order: LaunchOptions) -> list[str]:
-    """Return the words that start the server; pure."""
+    """Return the command line of the server; a pure function."""
     options = {
         "daemonize": "yes",
         "pidfile": home.pidfile,
@@ -132,21 +132,21 @@ _T = TypeVar("_T")
 
 
 class ServerStatus(Record):
-    """What is known of the server of a data directory, whether it runs or not."""
+    """The state of the server of a data directory, running or not."""
 
     running: bool
     held: bool
-    """Whether it stays when the last user leaves (`sharedmem up`)."""
+    """Whether it keeps running when the last user leaves (`sharedmem up`)."""
     data_dir: Path
     log: Path
     url: str
-    """The address of its unix socket, also while it does not run."""
+    """The URL of its unix socket, even while it does not run."""
     tcp_url: str | None
-    """None when it has no TCP port, or does not answer."""
+    """None if it has no TCP port, or does not reply."""
     pid: int | None
-    """None when it does not run, or runs without answering; so are the fields below."""
+    """None if it does not run or does not reply; the same for the fields below."""
     clients: int | None
-    """Open connections, without the one that asked."""
+    """Open connections, except that of this query."""
     server: str | None
     """`redis` or `valkey`."""
     version: str | None
@@ -157,7 +157,7 @@ class ServerStatus(Record):
 class EmbeddedServer:
     """One process's membership in the private server of a data directory.
 
-    `url` opens it through its unix socket; `tcp_url` through 127.0.0.1, or None when it has no port.
+    `url` connects through its unix socket; `tcp_url` through 127.0.0.1, or None if it has no port.
     """
 
     def __init__(self, home: DataDir, users: FileLock, tcp_port: int) -> None:
@@ -176,13 +176,13 @@ class EmbeddedServer:
         port: int = 0,
         start_timeout_s: float = 30.0,
     ) -> Self:
-        """Join the server of `data_dir`, and start it if it does not run; call `leave` when done with it.
+        """Join the server of `data_dir`, and start it if it does not run; call `leave` at the end.
 
-        `modules` (of search, json, graph) are loaded when this call starts the server and they are
-        installed; a running server is joined as it is, and its powers show what it lacks. `fsync` is
-        always, everysec or no: the strictest of all who joined is in force. `port` opens 127.0.0.1:port
-        too, without a password, for every user of this machine; a server that has a port keeps it. One
-        that still loads its data after `start_timeout_s` seconds goes on doing so, for a later call.
+        `modules` (of search, json, graph) are loaded if they are installed and this call starts the server; a running
+        server is joined as it is, and its powers show missing modules. `fsync` is always, everysec or no: the strictest
+        of all members applies. `port` opens 127.0.0.1:port too, without a password, for every user of this machine; a
+        server with a port keeps it. If the server still loads its data after `start_timeout_s` seconds, it continues,
+        and a later call can join it.
 
         Raises ConfigError (bad setting, no permission, path too long, port in use, damaged data),
         UnsupportedError (no server program, one for another system, a library missing, data of a newer
@@ -202,9 +202,9 @@ class EmbeddedServer:
                 raise
 
     async def leave(self) -> None:
-        """Leave the server; the last one out stops it unless it is held. May be called again.
+        """Leave the server; the last member stops it unless it is held. May be called again.
 
-        Raises UnavailableError when the server will not stop; the membership has ended nevertheless.
+        Raises UnavailableError if the server does not stop; the membership has ended nevertheless.
         """
         if not self._users.is_open():
             return
@@ -215,15 +215,15 @@ class EmbeddedServer:
             self._users.close()
 
     def __repr__(self) -> str:
-        """For people and tests."""
+        """Return a text for debugging and tests."""
         state = "joined" if self._users.is_open() else "left"
         return f"<EmbeddedServer {str(self._home.path)!r}, {state}>"
 
 
 def hold(data_dir: Path) -> None:
-    """Make the server of `data_dir` stay when its last user leaves; it need not run yet.
+    """Keep the server of `data_dir` running when its last user leaves; it need not run yet.
 
-    Raises ConfigError when the directory cannot be written.
+    Raises ConfigError if the directory cannot be written.
     """
     home = DataDir.at(data_dir)
     home.prepare()
@@ -232,7 +232,7 @@ def hold(data_dir: Path) -> None:
 
 
 def release(data_dir: Path) -> None:
-    """Undo `hold`: the next last one out stops the server again; this call itself stops nothing."""
+    """Undo `hold`: the last member to leave stops the server again; this call itself stops nothing."""
     home = DataDir.at(data_dir)
     with home.translate_os_errors():
         home.held.unlink(missing_ok=True)
@@ -241,8 +241,8 @@ def release(data_dir: Path) -> None:
 async def stop(data_dir: Path) -> bool:
     """Stop the server of `data_dir`, even if others use it; return whether it was running.
 
-    The data is on disk when this returns. A `hold` stays in force for the next start; `release` ends it.
-    Raises UnavailableError when the server will not stop within 30 seconds.
+    The data is on disk when this returns. A `hold` also applies to the next start; `release` ends it.
+    Raises UnavailableError if the server does not stop within 30 seconds.
     """
     home = DataDir.at(data_dir)
     with home.translate_os_errors():
@@ -253,7 +253,7 @@ async def stop(data_dir: Path) -> bool:
 
 
 async def status(data_dir: Path) -> ServerStatus:
-    """What is known of the server of `data_dir`; starts, creates and changes nothing. Two round trips."""
+    """Return the state of the server of `data_dir`; start, create and change nothing. Two round trips."""
     home = DataDir.at(data_dir)
     info = await _read_info(home)
     with home.translate_os_errors():
@@ -276,7 +276,7 @@ async def status(data_dir: Path) -> ServerStatus:
 
 
 def _parse_status(info: dict[str, Any]) -> dict[str, object]:
-    """Return the server's description of itself, under the names of `ServerStatus`; pure."""
+    """Return the fields of `ServerStatus` from the server's INFO; a pure function."""
     return {
         "tcp_url": _tcp_url(int(info["tcp_port"])),
         "pid": int(info["process_id"]),
@@ -289,7 +289,7 @@ def _parse_status(info: dict[str, Any]) -> dict[str, object]:
 
 
 def _check_options(*, modules: Collection[str], fsync: str, port: int) -> LaunchOptions:
-    """Return the order, when the server can be asked for it; pure."""
+    """Check the options, and return them; a pure function."""
     unknown = sorted(set(modules).difference(MODULES))
     if unknown:
         raise ConfigError(
@@ -298,7 +298,7 @@ def _check_options(*, modules: Collection[str], fsync: str, port: int) -> Launch
     if fsync not in _FSYNC_BY_STRICTNESS:
         raise ConfigError("embedded_fsync", "what was asked", f"{fsync!r} is unknown; use always, everysec or no")
     if not 0 <= port <= _LAST_PORT:
-        raise ConfigError(*PORT, f"{port} is no port; use 1 to {_LAST_PORT}, or 0 for no TCP port")
+        raise ConfigError(*PORT, f"{port} is not a port; use 1 to {_LAST_PORT}, or 0 for no TCP port")
     return LaunchOptions(frozenset(modules), fsync, port)
 
 
@@ -306,11 +306,11 @@ def _tcp_url(port: int) -> str | None:
     return f"redis://127.0.0.1:{port}/0" if port else None
 
 
-# From here to the next line like this one, the caller holds start.lock.
+# From here to the next such line, the caller holds start.lock.
 
 
 async def _start_and_join(home: DataDir, users: FileLock, order: LaunchOptions, deadline: float) -> int:
-    """Become a user of a server that is ready and as strict as asked; its TCP port, 0 for none."""
+    """Join a server that is ready and has the requested options; return its TCP port, 0 without one."""
     if not users.take(shared=True):
         raise UnavailableError(SERVER, f"another program locks {home.users_lock}; end it")
     try:
@@ -320,7 +320,7 @@ async def _start_and_join(home: DataDir, users: FileLock, order: LaunchOptions, 
     except BaseException:
         await _leave_and_stop(home, users)
         raise
-    # Not stopped: a server that needs longer than this caller's patience would never come up.
+    # Not stopped: otherwise a server that needs longer than this caller waits would never start.
     raise _not_ready_error(home, phase)
 
 
@@ -333,7 +333,7 @@ async def _leave_and_stop(home: DataDir, users: FileLock) -> None:
 
 
 async def _wait_until_ready(home: DataDir, order: LaunchOptions, deadline: float) -> _Phase:
-    """Wait until the server answers or the time is over; start one, once, when there is none."""
+    """Wait until the server replies or the time is over; start one, once, if it does not run."""
     launch: Launch | None = None
     while (phase := await _phase(home)) is not _Phase.READY:
         if asyncio.get_running_loop().time() > deadline:
@@ -347,7 +347,7 @@ async def _wait_until_ready(home: DataDir, order: LaunchOptions, deadline: float
 
 
 async def _launch_once(home: DataDir, order: LaunchOptions, launch: Launch | None) -> Launch | None:
-    """Start a server unless one lives that does not listen yet, or no more; raise why the one we started died."""
+    """Start a server unless a process lives that does not listen yet, or any more; raise if the started one died."""
     with closing(FileLock(home.server_lock)) as guard:
         if not guard.take():
             return launch
@@ -361,11 +361,11 @@ async def _launch_once(home: DataDir, order: LaunchOptions, launch: Launch | Non
 def _not_ready_error(home: DataDir, phase: _Phase) -> UnavailableError:
     if phase is _Phase.LOADING:
         return UnavailableError(SERVER, f"it is still loading the data of {home.path}; try again soon", retry_after=5.0)
-    return UnavailableError(SERVER, f"it runs in {home.path} but does not answer; see {home.log} and {home.pidfile}")
+    return UnavailableError(SERVER, f"it runs in {home.path} but does not reply; see {home.log} and {home.pidfile}")
 
 
 async def _apply_options(home: DataDir, order: LaunchOptions) -> int:
-    """Raise a running server to what this member asks and others did not; its TCP port, 0 for none."""
+    """Apply stricter options of this member to a running server; return its TCP port, 0 without one."""
     async with _admin(home) as redis:
         fsync = str((await redis.config_get("appendfsync"))["appendfsync"])
         if _FSYNC_BY_STRICTNESS.index(order.fsync) > _FSYNC_BY_STRICTNESS.index(fsync):
@@ -376,20 +376,20 @@ async def _apply_options(home: DataDir, order: LaunchOptions) -> int:
         try:
             await redis.config_set("port", order.port)
         except driver.ResponseError as error:
-            why = f"port {order.port} of 127.0.0.1 cannot be opened ({error}); choose a free one, or 0 for none"
+            why = f"port {order.port} of 127.0.0.1 cannot be opened ({error}); choose a free one, or 0 for no port"
             raise ConfigError(*PORT, why) from error
         return order.port
 
 
 async def _shut_down(home: DataDir) -> bool:
-    """End the server and wait until it is gone; whether there was one."""
+    """Stop the server and wait until it has ended; return whether it was running."""
     deadline = asyncio.get_running_loop().time() + _STOP_TIMEOUT_S
     was_alive = await asyncio.to_thread(home.is_alive)
     while await asyncio.to_thread(home.is_alive):
         if asyncio.get_running_loop().time() > deadline:
             why = f"it does not stop (process id in {home.pidfile}); see the end of {home.log}"
             raise UnavailableError(SERVER, why)
-        # Not listening yet, no more, or refusing for now: the lock and the deadline decide.
+        # Not listening yet, no longer, or rejecting commands for now: the lock and the deadline decide.
         with suppress(driver.RedisError):
             async with _client(home, _REPLY_TIMEOUT_S) as redis:
                 await redis.shutdown()
@@ -398,19 +398,19 @@ async def _shut_down(home: DataDir) -> bool:
 
 
 async def _wait_until_stopped(home: DataDir, patience_s: float) -> None:
-    """Wait until the server is gone, or the time is over."""
+    """Wait until the server has ended, or the time is over."""
     with suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
             while await asyncio.to_thread(home.is_alive):  # noqa: ASYNC110 - the kernel notifies nobody of a freed lock
                 await asyncio.sleep(_POLL_S)
 
 
-# How the locks and the server are spoken to.
+# Access to the locks and the server.
 
 
 @asynccontextmanager
 async def _hold_start_lock(home: DataDir, patience_s: float) -> AsyncIterator[None]:
-    """Hold start.lock: be the only one who starts or stops the server."""
+    """Hold start.lock: be the only process that starts or stops the server."""
     with closing(FileLock(home.start_lock)) as lock:
         try:
             async with asyncio.timeout(patience_s):
@@ -441,12 +441,12 @@ async def _phase(home: DataDir) -> _Phase:
         return _Phase.SILENT
     if reply.startswith(b"-LOADING"):
         return _Phase.LOADING
-    # Any other answer is one, even that it wants a password; none at all means that it is about to end.
+    # Any other reply means ready, even that it requires a password; no reply means that it will end soon.
     return _Phase.READY if reply else _Phase.SILENT
 
 
 async def _ping(home: DataDir) -> bytes:
-    """Return the answer to a bare PING; the driver's handshake would blur who refused and why."""
+    """Return the reply to a plain PING; the driver's handshake would hide the reason of a rejection."""
     reader, writer = await asyncio.open_unix_connection(home.socket)
     try:
         writer.write(b"PING\r\n")
@@ -466,7 +466,7 @@ async def _read_info(home: DataDir) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _admin(home: DataDir) -> AsyncIterator[Redis]:
-    """A connection to a server that is ready; its refusals come as ours."""
+    """Yield a connection to a server that is ready; translate its errors."""
     try:
         async with _client(home, _REPLY_TIMEOUT_S) as redis:
             yield redis
@@ -490,7 +490,7 @@ async def _client(home: DataDir, patience_s: float) -> AsyncIterator[Redis]:
 
 
 async def _finish_in_thread(function: Callable[..., _T], *arguments: object) -> _T:
-    """Run a function in a thread and await its end even when cancelled: it must not be left half done."""
+    """Run a function in a thread and await its end even if cancelled: it must not be interrupted."""
     work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         return await asyncio.shield(work)

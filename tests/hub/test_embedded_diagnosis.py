@@ -90,7 +90,7 @@ ATTEMPT = LaunchAttempt(
         (
             "1:M # The RDB file contains module data I can't load: no matching module type 'MBbloom--'",
             UnsupportedError,
-            ["a module that knows 'MBbloom--'"],
+            ["a module that supports 'MBbloom--'"],
         ),
         (
             "1:M # Unknown command 'FT.CREATE' reading the append only file appendonly.aof.1.incr.aof",

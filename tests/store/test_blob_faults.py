@@ -100,7 +100,7 @@ async def test_a_disk_that_fills_up_between_reference_and_content_leaves_no_refe
 async def test_a_folder_that_may_not_be_written_is_told(folder_of_nobody: Path) -> None:
     set_mode(folder_of_nobody, 0o500)
 
-    with pytest.raises(UnavailableError, match=r"Permission denied; free space, mend its permissions, or set blob_dir"):
+    with pytest.raises(UnavailableError, match=r"Permission denied; free space, correct its permissions"):
         await Blobs(FolderBlobStore(folder_of_nobody)).put("n:a:x", b"json", BODY)
 
 
@@ -323,7 +323,7 @@ def test_a_url_without_one_container_is_refused(url: str) -> None:
 
 
 def test_what_is_no_key_is_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigError, match="it is no account key, which is base64 text") as told:
+    with pytest.raises(ConfigError, match="it is not an account key, which is base64 text") as told:
         AzureBlobStore("azure://a.blob.core.windows.net/c", key="geheim!", folder="data")
 
     assert "geheim" not in str(told.value)
