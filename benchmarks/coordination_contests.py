@@ -181,7 +181,7 @@ def _bare_places(bare: BareRedis, part: str, *, capacity: int) -> Call:
             weight=1,
             lease_ms=int(LEASE_S * 1000),
             asker=asker,
-            stands=0,
+            waits=0,
             gain=b"",
         )
         holder = b"%b %b 1 %b" % (reply.split()[1], ACTOR, asker.encode())

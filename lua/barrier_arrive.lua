@@ -1,18 +1,18 @@
--- barrier_arrive: come to a barrier; the last to come opens it and calls all the others.
+-- barrier_arrive: arrive at a barrier; the last party opens it and notifies the others.
 --
 -- INCLUDE time ledger mutation waiters
--- KEYS barrier  sortedset  who has come, `<version> <parties> <waiter>`, by the end of its lease
--- KEYS opened   hash       who was let through, by waiter: `<generation> <position>`
--- ARGV waiter    text  who comes
--- ARGV parties   int   how many have to come
--- ARGV lease_ms  int   for how long it counts unless it says so again
+-- KEYS barrier  sortedset  arrived parties, `<version> <parties> <waiter>`, by the end of its lease
+-- KEYS opened   hash       parties that have passed, by waiter: `<generation> <position>`
+-- ARGV waiter    text  the arriving party
+-- ARGV parties   int   number of parties that must arrive
+-- ARGV lease_ms  int   lease of its entry
 --
--- RETURNS `opened <generation> <position>`, `waiting <arrival>`, or `parties <n>` when others wait for so many
+-- RETURNS `opened <generation> <position>`, `waiting <arrival>`, or `parties <n>` if others wait for so many parties
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local barrier, opened = KEYS[4], KEYS[5]
 local waiter, parties, lease_ms = ARGV[6], ARGV[7], ARGV[8]
 
--- So long whoever was let through may take to notice.
+-- Waiters must notice within this time that they have passed.
 local OPENED_LIVES_MS = '600000'
 
 local now = microseconds()
@@ -30,7 +30,7 @@ if redis.call('ZCARD', barrier) < tonumber(parties) then
   return done('waiting ' .. arrival)
 end
 
--- Versions have the same number of digits, so this is the order in which they came.
+-- Versions have the same number of digits, so this is the order of arrival.
 local arrivals = redis.call('ZRANGE', barrier, 0, -1)
 table.sort(arrivals)
 redis.call('DEL', barrier)

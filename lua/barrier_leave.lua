@@ -1,11 +1,11 @@
--- barrier_leave: go away from a barrier, unless it has opened.
+-- barrier_leave: leave a barrier, unless it has opened.
 --
 -- INCLUDE time ledger mutation
--- KEYS barrier  sortedset  who has come, `<version> <parties> <waiter>`, by the end of its lease
--- KEYS opened   hash       who was let through, by waiter: `<generation> <position>`
--- ARGV waiter  text  who leaves
+-- KEYS barrier  sortedset  arrived parties, `<version> <parties> <waiter>`, by the end of its lease
+-- KEYS opened   hash       parties that have passed, by waiter: `<generation> <position>`
+-- ARGV waiter  text  the leaving party
 --
--- RETURNS `opened <generation> <position>`, or `left <how many still wait>`
+-- RETURNS `opened <generation> <position>`, or `left <number of parties that still wait>`
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local barrier, opened = KEYS[4], KEYS[5]
 local waiter = ARGV[6]

@@ -1,7 +1,7 @@
--- barrier_look: how many wait at a barrier.
+-- barrier_look: the number of parties that wait at a barrier.
 --
 -- INCLUDE time
--- KEYS barrier  sortedset  who has come, by the end of its lease
+-- KEYS barrier  sortedset  arrived parties, by the end of its lease
 --
 -- RETURNS the number
 -- FAILS   WRONGTYPE

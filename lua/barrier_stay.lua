@@ -1,13 +1,13 @@
--- barrier_stay: keep a place at a barrier, or find that it has opened.
+-- barrier_stay: renew an entry at a barrier, or pass if it has opened.
 --
 -- INCLUDE time ledger mutation
--- KEYS barrier  sortedset  who has come, `<version> <parties> <waiter>`, by the end of its lease
--- KEYS opened   hash       who was let through, by waiter: `<generation> <position>`
--- ARGV waiter    text  who waits
+-- KEYS barrier  sortedset  arrived parties, `<version> <parties> <waiter>`, by the end of its lease
+-- KEYS opened   hash       parties that have passed, by waiter: `<generation> <position>`
+-- ARGV waiter    text  the waiting party
 -- ARGV arrival   text  its entry
--- ARGV lease_ms  int   for how long it counts from now on
+-- ARGV lease_ms  int   lease of its entry from now on
 --
--- RETURNS `opened <generation> <position>`, `waiting <arrival>`, or `gone` when its lease had ended
+-- RETURNS `opened <generation> <position>`, `waiting <arrival>`, or `gone` if its lease had ended
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local barrier, opened = KEYS[4], KEYS[5]
 local waiter, arrival, lease_ms = ARGV[6], ARGV[7], ARGV[8]

@@ -1,10 +1,10 @@
--- cache_drop: forget some answers.
+-- cache_drop: delete some answers.
 --
 -- INCLUDE time ledger mutation cache
 -- KEYS keys...  any   the answers; after them log, endings and gone (see include/cache.lua)
--- ARGV ids...  text  theirs
+-- ARGV ids...  text  their ids
 --
--- RETURNS how many were there
+-- RETURNS number of deleted answers
 -- FAILS   CLOSED, STALE
 local count = #KEYS - 6
 local log, endings, gone = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]

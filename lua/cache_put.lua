@@ -1,13 +1,13 @@
--- cache_put: keep an answer in place of what was kept for its prompt, and clear away a few that have expired.
+-- cache_put: store an answer in place of an older one for its prompt, and delete a few expired answers.
 --
 -- INCLUDE time ledger mutation cache
 -- KEYS record   hash    the answer
 -- KEYS log      zset    see include/cache.lua
 -- KEYS endings  zset    likewise
 -- KEYS gone     zset    likewise
--- KEYS place    string  names the index of this namespace; absent while it shares one
--- ARGV id         text  of the answer
--- ARGV ttl_ms     int   how long it is kept
+-- KEYS place    string  name of this namespace's own index; absent while it shares one
+-- ARGV id         text  id of the answer
+-- ARGV ttl_ms     int   its lifetime
 -- ARGV fields...  blob  field, value, field, value, ...
 --
 -- RETURNS its version
@@ -16,7 +16,7 @@ local record, log, endings, gone, place = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KE
 local id, ttl_ms = ARGV[6], ARGV[7]
 local CLEARED_AT_ONCE = 16
 
--- An answer that is about to expire this second is left to a later call: nobody is told too early.
+-- An answer that expires in this second is left to a later call, so that it is not reported too early.
 local expired = redis.call('ZRANGEBYSCORE', endings, '-inf', whole(now_ms() - 1000), 'LIMIT', '0', CLEARED_AT_ONCE)
 local told = redis.call('ZRANGEBYSCORE', gone, '-inf', whole(now_ms()), 'LIMIT', '0', CLEARED_AT_ONCE)
 local first = tick(#expired + 1)

@@ -3,10 +3,10 @@
 -- INCLUDE time ledger mutation header keeping
 -- KEYS counter  string  a whole number as text
 -- ARGV by      int  how much, negative to subtract
--- ARGV ttl_ms  int  prolong the counter's expiry to this; 0 leaves it
+-- ARGV ttl_ms  int  new expiry of the counter in milliseconds; 0: unchanged
 --
 -- RETURNS `<version> <the new number>`
--- FAILS   CLOSED, STALE, WRONGTYPE; ERR when it holds no 64-bit whole number or would leave their range
+-- FAILS   CLOSED, STALE, WRONGTYPE; ERR if it holds no 64-bit whole number or would exceed the range
 local key, by, ttl_ms = KEYS[4], ARGV[6], ARGV[7]
 if is_cold(1) then return 'COLD' end
 redis.call('INCRBY', key, by)

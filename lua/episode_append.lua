@@ -1,16 +1,16 @@
--- episode_append: put an event at the end of a session's episode and cut the episode to its newest events.
+-- episode_append: append an event to a session's episode and trim the episode to its newest events.
 --
 -- INCLUDE time ledger mutation
 -- KEYS episode   stream  the events
--- KEYS summary   string  what was last said of them
+-- KEYS summary   string  the last summary of them
 -- KEYS sessions  zset    the sessions of the namespace by the version of their last event
--- KEYS endings   zset    the sessions by when they expire, in milliseconds
+-- KEYS endings   zset    the sessions by their expiry, in milliseconds
 -- ARGV session  text  its name
--- ARGV event    blob  the coded event
+-- ARGV event    blob  the encoded event
 -- ARGV most     int   keep this many of the newest events
 -- ARGV ttl_ms   int   expire after this without another event
 --
--- RETURNS `<version> <number of events kept>`
+-- RETURNS `<version> <number of stored events>`
 -- FAILS   CLOSED, STALE
 local episode, summary, sessions, endings = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local session, event, most, ttl_ms = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
@@ -28,7 +28,7 @@ for _, ended in ipairs(redis.call('ZRANGEBYSCORE', endings, '-inf', whole(now_ms
 end
 redis.call('ZADD', sessions, version, session)
 redis.call('ZADD', endings, whole(now_ms + tonumber(ttl_ms)), session)
--- The index outlives every session in it, whatever life other hubs give theirs.
+-- The index lives longer than every session in it, whatever lifetime other hubs set.
 if redis.call('PTTL', sessions) < tonumber(ttl_ms) then redis.call('PEXPIRE', sessions, ttl_ms) end
 if redis.call('PTTL', endings) < tonumber(ttl_ms) then redis.call('PEXPIRE', endings, ttl_ms) end
 

@@ -1,12 +1,12 @@
--- episode_summarize: keep what was said of an episode, unless somebody has said it of a later state.
+-- episode_summarize: store a summary of an episode, unless there is one of a later state.
 --
 -- INCLUDE time ledger mutation
 -- KEYS episode  stream  the events
--- KEYS summary  string  `<version of the last event told> <text>`
--- ARGV upto  int   version of the last event told
+-- KEYS summary  string  `<version of the last covered event> <text>`
+-- ARGV upto  int   version of the last covered event
 -- ARGV text  blob  the summary
 --
--- RETURNS `1` when kept, `0` when a newer one stands or the episode is gone
+-- RETURNS `1` if stored, `0` if a newer one exists or the episode does not
 -- FAILS   CLOSED, STALE
 local episode, summary, upto, text = KEYS[4], KEYS[5], ARGV[6], ARGV[7]
 local newest = string.match(redis.call('GETRANGE', summary, 0, 15), '^%d+')

@@ -2,18 +2,18 @@
 --
 -- INCLUDE time ledger mutation header keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
--- KEYS session     none  the key beside which all of it lies
+-- KEYS session     none  the key from which those of the session are derived
 -- KEYS order       list  plans, oldest first
 -- KEYS executions  hash  executions by plan id
 -- KEYS finished    list  executions that have ended
 -- KEYS stats       hash  counts
 -- ARGV plan      text  id or hash
 -- ARGV lease_ms  int   how long without renewal
--- ARGV policy    text  `takeover`: an orphan is begun anew; `never`: it is left to be resolved
--- ARGV events    text  what the channels of the session begin with
+-- ARGV policy    text  `takeover`: an orphaned execution is begun again; `never`: it must be resolved
+-- ARGV events    text  prefix of the session's channels
 --
--- RETURNS `started <ms left> running <JSON>`, `refused <ms left> <state> <JSON>` with what is known of it, or `absent`;
---         COLD when the session may lie in the durable tier alone
+-- RETURNS `started <ms left> running <JSON>`, `refused <ms left> <state> <JSON>` with its record, or `absent`;
+--         COLD when the session may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, executions, finished, stats = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local plan, lease_ms, policy, events = ARGV[6], ARGV[7], ARGV[8], ARGV[9]

@@ -4,9 +4,9 @@
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
 -- KEYS executions  hash  executions by plan id
 -- ARGV plan  text  id or hash
--- ARGV cold  0|1   1: say so when a session is not here
+-- ARGV cold  0|1   1: return COLD if the session is not here
 --
--- RETURNS `<ms left> <state> <JSON>`, `none` when it was never begun, or `absent`; COLD when the session may lie in
+-- RETURNS `<ms left> <state> <JSON>`, `none` if it was never begun, or `absent`; COLD when the session may be in
 --         the durable tier alone
 -- FAILS   WRONGTYPE
 local plans, executions, plan, cold = KEYS[1], KEYS[2], ARGV[1], ARGV[2]

@@ -1,23 +1,23 @@
--- execution_record: keep how an execution ended, once.
+-- execution_record: record the outcome of an execution, once.
 --
 -- INCLUDE time ledger mutation header keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
--- KEYS session     none  the key beside which all of it lies
+-- KEYS session     none  the key from which those of the session are derived
 -- KEYS order       list  plans, oldest first
 -- KEYS executions  hash  executions by plan id
 -- KEYS finished    list  `<id> <state> <plan hash> <symbol>`, newest first
 -- KEYS stats       hash  counts
--- ARGV verb     text  `finish` by who holds the claim, `mark` also without any claim, `resolve` for orphaned and unknown
+-- ARGV verb     text  `finish` by the claimer, `mark` even without a claim, `resolve` for orphaned and unknown ones
 -- ARGV plan     text  id or hash
--- ARGV fence    int   of the claim; empty without one
+-- ARGV fence    int   fence of the claim; empty without one
 -- ARGV state    text  `succeeded`, `failed` or `unknown`
--- ARGV given    text  `"symbol":..,"action":..,"confidence":..` as the caller has them; empty for those of the plan
--- ARGV outcome  text  `"status":..,"order_id":..`: the same again changes nothing
+-- ARGV given    text  `"symbol":..,"action":..,"confidence":..` from the caller; empty: from the plan
+-- ARGV outcome  text  `"status":..,"order_id":..`: the same outcome again changes nothing
 -- ARGV details  text  the other fields, as JSON
--- ARGV events   text  what the channels of the session begin with
+-- ARGV events   text  prefix of the session's channels
 --
--- RETURNS `recorded <JSON>`, `same <JSON>` when it was recorded so before, `already <state>`, `lost`, `unbegun`,
---         `busy <ms left>` when it is still at work, or `absent`; COLD when the session may lie in the durable
+-- RETURNS `recorded <JSON>`, `same <JSON>` if that was recorded before, `already <state>`, `lost`, `unbegun`,
+--         `busy <ms left>` while it still runs, or `absent`; COLD when the session may be in the durable
 --         tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, executions, finished, stats = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
@@ -50,7 +50,7 @@ if decided ~= 'record' then return decided end
 local version = tick(2)
 local recorded, counted_at = whole(version), whole(version + 1)
 
--- The oldest go, but not while their plan is there, which could be begun again; nor those nobody has resolved.
+-- Delete the oldest ones, but not while their plan exists, which could be begun again; nor unresolved ones.
 local function drop()
   local last, was, bearing = string.match(redis.call('LINDEX', finished, -1), '^(%d+) (%a+) (%x+) ')
   if redis.call('HEXISTS', plans, last) == 1 then return end

@@ -1,13 +1,14 @@
--- execution_renew: prolong the lease of a running execution.
+-- execution_renew: renew the lease of a running execution.
 --
 -- INCLUDE time ledger mutation decision
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
 -- KEYS executions  hash  executions by plan id
 -- ARGV plan      text  id or hash
--- ARGV fence     int   of the claim
--- ARGV lease_ms  int   how long from now on
+-- ARGV fence     int   fence of the claim
+-- ARGV lease_ms  int   lease from now on
 --
--- RETURNS `renewed <ms left> running <JSON>`; `lost` when the lease is over or the claim another's; or `absent`
+-- RETURNS `renewed <ms left> running <JSON>`; `lost` if the lease has expired or another executor has the claim; or
+--         `absent`
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, executions = KEYS[4], KEYS[5]
 local plan, fence, lease_ms = ARGV[6], ARGV[7], ARGV[8]

@@ -1,16 +1,16 @@
--- execution_stats: the counts of a session or of one of its symbols, and what was executed last.
+-- execution_stats: the counts of a session or of one of its symbols, and its last executions.
 --
 -- INCLUDE absent
 -- KEYS plans       hash  plans by id
 -- KEYS stats       hash  counts
 -- KEYS finished    list  `<id> <state> <plan hash> <symbol>`, newest first
 -- KEYS executions  hash  executions by plan id
--- ARGV symbol  text  as JSON spells it; empty for the whole session
--- ARGV limit   int   how many executions to show
--- ARGV cold    0|1   1: say so when a session is not here
+-- ARGV symbol  text  as in JSON; empty for the whole session
+-- ARGV limit   int   number of executions to return
+-- ARGV cold    0|1   1: return COLD if the session is not here
 --
 -- RETURNS {succeeded, failed, unknown, prevented, JSON of each of the last executions, newest first}; COLD
---         when the session may lie in the durable tier alone
+--         when the session may be in the durable tier alone
 -- FAILS   WRONGTYPE
 local plans, stats, finished, executions = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, limit, cold = ARGV[1], tonumber(ARGV[2]), ARGV[3]

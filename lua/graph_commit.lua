@@ -3,19 +3,19 @@
 -- INCLUDE time ledger mutation header keeping graph
 -- KEYS keys...   any   the record of each row; then log, place, groups, edges, claims, names, merges, changed and told
 --                      (see include/graph.lua)
--- ARGV group     text  as it stands in keys
--- ARGV seen      int   the newest change that the caller has seen of the group
--- ARGV words...  any   for each row: version it has (0: it is new; -1: whichever) or its body (`{}`: none), base64 of its vector for the durable
---                      tier, number of words of its fields, and these, its body first (without fields it goes, if it is
---                      there at all); then blocks with the number of words before them: guards, steady guards, members
---                      of edges that go, those that come with a 0 before each, the same of claims, and of told;
---                      entities that are not merged any more, those that are with what they were merged into; names
---                      with the id of each or nothing; ids with the JSON of their merges; what is told of which key;
---                      beginnings of members of told
+-- ARGV group     text  as used in keys
+-- ARGV seen      int   the newest change of the group that the caller has read
+-- ARGV words...  any   for each row: its present version (0: it is new; -1: any) or its body (`{}`: no body), base64 of
+--                      its vector for the durable tier, number of words of its fields, and these, its body first
+--                      (without fields it is deleted if it exists); then blocks with the number of words before them:
+--                      guards, steady guards, edge members to remove, those to add with a 0 before each, the same of
+--                      claims, and of told; entities that are no longer merged, merged ones with their target; names
+--                      with the id of each or empty; ids with the JSON of their merges; announcements with the key of
+--                      each; prefixes of members of told
 --
--- RETURNS the version, and how many members there are that begin with each of these. `BEHIND`: something that was seen
---         has changed or is void, nothing was written. `UNFINISHED`: the group is to be deleted, and whoever was at it does not go on.
---         COLD when some of it may lie in the durable tier alone
+-- RETURNS the version, and the number of members with each of these prefixes. `BEHIND`: something that was read has
+--         changed or is void, nothing was written. `UNFINISHED`: the group is to be deleted, and its deletion has
+--         stopped. COLD when some of it may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE, GROUPCLOSED, DAMAGED: a record is newer than the clock
 local SHARED, MOST_GUARDS, SPARE_GUARDS = 9, 4096, 512
 local group, seen = ARGV[6], tonumber(ARGV[7])
@@ -48,7 +48,7 @@ local function has_changed(guards)
   return false
 end
 
--- Of guards that were left out because there are too many, it is known that they are no newer than the others.
+-- Guards that were left out because there are too many are not newer than the others.
 local function guards_have_changed(guards, steady)
   local newest = redis.call('ZSCORE', changed, '')
   if not newest or tonumber(newest) <= seen then return false end
@@ -62,7 +62,7 @@ local function is_body(expect) return string.sub(expect, 1, 1) == '{' end
 local function rows_have_changed(rows)
   for i, row in ipairs(rows) do
     local held = redis.call('HGET', KEYS[3 + i], 'version') or '0'
-    -- A fact that was written since the caller has looked is newer than what it would write.
+    -- A fact that was written after the caller's read is newer than its own change.
     if is_body(row.expect) and tonumber(held) > seen then return true end
     if row.expect ~= '-1' and not is_body(row.expect) and held ~= row.expect then return true end
     row.is_there = held ~= '0'
@@ -70,7 +70,7 @@ local function rows_have_changed(rows)
   return false
 end
 
--- By what it expects of a row the caller has told which members go that lie beside it.
+-- The expected version of a row implies which of its index members are removed.
 local function rows_are_other(rows)
   for i, row in ipairs(rows) do
     if is_body(row.expect) and (redis.call('HGET', KEYS[3 + i], 'body') or '{}') ~= row.expect then return true end
@@ -110,7 +110,7 @@ if not is_sound() then
   redis.call('ZADD', changed, anew, '')
   return 'BEHIND'
 end
--- What was seen before the group began, or of one that has gone meanwhile, is void.
+-- Data read before the group began, or of a group that was deleted in between, is void.
 if begun and seen < begun or not begun and seen ~= tonumber(gone) then return 'BEHIND' end
 if guards_have_changed(guards, steady) or rows_have_changed(rows) then return 'BEHIND' end
 if rows_are_other(rows) then return 'OTHER' end
@@ -177,7 +177,7 @@ local function note_changed()
   if redis.call('ZCARD', changed) > MOST_GUARDS + SPARE_GUARDS then
     redis.call('ZREMRANGEBYRANK', changed, 0, -MOST_GUARDS - 1)
   end
-  -- Last, since of all that have changed now it is the first to be left out.
+  -- Last, since among all present changes it is the first to be left out.
   redis.call('ZADD', changed, stamp, '')
 end
 

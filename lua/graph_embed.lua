@@ -1,10 +1,10 @@
--- graph_embed: give several records of graphs the vectors that they lack.
+-- graph_embed: write the missing vectors of several graph records.
 --
 -- INCLUDE time ledger mutation
 -- KEYS keys...     hash  the record of each; then log
 -- ARGV vectors...  blob  for each: id, version it has, vector
 --
--- RETURNS how many have got it; others have changed or gone meanwhile
+-- RETURNS the number of written records; the others have changed or were deleted
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local count, log = #KEYS - 4, KEYS[#KEYS]
 local version, given = tick(count), 0

@@ -1,15 +1,15 @@
--- graph_forget: delete some records of a closed group, and open it when none is left.
+-- graph_forget: delete some records of a closed group, and open it when no record is left.
 --
 -- INCLUDE time ledger mutation header keeping graph
 -- KEYS keys...     any   the records; then log, groups and told (see include/graph.lua)
--- ARGV group       text  as it stands in keys
--- ARGV token       text  of those who delete it
--- ARGV lease_ms    int   how long they may be silent now
--- ARGV key         text  what is told as deleted
--- ARGV members...  text  what goes from the register, these records among it
+-- ARGV group       text  as used in keys
+-- ARGV token       text  token of the deletion
+-- ARGV lease_ms    int   length of its lease from now on
+-- ARGV key         text  key to announce as deleted
+-- ARGV members...  text  members to remove from the register, including these records
 --
--- RETURNS `more <records deleted>`, `done <records deleted>` when there is nothing more, `over` when others have come to
---         the end, or begun anew. COLD when some of it may lie in the durable tier alone
+-- RETURNS `more <records deleted>`, `done <records deleted>` if no record is left, `over` if other callers have
+--         finished, or begun again. COLD when some of it may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, FIRST = 3, 10
 local group, token, lease_ms, spoken = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]

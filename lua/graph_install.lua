@@ -1,11 +1,11 @@
--- graph_install: put a graph of the graph module in its place when it is ready, or clear away one that never was.
+-- graph_install: move a staged graph of the graph module to its key, or delete an unfinished one.
 --
--- KEYS turn   string  whose turn it is to do so
--- KEYS graph  any     the graph in its place, if there is one
--- KEYS ready  any     the one that comes there; absent: none does
+-- KEYS turn   string  token of the caller that may do so
+-- KEYS graph  any     the present graph, if there is one
+-- KEYS ready  any     the staged graph; absent: there is none
 -- ARGV token  text    of the caller
 --
--- RETURNS 1; 0 when it is somebody else's turn by now, or was done before
+-- RETURNS 1; 0 if another caller has the lease by now, or it was done before
 local turn, graph, ready, token = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 
 if redis.call('GET', turn) ~= token then return 0 end

@@ -1,19 +1,19 @@
--- graph_look: what is there of names, lines and records of a group, all at one moment.
+-- graph_look: read names, lines and records of a group atomically.
 --
 -- INCLUDE time graph
 -- KEYS groups      hash  see include/graph.lua
--- KEYS changed     zset  guards by the version of their last change; the one without a name: of any
+-- KEYS changed     zset  guards by the version of their last change; the one without a name: any change
 -- KEYS names       hash  ids by name
 -- KEYS claims      zset  claims by line
 -- KEYS told        zset  register of the group
--- KEYS records...  hash  those that are wanted
--- ARGV names_count int   how many names are asked for
--- ARGV lines_count int   how many lines
--- ARGV has_vector  int   1: vectors are wanted too
--- ARGV asked...    text  names, lines, and ids of entities of which is asked what they were merged into
+-- KEYS records...  hash  the requested records
+-- ARGV names_count int   number of requested names
+-- ARGV lines_count int   number of requested lines
+-- ARGV has_vector  int   1: return vectors too
+-- ARGV asked...    text  names, lines, and ids of entities whose merge targets are requested
 --
--- RETURNS {version, {id and id after merges of each name, nothing where there is none}, {claims of each line}, {ids of
---         entities that were merged, each with its end behind it}, {body, version and vector of each record}}
+-- RETURNS {version, {id and id after merges of each name, empty for an unknown one}, {claims of each line}, {ids of
+--         merged entities, each followed by its final target}, {body, version and vector of each record}}
 local groups, changed, names, claims, told = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local names_count, lines_count, has_vector = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
 local FIRST, FIRST_RECORD = 4, 6

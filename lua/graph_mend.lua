@@ -1,15 +1,15 @@
--- graph_mend: put right what lies beside records of a group of a knowledge graph and does not follow from them.
+-- graph_mend: repair index entries of a knowledge graph group that do not follow from its records.
 --
 -- INCLUDE time ledger mutation graph
 -- KEYS keys...   hash  the record of each; then groups, edges, claims, names, merges, changed and told (see
 --                      include/graph.lua)
--- ARGV group     text  as it stands in keys
--- ARGV words...  any   for each record: version it has (0: there is none), then blocks with the number of words before
---                      them: members of edges that go, those that come with a 0 before each, the same of claims, and of
---                      told; fields of names that go, those that come with the value of each, the same of merges; lines
---                      that count as changed
+-- ARGV group     text  as used in keys
+-- ARGV words...  any   for each record: its present version (0: it does not exist), then blocks with the number of
+--                      words before them: edge members to remove, those to add with a 0 before each, the same of
+--                      claims, and of told; fields of names to remove, those to add with the value of each, the same of
+--                      merges; lines that count as changed
 --
--- RETURNS how many records it was done for; the others have changed since
+-- RETURNS the number of repaired records; the others have changed since
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, BLOCKS = 7, 11
 local group = ARGV[6]
@@ -53,7 +53,7 @@ local function mend(record, wrong)
   replace(claims, blocks[3], blocks[4])
   replace(told, blocks[5], blocks[6])
   forget(names, blocks[7])
-  -- A name belongs to the entity that has taken it first.
+  -- A name belongs to the first entity that has used it.
   for i = blocks[8].first, blocks[8].last, 2 do redis.call('HSETNX', names, ARGV[i], ARGV[i + 1]) end
   forget(merges, blocks[9])
   for i = blocks[10].first, blocks[10].last, 2 do redis.call('HSET', merges, ARGV[i], ARGV[i + 1]) end

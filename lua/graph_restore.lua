@@ -1,24 +1,24 @@
--- graph_restore: bring several records of a group of a knowledge graph back from the durable tier.
+-- graph_restore: restore several records of a knowledge graph group from the durable tier.
 --
--- What lies beside them comes along. Whoever brings them back has looked at what is here, and leaves out what is here as
--- new or newer.
+-- Their index entries are restored too. The caller has read the present records, and leaves out those that are as new
+-- or newer here.
 --
 -- INCLUDE time ledger mutation graph
--- KEYS kept      hash    who brings them back (see records_gather)
+-- KEYS kept      hash    lease of the restore (see records_gather)
 -- KEYS keys...   any     the record of each; then log, place, groups, edges, claims, names, merges, changed and told
 --                        (see include/graph.lua)
--- ARGV group     text  as it stands in keys
--- ARGV token     text  of whoever brings them back
--- ARGV lease_ms  int   how long it may be silent now
--- ARGV words...  any   for each record: version that is here (0 for none), version that comes back (0: it has been
---                      deleted), `1` if it can be searched for, number of words of its fields, and these; then blocks
---                      with the number of words before them: members of edges that go, those that come with a 0 before
---                      each, the same of claims, and of told; fields of names that go, each with what it says; entities
---                      that are merged with what they were merged into; names with the id of each; ids with the JSON of
+-- ARGV group     text  as used in keys
+-- ARGV token     text  of the restoring hub
+-- ARGV lease_ms  int   length of its lease from now on
+-- ARGV words...  any   for each record: its version here (0: absent), its restored version (0: it was deleted), `1` if
+--                      it is searchable, number of words of its fields, and these; then blocks with the number of words
+--                      before them: edge members to remove, those to add with a 0 before each, the same of claims, and
+--                      of told; fields of names to remove, each with its value; merged entities with their target;
+--                      names with the id of each; ids with the JSON of
 --                      their merges
 --
--- RETURNS `restored <how many are here now that were not>`; `changed` when what is here is not what was looked at;
---         `overtaken` when somebody else brings them back
+-- RETURNS `restored <number of restored records>`; `changed` if the records here are not those that were read;
+--         `overtaken` if another hub restores them
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, FIRST_RECORD = 9, 5
 local group, token, lease_ms = ARGV[6], ARGV[7], tonumber(ARGV[8])
@@ -83,11 +83,11 @@ end
 
 for i, one in ipairs(records) do restore(KEYS[FIRST_RECORD + i - 1], one) end
 replace(told, told_gone, told_new)
--- Of a group that is being deleted only what is found by its register: that goes next.
+-- Of a group that is being deleted, only records in its register: they are deleted next.
 local born, closed_until = state_of_group(groups, group)
 if closed_until then return done('restored ' .. whole(restored)) end
 if redis.call('EXISTS', told) == 0 then
-  -- It has been deleted since.
+  -- It was deleted since.
   redis.call('UNLINK', edges, claims, names, merges, changed)
   redis.call('HDEL', groups, group)
   if born then redis.call('HSET', groups, '', whole(tick(1))) end
@@ -104,7 +104,7 @@ for i = named.first, named.last, 2 do
   redis.call('HSET', names, OF_NAME .. ARGV[i], ARGV[i + 1])
   redis.call('ZADD', told, 0, BY_OWNER .. ARGV[i + 1] .. BETWEEN .. ARGV[i])
 end
--- What was seen of the group before is void: it may have had what has not come back.
+-- Earlier reads of the group are void: it may have had records that are not restored.
 local stamp = whole(tick(1))
 redis.call('HSET', groups, group, stamp)
 redis.call('ZADD', changed, stamp, '')

@@ -1,19 +1,19 @@
 -- graph_walk: the edges around some entities that hold at a time, breadth first, newest first.
 --
 -- KEYS edges       zset  edges of the group by entity, see graph/backends/redis/layout.py
--- ARGV world       text  of which time of the world, with leading zeros as all times here
+-- ARGV world       text  valid time, with leading zeros as all times here
 -- ARGV world_back  text  the same, counted from the end of time
--- ARGV known       text  as known when
--- ARGV past        int   1: of a past knowledge, so that superseded versions matter
+-- ARGV known       text  transaction time
+-- ARGV past        int   1: past transaction time, so superseded versions count
 -- ARGV kinds       text  `r` relations, `a` attributes, `ra` both
--- ARGV types       text  only these, with U+001F around each; `@` for all attributes; empty for any
--- ARGV depth       int   steps at most
--- ARGV fan_out     int   edges of one entity at most
--- ARGV limit       int   edges in all
--- ARGV patience    int   edges of one entity that are looked at
+-- ARGV types       text  only these types, with U+001F around each; `@`: all attributes; empty: any
+-- ARGV depth       int   most steps
+-- ARGV fan_out     int   most edges of one entity
+-- ARGV limit       int   most edges in all
+-- ARGV patience    int   most edges of one entity to read
 -- ARGV starts...   text  ids of entities
 --
--- RETURNS {1 when something was left out, then distance of the far end and member of each edge}
+-- RETURNS {1 if edges were left out, then distance of the far end and member of each edge}
 local edges = KEYS[1]
 local world, world_back, known, is_past, kinds = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
 local types, depth, fan_out = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -21,8 +21,8 @@ local limit, patience = tonumber(ARGV[9]), tonumber(ARGV[10])
 local BETWEEN, DIGITS, MOST_LOOKED_AT, LARGEST_PAGE, FIRST = '\31', 18, 100000, 1000, 11
 local truncated, looked = 0, 0
 
--- Behind the letter of its section a member has: of `c` start (counted back) and recorded; of `e` end, start, recorded;
--- of `s` superseded, start, end, recorded. All are told by digits alone, which compare as the numbers do.
+-- A member has after the letter of its section: `c`: start (counted back) and recorded; `e`: end, start, recorded; `s`:
+-- superseded, start, end, recorded. All are digits alone, which compare as the numbers do.
 local WORDS = { c = 2, e = 3, s = 4 }
 local function time_at(member, from, which)
   return string.sub(member, from + (which - 1) * DIGITS, from + which * DIGITS - 1)
@@ -43,7 +43,7 @@ local function is_of_type(kind, type)
   return string.find(types, BETWEEN .. type .. BETWEEN, 1, true) ~= nil
 end
 
--- Read one section of an entity's edges from where those begin that may hold, in growing steps.
+-- Read one section of an entity's edges from the first one that may hold, in growing steps.
 local function scan(entity, kind, section, low, found)
   local head = entity .. BETWEEN .. kind .. section
   local from, behind = #head + 1, #head + 1 + WORDS[section] * DIGITS
@@ -80,7 +80,7 @@ local function edges_of(entity)
   local found = {}
   for kind in string.gmatch(kinds, '.') do
     scan(entity, kind, 'c', world_back, found)
-    -- What ends soonest after the time comes first: there the edge of a long history is that holds just then.
+    -- The edge that ends soonest after the time is first: in a long history it is the one that holds then.
     scan(entity, kind, 'e', world .. ':', found)
     if is_past then scan(entity, kind, 's', known .. ':', found) end
   end

@@ -1,10 +1,10 @@
 -- hash_delete: remove fields of a hash.
 --
 -- INCLUDE time ledger mutation header keeping
--- KEYS hash  hash  where
--- ARGV fields...  text  which
+-- KEYS hash  hash  the hash
+-- ARGV fields...  text  names of the fields
 --
--- RETURNS `<version> <number removed>`, version 0 when none was there
+-- RETURNS `<version> <number removed>`, version 0 if no field existed
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local key, removed = KEYS[4], 0
 if is_cold(1) then return 'COLD' end

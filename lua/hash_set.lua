@@ -1,9 +1,9 @@
 -- hash_set: set fields of a hash.
 --
 -- INCLUDE time ledger mutation header keeping
--- KEYS hash  hash  where
--- ARGV ttl_ms   int   prolong the hash's expiry to this; 0 leaves it
--- ARGV pairs... blob  field, coded value, field, coded value, ...
+-- KEYS hash  hash  the hash
+-- ARGV ttl_ms   int   new expiry of the hash in milliseconds; 0: unchanged
+-- ARGV pairs... blob  field, encoded value, field, encoded value, ...
 --
 -- RETURNS `<version> <number of new fields>`
 -- FAILS   CLOSED, STALE, WRONGTYPE

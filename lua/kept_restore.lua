@@ -1,12 +1,12 @@
--- kept_restore: a hub that restores a namespace renews its right to do so, and notes which keys last by argument.
+-- kept_restore: renew the lease of a restore, and store which keys are durable by argument.
 --
 -- INCLUDE time
--- KEYS kept  hash  `s` or `k` by the key that lasts by argument, and the mark of namespace_join
--- ARGV token     text  of the caller
--- ARGV lease_ms  int   how long it may go on without renewing
--- ARGV pairs...  text  a key as people write it, and its letter
+-- KEYS kept  hash  `s` or `k` by the key that is durable by argument, and the mark of namespace_join
+-- ARGV token     text  token of the caller
+-- ARGV lease_ms  int   length of the lease
+-- ARGV pairs...  text  a logical key, and its letter
 --
--- RETURNS `noted`; or `taken` where another hub restores by now, or Redis was emptied again: nothing was noted
+-- RETURNS `noted`; or `taken` if another hub restores by now, or Redis was flushed again: nothing was stored
 local kept, token, lease_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local since, epoch, holder =
   string.match(redis.call('HGET', kept, '$joined') or '', '^recovering (%d+) (%d+) (%S+) %d+$')

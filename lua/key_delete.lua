@@ -1,9 +1,9 @@
--- key_delete: remove a key of whatever type.
+-- key_delete: delete a key of any type.
 --
 -- INCLUDE time ledger mutation header keeping record
--- KEYS key  any  what to remove
+-- KEYS key  any  the key to delete
 --
--- RETURNS `<version> <path of the blob it held, if any>`, or `0 ` when there was nothing to remove
+-- RETURNS `<version> <path of the blob it held, if any>`, or `0 ` if it did not exist
 -- FAILS   CLOSED, STALE
 local key = KEYS[4]
 if is_cold(1) then return 'COLD' end

@@ -1,17 +1,17 @@
--- key_drop: forget the copy of a key, unless it is newer than what the tier has: the server was set back in time.
+-- key_drop: drop the copy of a key, unless it is newer than in the tier: the server had an old snapshot.
 --
 -- INCLUDE header record
--- KEYS kept     hash    `s` or `k` by the key that lasts by argument, and the mark of namespace_join
+-- KEYS kept     hash    `s` or `k` by the key that is durable by argument, and the mark of namespace_join
 -- KEYS state    string  the key's state (see include/kept.lua)
--- KEYS key      any     the key, or where its presence shows
--- KEYS parts... any     what lies beside it
--- ARGV logical  text  the key as people write it
--- ARGV kind     text  `s` or `k` when it lasts by argument; empty: by rule, or it is gone
--- ARGV stamp    int   of the tier's newest change of it
--- ARGV token    text  of the hub that restores the namespace; empty: on no such behalf
+-- KEYS key      any     the key, or the key that shows its presence
+-- KEYS parts... any     its parts
+-- ARGV logical  text  the logical key
+-- ARGV kind     text  `s` or `k` if it is durable by argument; empty: by rule, or deleted
+-- ARGV stamp    int   stamp of the tier's newest change of it
+-- ARGV token    text  token of the restoring hub; empty: not for a restore
 --
--- RETURNS `dropped`; `taken` when another hub restores by now; `newer` when what is here is; `pending` when what is here has a change that the tier lacks, but
---         may lack one that the tier has: ask again when the tier has it
+-- RETURNS `dropped`; `taken` if another hub restores by now; `newer` if the copy is newer; `pending` if the copy has a
+--         change that the tier lacks, but may lack one that the tier has: call again when the tier has it
 local kept, state, key = KEYS[1], KEYS[2], KEYS[3]
 local logical, kind, stamp, token = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if token ~= '' then
@@ -21,17 +21,17 @@ end
 
 local what, changed_at, letter, documents =
   string.match(redis.call('GET', state) or '', '^(%a+) (%d+) %d+ (%a) (%d+)$')
--- Of what is no record of ours the version is not known.
+-- The version of a value without a header is unknown.
 local version = tonumber(held(key) or '')
 if what and tonumber(changed_at) >= stamp then
   local changed_since = what == 'pending' and tonumber(changed_at) > stamp
   return changed_since and not version and redis.call('EXISTS', key) == 1 and 'pending' or 'newer'
 end
--- That it lasts is not forgotten: since the caller has asked the tier, the key may have been made anew.
+-- Its kind stays stored: since the caller has read the tier, the key may have been created again.
 if kind ~= '' then redis.call('HSET', kept, logical, kind) end
 if version and version >= stamp then return 'newer' end
 if what then
-  -- Whoever settles these documents counts them here; until then readers wait.
+  -- Settling these documents counts them here; until then readers wait.
   redis.call('SET', state, table.concat({ 'pending', changed_at, '0', letter, documents }, ' '))
 else
   redis.call('UNLINK', state)

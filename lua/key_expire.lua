@@ -1,10 +1,10 @@
--- key_expire: set or take away the expiry of a key of whatever type.
+-- key_expire: set or remove the expiry of a key of any type.
 --
 -- INCLUDE time ledger mutation header keeping
--- KEYS key  any  whose expiry
+-- KEYS key  any  the key
 -- ARGV ttl_ms  int  expire after this; 0: never expire
 --
--- RETURNS `<version> <1|0>`: whether something changed (1), version 0 when not
+-- RETURNS `<version> <1|0>`: whether something changed (1), version 0 if not
 -- FAILS   CLOSED, STALE
 local key, ttl_ms = KEYS[4], ARGV[6]
 if is_cold(1) then return 'COLD' end

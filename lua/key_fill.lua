@@ -1,21 +1,21 @@
--- key_fill: put what the durable tier has back under its key, unless anything happened to the key in the meantime.
+-- key_fill: restore a key from the durable tier, unless the key was changed in the meantime.
 --
--- Without parts and absent_ms, the read lease is only given back.
+-- Without parts and absent_ms, only the read lease is released.
 --
 -- INCLUDE time
--- KEYS key     any     where it belongs, or where its presence shows
+-- KEYS key     any     the key, or the key that shows its presence
 -- KEYS clock   string  the namespace's clock
--- KEYS kept    hash    the mark of namespace_join; `$whole <key>`: the next change leaves the whole list for the tier
+-- KEYS kept    hash    the mark of namespace_join; `$whole <key>`: the next change sends the whole list to the tier
 -- KEYS state   string  the key's state, which holds the read lease
--- KEYS parts... any    pairs: where a part was made ready, and where it belongs
--- ARGV token     text  of the read lease
--- ARGV expires   int   milliseconds since 1970 at which the key expires; 0 never
--- ARGV cache_ms  int   this copy expires after this, while the tier keeps the key; 0 with the key
--- ARGV absent_ms int   the tier has nothing: know so for this long; 0 it has
--- ARGV logical   text  of a list the key as people write it; empty: it is none
--- ARGV stamp     int   of the list's last change that the tier has
+-- KEYS parts... any    pairs: a staged part, and its final key
+-- ARGV token     text  token of the read lease
+-- ARGV expires   int   milliseconds since 1970 at which the key expires; 0: never
+-- ARGV cache_ms  int   this copy expires after this, the tier keeps the key; 0: with the key
+-- ARGV absent_ms int   store for so long that the tier lacks the key; 0: it has it
+-- ARGV logical   text  the logical key of a list; empty: not a list
+-- ARGV stamp     int   stamp of the list's last change in the tier
 --
--- RETURNS `filled`; `overtaken` when somebody wrote, the lease ended, or a part was lost
+-- RETURNS `filled`; `overtaken` if another client wrote, the lease expired, or a part was lost
 local key, clock, kept, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, expires, cache_ms, absent_ms, logical, stamp = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local FIRST_PART = 5
@@ -38,8 +38,8 @@ if absent_ms ~= '0' then
   redis.call('SET', state, 'missing', 'PX', absent_ms)
   return 'filled'
 end
--- Of a list that the present data has not changed yet, an item may still be on its way from data that was lost. It would
--- be one more than the list counts, and push the oldest one out.
+-- If the present data has not changed a list yet, an item may still arrive in the tier from data that was lost. The
+-- list would then have one item too many, and its oldest one would be dropped.
 local epoch = string.match(redis.call('HGET', kept, '$joined') or '', '^%a+ %d+ (%d+)')
 if logical ~= '' and epoch and tonumber(stamp) < tonumber(epoch) then
   redis.call('HSET', kept, '$whole ' .. logical, 'whole')

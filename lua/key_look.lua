@@ -1,18 +1,18 @@
--- key_look: what is to be done about a key that was not found: it is nowhere, or somebody brings it back.
+-- key_look: what to do about a key that was not found: it does not exist, or must be restored.
 --
 -- INCLUDE time joined
--- KEYS key    any     what was asked for, or where its presence shows
+-- KEYS key    any     the requested key, or the key that shows its presence
 -- KEYS clock  string  the namespace's clock
--- KEYS kept   hash    `s` or `k` by the key that lasts by argument, and the mark of namespace_join
+-- KEYS kept   hash    `s` or `k` by the key that is durable by argument, and the mark of namespace_join
 -- KEYS state  string  the key's state (see include/kept.lua)
--- ARGV logical   text  the key as people write it
--- ARGV mode      text  how it is kept (see include/kept.lua)
--- ARGV token     text  of the read lease, if the caller gets it
--- ARGV lease_ms  int   how long that lasts
+-- ARGV logical   text  the logical key
+-- ARGV mode      text  its durability mode (see include/kept.lua)
+-- ARGV token     text  token of the read lease, if the caller gets it
+-- ARGV lease_ms  int   length of the lease
 --
--- RETURNS `hot` it is there; `none` it is nowhere; `lost` Redis may lack more than this key, join first; `pending` it
---         is gone from here before the tier had it; `wait <ms>` somebody brings it back; `load <ms since 1970>` the
---         caller has to, and this is the time by which expiry is judged
+-- RETURNS `hot` it exists; `none` it does not exist; `lost` Redis may lack more than this key, join first; `pending` it
+--         was lost here before the tier had it; `wait <ms>` another client restores it; `load <ms since 1970>` the
+--         caller must restore it, and this is the time that decides about expiry
 local key, clock, kept, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local logical, mode, token, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if redis.call('EXISTS', clock) == 0 then return 'lost' end

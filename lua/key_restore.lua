@@ -1,18 +1,18 @@
--- key_restore: put what was kept elsewhere back under its keys, with its versions, unless something as new is there.
+-- key_restore: write keys from elsewhere with their versions, unless something as new exists.
 --
 -- INCLUDE time joined header record
--- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
+-- KEYS clock    string  last assigned version, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
--- KEYS kept     hash    the mark of namespace_join, where a durable tier stands behind
--- KEYS keys...  any     pairs: where it belongs, and where a structure was made ready (of a string: the same)
--- ARGV actor    text  who does it
+-- KEYS kept     hash    the mark of namespace_join, with a durable tier
+-- KEYS keys...  any     pairs: the key, and the staged structure (for a string: the same)
+-- ARGV actor    text  actor of the change
 -- ARGV cap      int   approximate length of the change stream
--- ARGV replace  0|1   1: also what has no version of its own gives way: structures, counters, others' strings
--- ARGV joined   0|1   1: only where Redis is known to lack nothing that the durable tier has
--- ARGV rows...  blob  for each pair: version (0: has none), milliseconds since 1970 of its end (0: never), the string
+-- ARGV replace  0|1   1: also replace data without versions: structures, counters, foreign strings
+-- ARGV joined   0|1   1: only if Redis is known to be up to date with the durable tier
+-- ARGV rows...  blob  for each pair: version (0: none), expiry in milliseconds since 1970 (0: never), the string
 --
--- RETURNS a letter a pair: `y` it is there now, `n` what was there stays, `e` its time is over, `g` what was made
---         ready is gone; or `lost` where that is wanted and not known: join first
+-- RETURNS a letter a pair: `y` it was written, `n` the existing one stays, `e` it has expired, `g` the
+--         staged data is gone; or `lost` if that is required and unknown: join first
 -- FAILS   CLOSED
 local clock, changes, kept = KEYS[1], KEYS[2], KEYS[3]
 local actor, cap, replace, joined = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -33,7 +33,7 @@ local function logical(key)
   return string.sub(key, opening + 1, closing - 1) .. string.sub(key, closing + 1)
 end
 
--- Whether what lies under a key gives way to a value of that version.
+-- Whether a value of that version may replace the present data of a key.
 local function gives_way(key, version)
   local current = held(key)
   if current == '' then return true end

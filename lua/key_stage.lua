@@ -1,17 +1,17 @@
--- key_stage: make a part of a key ready, some rows at a time, before key_fill puts it in its place.
+-- key_stage: stage a part of a key, some rows at a time, before key_fill moves it to its key.
 --
--- KEYS staged  any  where it is made ready
--- ARGV command  text  what makes it: SET, RPUSH, HSET, SADD or ZADD
--- ARGV before   int   how many rows are there already
--- ARGV ttl_ms   int   it goes by itself unless more comes, or it is fetched, within this
--- ARGV row...   blob  what comes behind the key, row by row
+-- KEYS staged  any  the staged part
+-- ARGV command  text  the command: SET, RPUSH, HSET, SADD or ZADD
+-- ARGV before   int   number of rows that it has already
+-- ARGV ttl_ms   int   it expires after this, unless more rows arrive or it is moved
+-- ARGV row...   blob  the arguments after the key, row by row
 --
--- RETURNS `staged`, also for a repeat; `gone` when the rows before these are not there any more
+-- RETURNS `staged`, also for a repeat; `gone` if the rows before these no longer exist
 local staged, command, before, ttl_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local SIZES = { RPUSH = 'LLEN', HSET = 'HLEN', SADD = 'SCARD', ZADD = 'ZCARD' }
 local held = SIZES[command] and redis.call(SIZES[command], staged) or 0
 if before > 0 and held == 0 then return 'gone' end
--- What is pushed twice is there twice.
+-- RPUSH is not idempotent.
 if command == 'RPUSH' and held ~= before then return held > before and 'staged' or 'gone' end
 redis.call(command, staged, unpack(ARGV, 4, #ARGV))
 redis.call('PEXPIRE', staged, ttl_ms)

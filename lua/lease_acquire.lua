@@ -1,21 +1,21 @@
--- lease_acquire: take a place among those who hold a name, or stand in line for one.
+-- lease_acquire: acquire a lease on a name, or wait for one.
 --
--- One of equals weighs 1; who wants the name for itself alone weighs as much as there is. So several holders
--- weigh 1 each, and only a single one may weigh more.
+-- A shared holder has weight 1; an exclusive one has the whole capacity as its weight. So several holders have weight 1
+-- each, and only a single holder may have more.
 --
 -- INCLUDE time ledger mutation waiters turns
 -- KEYS holders  zset    `<token> <actor> <weight> <asker>` by the end of the lease, in microseconds
--- KEYS waiters  zset    those who stand in line
--- KEYS name     string  the key that names it, under which gaining it is announced
--- ARGV capacity  int   how much there is to hold
--- ARGV weight    int   how much of it is wanted: 1, or all
--- ARGV lease_ms  int   how long the place stays taken without a renewal
--- ARGV asker     text  who asks: the name of a waiter, or an id of its own
+-- KEYS waiters  zset    the waiters
+-- KEYS name     string  the key of the name, for the announcement
+-- ARGV capacity  int   capacity of the name
+-- ARGV weight    int   requested weight: 1, or all
+-- ARGV lease_ms  int   length of the lease
+-- ARGV asker     text  the caller: the name of a waiter, or an id of its own
 -- ARGV waits     0|1   whether a refused caller becomes a waiter
--- ARGV gain      text  operation to announce; empty for none
+-- ARGV gain      text  operation to announce; empty: none
 --
--- RETURNS `got <token>`; `wait <ms> <rank>` when it was refused: when something may change by itself, and how many
---   stand in line before it
+-- RETURNS `got <token>`; `wait <ms> <rank>` if it was refused: time until the next lease expires, and the
+--   number of waiters before it
 -- FAILS   CLOSED, STALE
 local holders, waiters, name = KEYS[4], KEYS[5], KEYS[6]
 local capacity, weight, lease_ms = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -49,7 +49,7 @@ if is_free and (not first or first == asker) then
   redis.call('PEXPIRE', holders, whole((latest - microseconds()) / 1000 + 1000))
   if first then
     redis.call('ZREM', waiters, asker)
-    -- Readers go in together: each calls the next, until somebody has to stay outside.
+    -- Readers enter together: each notifies the next, until one must wait.
     if used + weight < capacity then call_next(waiters) end
   end
   if gain ~= '' then announce(whole(version), gain, name) end
@@ -59,6 +59,6 @@ end
 local wait_ms = whole(math.max(0, ((changes_at or 0) - microseconds()) / 1000 + 1))
 if waits == '0' then return 'wait ' .. wait_ms .. ' ' .. redis.call('ZCARD', waiters) end
 enlist(waiters, asker)
--- It came when it was called, in vain: its turn does not run out now.
+-- It came when it was notified, but without success: its turn does not expire now.
 if first == asker then redis.call('ZADD', waiters, 0, asker) end
 return 'wait ' .. wait_ms .. ' ' .. redis.call('ZRANK', waiters, asker)

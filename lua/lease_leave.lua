@@ -1,9 +1,9 @@
--- lease_leave: wait no longer, and pass the turn on; gives back a place that was got in the moment of leaving.
+-- lease_leave: stop waiting, and pass the turn on; release a lease that was granted at the same moment.
 --
 -- INCLUDE time ledger mutation waiters turns
 -- KEYS holders  zset  as lease_acquire
 -- KEYS waiters  zset  as lease_acquire
--- ARGV asker  text  who has asked, as lease_acquire
+-- ARGV asker  text  the caller, as lease_acquire
 --
 -- RETURNS `left`
 -- FAILS   CLOSED, STALE
@@ -16,6 +16,6 @@ for _, holder in ipairs(redis.call('ZRANGE', holders, 0, -1)) do
     was_first = true
   end
 end
--- Who is first now has to know it: only the first looks again in the moment when a lease ends.
+-- Notify the waiter that is first now: only the first one tries again when a lease expires.
 if was_first then call_next(waiters, asker) end
 return done('left')

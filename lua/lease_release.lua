@@ -1,11 +1,11 @@
--- lease_release: give a place back, and call the next in line.
+-- lease_release: release a lease, and notify the next waiter.
 --
 -- INCLUDE time ledger mutation waiters turns
 -- KEYS holders  zset  as lease_acquire
 -- KEYS waiters  zset  as lease_acquire
--- ARGV holder  text  the member that lease_acquire has put there
+-- ARGV holder  text  the member that lease_acquire added
 --
--- RETURNS `released`; `gone` when the lease had ended before
+-- RETURNS `released`; `gone` if the lease had ended before
 -- FAILS   CLOSED, STALE
 local holders, waiters, holder = KEYS[4], KEYS[5], ARGV[6]
 local ends = redis.call('ZSCORE', holders, holder)

@@ -1,11 +1,11 @@
--- lease_renew: prolong a lease that has not ended.
+-- lease_renew: renew a lease that has not ended.
 --
 -- INCLUDE time ledger mutation
 -- KEYS holders  zset  as lease_acquire
--- ARGV holder    text  the member that lease_acquire has put there
--- ARGV lease_ms  int   how long from now
+-- ARGV holder    text  the member that lease_acquire added
+-- ARGV lease_ms  int   lease from now on
 --
--- RETURNS `kept`; `gone` when the lease has ended
+-- RETURNS `kept`; `gone` if the lease has ended
 -- FAILS   CLOSED, STALE
 local holders, holder, lease_ms = KEYS[4], ARGV[6], tonumber(ARGV[7])
 local ends = redis.call('ZSCORE', holders, holder)

@@ -1,10 +1,10 @@
--- limit_bucket_look: how many tokens are in a bucket.
+-- limit_bucket_look: the number of tokens in a bucket.
 --
 -- INCLUDE time bucket
 -- KEYS bucket  string  see include/bucket.lua
 -- ARGV burst  int  tokens in a full bucket
 -- ARGV unit   int  parts of a token
--- ARGV rate   int  parts that come in each microsecond
+-- ARGV rate   int  parts added each microsecond
 --
 -- RETURNS `<tokens left> <microseconds until there is one>`
 -- FAILS   WRONGTYPE

@@ -1,13 +1,13 @@
--- limit_bucket_take: take tokens out of a bucket that fills by itself, if so many are in it.
+-- limit_bucket_take: take tokens from a bucket that refills over time, if it has enough.
 --
 -- INCLUDE time ledger mutation bucket
 -- KEYS bucket  string  see include/bucket.lua
 -- ARGV burst  int  tokens in a full bucket
 -- ARGV unit   int  parts of a token
--- ARGV rate   int  parts that come in each microsecond
--- ARGV cost   int  how many tokens are wanted
+-- ARGV rate   int  parts added each microsecond
+-- ARGV cost   int  requested tokens
 --
--- RETURNS `<1|0> <tokens left> <microseconds until so many are in it>`
+-- RETURNS `<1|0> <tokens left> <microseconds until it has so many>`
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local bucket = KEYS[4]
 local burst, unit, rate, cost = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])

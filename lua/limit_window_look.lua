@@ -1,8 +1,8 @@
--- limit_window_look: how much of a limit is left in the window that ends now.
+-- limit_window_look: the remaining limit in the window that ends now.
 --
 -- INCLUDE time window
 -- KEYS log  list  see include/window.lua
--- ARGV limit      int  how much is admitted in any window
+-- ARGV limit      int  highest cost in any window
 -- ARGV window_us  int  length of the window
 --
 -- RETURNS `<left of the limit> <microseconds until the next one may be admitted>`

@@ -1,10 +1,10 @@
--- limit_window_take: admit a cost, if so much is left of the limit in the window that ends now.
+-- limit_window_take: admit a cost, if the limit has enough left in the window that ends now.
 --
 -- INCLUDE time ledger mutation window
 -- KEYS log  list  see include/window.lua
--- ARGV limit      int  how much is admitted in any window
+-- ARGV limit      int  highest cost in any window
 -- ARGV window_us  int  length of the window
--- ARGV cost       int  how much is wanted
+-- ARGV cost       int  requested cost
 --
 -- RETURNS `<1|0> <left of the limit> <microseconds until it may be admitted>`
 -- FAILS   CLOSED, STALE, WRONGTYPE
@@ -19,7 +19,7 @@ local count = redis.call('LLEN', log) - 1
 local is_new = count < 0
 if is_new then count = 0 end
 if count > 0 then
-  -- A clock that was set back must not let more through.
+  -- A clock that was set back must not admit more.
   now = math.max(now, stamp_at(log, count))
   known = stamp_at(log, 0)
   longest = math.max(window, known)
@@ -33,7 +33,7 @@ if used + cost > limit then
   return '0 ' .. whole(math.max(0, limit - used)) .. ' ' .. whole(blocking + window - now)
 end
 
--- Others may ask for a longer window, so only what has left the longest one goes; nobody may ask for more than is kept.
+-- Others may use a longer window, so delete only entries older than the longest one; none may use more than is stored.
 if longest > window then first = first_after(log, count, now - longest) end
 local old = math.max(first - 1, count + cost - MOST_KEPT)
 if old > 0 then redis.call('LTRIM', log, old, -1) end

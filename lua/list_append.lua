@@ -1,12 +1,12 @@
--- list_append: put a member at the end of a list and cut the list to its newest members.
+-- list_append: append a member to a list and trim the list to its newest members.
 --
 -- INCLUDE time ledger mutation header keeping
--- KEYS list  list  where to append
--- ARGV member      blob  the coded value
--- ARGV max_length  int   keep this many of the newest; 0 all
--- ARGV ttl_ms      int   prolong the list's expiry to this; 0 leaves it
+-- KEYS list  list  the list
+-- ARGV member      blob  the encoded value
+-- ARGV max_length  int   keep this many of the newest; 0: all
+-- ARGV ttl_ms      int   new expiry of the list in milliseconds; 0: unchanged
 --
--- RETURNS `<version> <length of the list>`; COLD when it may lie in the durable tier alone
+-- RETURNS `<version> <length of the list>`; COLD if it may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local key, member, max_length, ttl_ms = KEYS[4], ARGV[6], tonumber(ARGV[7]), ARGV[8]
 if is_cold(1) then return 'COLD' end

@@ -1,11 +1,11 @@
--- memory_claim: take memories that wait for their vectors, so that nobody else makes these meanwhile.
+-- memory_claim: claim memories that wait for their vectors, so that no other client embeds them.
 --
 -- INCLUDE time
--- KEYS pending   zset  ids by when they may be taken, in milliseconds
--- ARGV most      int   take so many at most
--- ARGV lease_ms  int   for so long
+-- KEYS pending   zset  ids by the time from which they can be claimed, in milliseconds
+-- ARGV most      int   most ids
+-- ARGV lease_ms  int   length of the claim
 --
--- RETURNS ids; none and the milliseconds until there will be some, when others have them; nothing when none wait
+-- RETURNS ids; no id but the milliseconds until the next are due, if others have them; empty if none wait
 local pending, most, lease_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = math.floor(microseconds() / 1000)
 local ids = redis.call('ZRANGEBYSCORE', pending, '-inf', whole(now), 'LIMIT', 0, most)

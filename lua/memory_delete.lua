@@ -1,13 +1,13 @@
--- memory_delete: delete several memories; their versions stay for a while.
+-- memory_delete: delete several memories; their versions are kept for a while.
 --
 -- INCLUDE time ledger mutation header keeping memory
 -- KEYS keys...    any   as memory_write
--- ARGV most       int   how many past versions are kept
--- ARGV history_s  int   how long they stay
+-- ARGV most       int   number of past versions to keep
+-- ARGV history_s  int   how long to keep them
 -- ARGV change_json blob JSON of the change
--- ARGV deletes... any   for each: id, version it has (empty: any), author or nothing, thread
+-- ARGV deletes... any   for each: id, version it has (empty: any), author or empty, thread
 --
--- RETURNS a line for each: its version, `stale <version>`, or `gone`; COLD when some memories may lie in the durable
+-- RETURNS a line for each: its version, `stale <version>`, or `gone`; COLD when some memories may be in the durable
 --         tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, TERMS = 7, 4
@@ -32,7 +32,7 @@ local function delete(record, history, turns, i)
   if not was[1] then return 'gone' end
   if expect ~= '' and was[1] ~= expect then return 'stale ' .. was[1] end
   local stamp = whole(version + i - 1)
-  -- Of a record that another client has damaged there is no past version.
+  -- A record that another client has damaged gives no past version.
   if was[2] and was[3] and was[4] then keep_past(history, was, stamp) end
   for n = 2, 6 do was[n] = was[n] or '' end
   redis.call('DEL', record)

@@ -1,10 +1,10 @@
--- memory_embed: give several memories the vectors that they have waited for.
+-- memory_embed: write the missing vectors of several memories.
 --
 -- INCLUDE time ledger mutation
 -- KEYS keys...     hash  the record of each; then log and pending
 -- ARGV vectors...  blob  for each: id, version it has, vector
 --
--- RETURNS how many have got it; others have changed or gone meanwhile
+-- RETURNS the number of written records; the others have changed or were deleted
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local count = #KEYS - 5
 local log, pending = KEYS[#KEYS - 1], KEYS[#KEYS]

@@ -1,10 +1,10 @@
--- memory_lapse: clear away what memories leave that have expired, and what the log has told of for long enough.
+-- memory_lapse: delete the remains of expired memories, and log entries that are old enough.
 --
 -- INCLUDE time ledger mutation memory
 -- KEYS keys...     any   for each ending its record, then for each the turns of its thread; then log, digests, endings
 -- ARGV endings...  text  members of `endings` whose time has passed (see include/memory.lua)
 --
--- RETURNS how many were cleared away
+-- RETURNS number of deleted memories
 -- FAILS   CLOSED, STALE
 local count = (#KEYS - 6) / 2
 local log, digests, endings = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]

@@ -1,21 +1,21 @@
--- memory_restore: bring several memories back from the durable tier, unless they are here as new or newer.
+-- memory_restore: restore several memories from the durable tier, unless they are here as new or newer.
 --
 -- INCLUDE time
--- KEYS kept      hash    who brings them back (see records_gather)
+-- KEYS kept      hash    lease of the restore (see records_gather)
 -- KEYS log       zset    ids by the version of their last change
 -- KEYS digests   hash    id by digest
 -- KEYS endings   zset    what expires (see include/memory.lua)
 -- KEYS authors   hash    turns by author
 -- KEYS pending   zset    ids that wait for their vectors
--- KEYS place     string  name of the index that the namespace has for itself
+-- KEYS place     string  name of the namespace's own index
 -- KEYS keys...   any     the record of each, then the turns of the thread of each
--- ARGV token       text  of whoever brings them back
--- ARGV lease_ms    int   how long it may be silent now
--- ARGV restores... any   for each: id, version, turn index, digest, thread, author or nothing, facts, `1` if it waits
---                        for its vector, milliseconds since 1970 at which it expires (0 never), number of fields of its
---                        hash, and these with their values; without fields it has been deleted
+-- ARGV token       text  of the restoring hub
+-- ARGV lease_ms    int   length of its lease from now on
+-- ARGV restores... any   for each: id, version, turn index, digest, thread, author or empty, facts, `1` if it waits
+--                        for its vector, milliseconds since 1970 of its expiry (0: never), number of fields of its
+--                        hash, and these with their values; without fields: it was deleted
 --
--- RETURNS `restored <how many are here now that were not>`; `overtaken` when somebody else brings them back
+-- RETURNS `restored <number of restored records>`; `overtaken` if another hub restores them
 local FIXED = 7
 local NAMES = { 'id', 'version', 'turn', 'digest', 'thread', 'author', 'facts', 'waits', 'expires', 'fields' }
 local kept, log, digests, endings, authors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -40,7 +40,7 @@ local function log_change(one)
   if not known or tonumber(known) < tonumber(one.version) then redis.call('ZADD', log, one.version, one.id) end
 end
 
--- Of a server that was set back in time, an older state may still stand there.
+-- On a server with an old snapshot, an older state may still exist.
 local function forget_turn(turns, one)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', turns, one.turn, one.turn)) do
     if string.sub(member, 1, #one.id + 1) == one.id .. ' ' then redis.call('ZREM', turns, member) end

@@ -1,14 +1,14 @@
--- memory_use: add up how often memories were answered and when last, and leave out those that are gone.
+-- memory_use: count how often memories were returned and when last, and drop deleted ones.
 --
 -- INCLUDE time ledger mutation
--- KEYS used        zset  ids by how often they were answered
--- KEYS touched     zset  ids by when that was last, in milliseconds
+-- KEYS used        zset  ids by how often they were returned
+-- KEYS touched     zset  ids by the time of the last use, in milliseconds
 -- KEYS records...  hash  the memories
--- ARGV start       int   place in `touched`, oldest first, of those to look at next time
--- ARGV most        int   how many these are
--- ARGV terms...    text  for each memory: id, how often it was answered; 0 only to see whether it is there
+-- ARGV start       int   place in `touched`, oldest first, of those to check next time
+-- ARGV most        int   number of these
+-- ARGV terms...    text  for each memory: id, how often it was returned; 0: only check whether it exists
 --
--- RETURNS how many of those with 0 are there, and in lines the ids to look at next time
+-- RETURNS the number of existing ones among those with 0, and in lines the ids to check next time
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local used, touched, start, most = KEYS[4], KEYS[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local now_ms, there = whole(math.floor(microseconds() / 1000)), 0

@@ -1,23 +1,23 @@
--- memory_write: write several memories, each new or as a new version of what it was.
+-- memory_write: write several memories, each new or as a new version.
 --
 -- INCLUDE time ledger mutation header keeping memory
 -- KEYS keys...    any   the record of each, the past versions of each, the turns of the thread of each; then log,
 --                       digests, endings, authors, pending, stats and place (see include/memory.lua)
--- ARGV seen       text  the newest change that the caller has judged; empty where nothing depends on that
+-- ARGV seen       text  the newest change that the caller has read; empty if nothing depends on it
 -- ARGV whole      int   1: all of them or none
--- ARGV most       int   how many past versions are kept
--- ARGV history_s  int   how long they stay when the memory has expired
+-- ARGV most       int   number of past versions to keep
+-- ARGV history_s  int   how long to keep them after the memory has expired
 -- ARGV writes...  any   for each: id, version it has (0: it is new), change, JSON of the change, digest, former digest,
---                       id of the memory whose digest this may take (`*`: leave the digest to who has it), milliseconds
---                       it lives (-1 for ever; empty as before), turn index (empty: the next one), thread, facts
---                       before and after the turn index, author or nothing, body, `1` if it waits for its vector,
---                       base64 of its vector for the durable tier, whether fields of before go, number of further
+--                       id of the memory whose digest this may take (`*`: leave the digest where it is), milliseconds
+--                       to live (-1: for ever; empty: unchanged), turn index (empty: the next one), thread, facts
+--                       before and after the turn index, author or empty, body, `1` if it waits for its vector,
+--                       base64 of its vector for the durable tier, whether to delete earlier fields, number of further
 --                       fields, and these with their values
 --
--- RETURNS `<waiting> <verdict>...`, in lines: how many wait for their vectors; of each `ok <version> <turn>`, `dup <id>`
---         (another has its digest), `here <version> <turn> <digest>` (it is no new one), or `stale <version>` (it has
---         another version, 0: it is gone). `BEHIND <newest> <id>...`: these have changed, nothing was done, `BEHIND`
---         alone: too many have. COLD when some memories may lie in the durable tier alone
+-- RETURNS `<waiting> <verdict>...`, in lines: number of memories that wait for their vectors; of each `ok <version>
+--         <turn>`, `dup <id>` (another has its digest), `here <version> <turn> <digest>` (it is not new), or `stale
+--         <version>` (it has another version; 0: deleted). `BEHIND <newest> <id>...`: these have changed, nothing was
+--         written; `BEHIND` alone: too many have. COLD when some memories may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, MOST_TOLD = 7, 200
 local seen, whole_only, most, history_s = ARGV[6], ARGV[7] == '1', tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -26,7 +26,7 @@ local last_own = #KEYS - SHARED
 local log, digests, endings = KEYS[last_own + 1], KEYS[last_own + 2], KEYS[last_own + 3]
 local authors, pending, stats, place = KEYS[last_own + 4], KEYS[last_own + 5], KEYS[last_own + 6], KEYS[last_own + 7]
 
--- What has changed since the caller looked: nil when nothing has.
+-- The changes since the caller's read; nil without changes.
 local function changed_since()
   local newest = redis.call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
   if not newest or tonumber(newest) <= tonumber(seen) then return nil end
@@ -42,7 +42,7 @@ if behind then return behind end
 local pool = redis.call('EXISTS', place) == 0
 local version = tick(count)
 
--- What lies in keys that all share is read once and written once, after the last write.
+-- Keys that all memories share are read once and written once, after the last write.
 local holders, tops, turned, taken, logged, counted, spoken = {}, {}, {}, {}, {}, {}, {}
 
 -- The terms of a write, and where the next one begins.
@@ -55,12 +55,12 @@ local function read_terms(from)
   return one, one.last + 1
 end
 
--- Whether any of these keys are there: mostly nothing is where something new comes.
+-- Whether any of these keys exist: for new memories they mostly do not.
 local function any_there(from)
   return redis.call('EXISTS', KEYS[from], unpack(KEYS, from + 1, from + count - 1)) > 0
 end
 
--- Which memories have the digests of these writes.
+-- The memories with the digests of these writes.
 local function read_holders(writes)
   local digests_of = {}
   for i, one in ipairs(writes) do digests_of[i] = one.digest end
@@ -75,7 +75,7 @@ local function next_turn(turns)
   return whole(tops[turns] + 1)
 end
 
--- Why a write is not done, or nil.
+-- The reason why a write is not done, or nil.
 local function objection(record, one, some_there)
   if some_there or one.expect ~= '0' then
     local held = redis.call('HMGET', record, 'version', 'turn', 'digest')
@@ -88,7 +88,7 @@ local function objection(record, one, some_there)
   return nil
 end
 
--- The version that is about to go is one of the past, unless another client has removed a part of it.
+-- The replaced version becomes a past version, unless another client has deleted a part of it.
 local function keep_past(record, history)
   local was = redis.call('HMGET', record, 'version', 'turn', 'change', 'body')
   if not (was[1] and was[2] and was[3] and was[4]) then return end
@@ -96,7 +96,7 @@ local function keep_past(record, history)
   redis.call('LTRIM', history, 0, most - 1)
 end
 
--- Fields that are no more can only go with all others: a search index takes each command for a change.
+-- Delete obsolete fields together with all others: a search index treats each command as a change.
 local function store(record, one, stamp)
   local left = one.ttl_ms == '' and redis.call('PTTL', record) or tonumber(one.ttl_ms)
   if one.afresh == '1' then redis.call('DEL', record) end
@@ -112,7 +112,7 @@ local function store(record, one, stamp)
   return left
 end
 
--- The history outlives its memory for a while.
+-- The history is kept for a while after its memory.
 local function note_ending(history, one, left, has_past)
   if left > 0 then
     local ending = one.id .. ' ' .. one.digest .. ' ' .. one.turn .. ' ' .. one.thread

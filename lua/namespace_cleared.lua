@@ -1,9 +1,9 @@
--- namespace_cleared: open a namespace that was cleared, and leave one change that says so.
+-- namespace_cleared: open a cleared namespace, and announce that in one change.
 --
 -- INCLUDE time
--- KEYS clock    string  last version handed out
+-- KEYS clock    string  last assigned version
 -- KEYS changes  stream  the namespace's change stream
--- ARGV actor    text  who cleared it
+-- ARGV actor    text  the actor that cleared it
 -- ARGV logical  text  the namespace, for the announcement
 --
 -- RETURNS the version of the clearing

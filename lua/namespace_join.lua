@@ -1,26 +1,26 @@
--- namespace_join: find out whether Redis lacks what the durable tier has, and decide which hub restores it.
+-- namespace_join: find out whether Redis lacks data of the durable tier, and decide which hub restores it.
 --
--- It also raises the clock to the tier's. So no version is given out twice, and one hub at a time restores. The mark `$joined` in `kept` lies with the data: a
--- flush removes it, a snapshot sets it back. It is one of
+-- It also raises the clock to the tier's, so that no version is assigned twice; and one hub at a time restores. The
+-- mark `$joined` in `kept` is part of the data: a flush deletes it, a snapshot sets it back. It is one of
 --   joined <stamp> <epoch>                          Redis had all of the tier's changes up to this stamp
---   recovering <stamp> <epoch> <token> <until ms>   the holder of the token restores what the tier has above this stamp;
---                                                   it renews (kept_restore), and after `until` another one takes over
---   provisional <stamp> <epoch>                     the same is missing, and the tier could not be asked for it
--- Nothing that lasts is changed while a hub restores (see include/kept.lua). Epoch is the time in microseconds at which
+--   recovering <stamp> <epoch> <token> <until ms>   the holder of the token restores the tier's data above this stamp;
+--                                                   it renews (kept_restore); after `until` another hub takes over
+--   provisional <stamp> <epoch>                     the same is missing, and the tier was unreachable
+-- No durable key is changed while a hub restores (see include/kept.lua). Epoch is the time in microseconds at which
 -- the present data began: an entry of the outbox that is older may have been lost with earlier data. Hubs send it with
 -- each change, since their ledgers were lost as well.
 --
 -- INCLUDE time
--- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
+-- KEYS clock    string  last assigned version, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
--- KEYS kept     hash    `s` or `k` by the key that lasts by argument, and the mark
--- ARGV highest   int   the tier's highest stamp; -1: it cannot be asked
--- ARGV restored  text  the stamp above which the caller has restored everything by now; empty: nothing yet
--- ARGV token     text  of the caller
--- ARGV lease_ms  int   how long it may restore without renewing
+-- KEYS kept     hash    `s` or `k` by the key that is durable by argument, and the mark
+-- ARGV highest   int   the tier's highest stamp; -1: it is unreachable
+-- ARGV restored  text  the stamp above which the caller has restored all data; empty: nothing yet
+-- ARGV token     text  token of the caller
+-- ARGV lease_ms  int   length of the restore lease
 --
--- RETURNS `joined <epoch>`; `behind <stamp>` where the caller has to forget here what the tier has above this stamp;
---         `empty 0` where nothing is here that could be forgotten; `wait <ms>` while another hub restores;
+-- RETURNS `joined <epoch>`; `behind <stamp>`: the caller must drop copies of what the tier has above this stamp;
+--         `empty 0`: there is nothing to drop; `wait <ms>` while another hub restores;
 --         `provisional <epoch>`
 local clock, changes, kept = KEYS[1], KEYS[2], KEYS[3]
 local highest, restored, token, lease_ms = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -40,8 +40,8 @@ end
 local last = tonumber(held and string.match(held, '^%d+') or 0)
 if not held then last = number_of(redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]) or 0 end
 
--- A writer that had not heard of the loss may have raised the clock by now, but the stream still shows the gap: the
--- last change before it, or nothing.
+-- A writer that did not notice the loss may have raised the clock by now, but the stream still shows the gap: the last
+-- change before it, or nothing.
 local function gap()
   local oldest = number_of(redis.call('XRANGE', changes, '-', '+', 'COUNT', '1')[1])
   if not oldest or oldest > highest then return nil end
@@ -50,7 +50,7 @@ local function gap()
   return number_of(redis.call('XREVRANGE', changes, whole(highest - 1), '-', 'COUNT', '1')[1])
 end
 
--- Above which stamp Redis may lack what the tier has; nil: it lacks nothing.
+-- The stamp above which Redis may lack data of the tier; nil: it lacks nothing.
 local function behind()
   if highest == 0 then return nil end
   if not held or not mark then return 0 end
@@ -76,7 +76,7 @@ if not since then
   redis.call('HSET', kept, '$joined', 'joined ' .. whole(highest) .. ' ' .. epoch)
   return 'joined ' .. epoch
 end
--- What was left in the outbox before this moment may have been lost, and carried to the tier all the same.
+-- Outbox entries from before this moment may be lost here, but delivered to the tier nevertheless.
 if not unsettled or not epoch or epoch == '' then epoch = whole(microseconds()) end
 if highest < 0 then
   redis.call('HSET', kept, '$joined', 'provisional ' .. whole(since) .. ' ' .. epoch)
@@ -84,6 +84,6 @@ if highest < 0 then
 end
 local until_ms = whole(now_ms + lease_ms)
 redis.call('HSET', kept, '$joined', table.concat({ 'recovering', whole(since), epoch, token, until_ms }, ' '))
--- Memories and graphs may be among what is missing: all are to be looked for.
+-- Memories and graphs may be missing too: all must be restored.
 redis.call('HDEL', kept, '$gathered')
 return held and 'behind ' .. whole(since) or 'empty 0'

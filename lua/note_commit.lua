@@ -1,18 +1,18 @@
--- note_commit: write new notes of an app and changes of others, or nothing.
+-- note_commit: write new notes of an app and changes of others, all or nothing.
 --
 -- INCLUDE time ledger mutation header keeping note
 -- KEYS keys...   any   the record of each note; then log, place, apps, ids, users and chains (see include/note.lua)
--- ARGV app       text  as it stands in keys
--- ARGV reader    text  user whose notes were searched; empty where nothing depends on that
--- ARGV seen      int   the newest change that this search has surely seen
--- ARGV words...  any   number of chains with fencing tokens, and these in turn; then for each note: version it has (0: it
---                      is new), task that makes it or nothing, user, status, chain, what is told of it, base64 of its
---                      vector for the durable tier, `1` if its vector goes, number of words of its fields, and these,
---                      its body first
+-- ARGV app       text  as used in keys
+-- ARGV reader    text  user whose notes were searched; empty if nothing depends on it
+-- ARGV seen      int   the newest change that this search has surely read
+-- ARGV words...  any   number of chains with fencing tokens, and these in turn; then for each note: its version (0: it
+--                      is new), task that makes it or empty, user, status, chain, event for the change feed, base64 of
+--                      its vector for the durable tier, `1` if its vector is deleted, number of words of its fields,
+--                      and these, its body first
 --
--- RETURNS `ok <version>` of the first note, those of the others follow it; `repeat` when a note is there that the same task
---         has made; `behind <place>...` when these notes have another version, or (behind the notes) these chains a higher
---         token; alone when the user has newer notes. In the last three nothing was done. COLD when some of it may lie in
+-- RETURNS `ok <version>` of the first note, the others have the next ones; `repeat` if a note of the same task exists;
+--         `behind <place>...` if these notes have another version, or (after the notes) these chains a higher token;
+--         alone: the user has newer notes. In the last three cases nothing was done. COLD when some of it may be in
 --         the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, FIRST = 6, 10
@@ -65,7 +65,7 @@ local function store(record, one, stamp)
   end
 end
 
--- Who searched before this has not seen it, where it is, or was, among what is searched for.
+-- Earlier searches have not seen this note, if it is or was searchable.
 local function follow(id, one, stamp)
   local is_new = one.expect == '0'
   if is_new then redis.call('ZADD', ids, 0, id) end

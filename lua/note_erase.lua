@@ -1,10 +1,10 @@
--- note_erase: remove notes of an app for good.
+-- note_erase: delete notes of an app for good.
 --
 -- INCLUDE time ledger mutation header keeping note
 -- KEYS keys...  any   as note_commit
--- ARGV app      text  as it stands in keys
+-- ARGV app      text  as used in keys
 --
--- RETURNS how many were there; COLD when some of it may lie in the durable tier alone
+-- RETURNS the number of deleted notes; COLD when some of it may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, app = 6, ARGV[6]
 local count, own = #KEYS - 3 - SHARED, #KEYS - SHARED
@@ -30,7 +30,7 @@ end
 
 for i = 1, count do erase(KEYS[3 + i], i) end
 if erased > 0 then
-  -- Of what has gone no search can tell that it has seen it: the newest change in the log takes its place.
+  -- No search can have seen a deleted note: the newest change in the log takes its place.
   local newest = redis.call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
   for user in pairs(whose) do
     if newest_of(users, user) > tonumber(newest or '0') then

@@ -1,11 +1,11 @@
--- note_index: give several notes the vectors, or the words, that they lack and are found by.
+-- note_index: write the missing vectors, or words, of several notes.
 --
 -- INCLUDE time ledger mutation
 -- KEYS keys...    hash  the record of each; then log
 -- ARGV field      text  `vector` or `terms`
--- ARGV values...  blob  for each: id, version it has, what it gets
+-- ARGV values...  blob  for each: id, version it has, the new value
 --
--- RETURNS how many have got it; others have changed or gone meanwhile
+-- RETURNS the number of written records; the others have changed or were deleted
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local count, log, field = #KEYS - 4, KEYS[#KEYS], ARGV[6]
 local version, given = tick(count), 0

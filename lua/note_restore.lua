@@ -1,14 +1,14 @@
--- note_restore: bring several notes of an app back from the durable tier, unless they are here as new or newer.
+-- note_restore: restore several notes of an app from the durable tier, unless they are here as new or newer.
 --
 -- INCLUDE time note
--- KEYS kept      hash  who brings them back (see records_gather)
+-- KEYS kept      hash  lease of the restore (see records_gather)
 -- KEYS keys...   any   the record of each; then log, place, apps, ids, users and chains (see include/note.lua)
--- ARGV app       text  as it stands in keys
--- ARGV token     text  of whoever brings them back
--- ARGV lease_ms  int   how long it may be silent now
--- ARGV words...  any   for each: version, user, chain, number of words of its fields, and these (none: it has been erased)
+-- ARGV app       text  as used in keys
+-- ARGV token     text  of the restoring hub
+-- ARGV lease_ms  int   length of its lease from now on
+-- ARGV words...  any   for each: version, user, chain, number of words of its fields, and these (none: it was erased)
 --
--- RETURNS `restored <how many are here now that were not>`; `overtaken` when somebody else brings them back
+-- RETURNS `restored <number of restored records>`; `overtaken` if another hub restores them
 local SHARED, FIRST = 6, 4
 local kept, app, token, lease_ms = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local count, own = #KEYS - 1 - SHARED, #KEYS - SHARED
@@ -31,7 +31,7 @@ local function read_note()
   return one
 end
 
--- Of a server that was set back in time, an older state may still stand there.
+-- On a server with an old snapshot, an older state may still exist.
 local function forget(record, held, named, id)
   redis.call('DEL', record)
   redis.call('ZREM', log, named)

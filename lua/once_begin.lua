@@ -1,14 +1,14 @@
--- once_begin: take work that nobody has done or is doing; else stand in line for it, or get its result.
+-- once_begin: claim work that is neither done nor running; otherwise wait for it, or get its result.
 --
 -- INCLUDE time ledger mutation waiters
 -- KEYS once     hash       state (running, done, free), token, until, attempt, actor, name of the runner, result
--- KEYS waiters  sortedset  who waits for it
--- ARGV name      text  who asks: its name in line, and as the runner
--- ARGV waits     int   1 to stand in line when somebody else runs it
--- ARGV lease_ms  int   for how long the work is taken
--- ARGV ttl_ms    int   for how long after that its attempts are counted
+-- KEYS waiters  sortedset  its waiters
+-- ARGV name      text  the caller: its name as waiter and as runner
+-- ARGV waits     int   1: wait if another caller runs it
+-- ARGV lease_ms  int   length of the claim
+-- ARGV ttl_ms    int   how long after that its attempts stay counted
 --
--- RETURNS `done <result>`, `yours <token> <attempt>`, or `running <milliseconds left> <1|0>`: whether first in line
+-- RETURNS `done <result>`, `yours <token> <attempt>`, or `running <milliseconds left> <1|0>`: whether first waiter
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local once, waiters = KEYS[4], KEYS[5]
 local name, waits, lease_ms, ttl_ms = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
@@ -37,6 +37,6 @@ redis.call('HSET', once, 'state', 'running', 'token', token, 'until', until_then
   'name', name)
 redis.call('PEXPIRE', once, whole(tonumber(lease_ms) + tonumber(ttl_ms)))
 if waits == '1' then redis.call('ZREM', waiters, name) end
--- Whoever is first in line now learns when this lease ends.
+-- Notify the first waiter, which then sees when this lease ends.
 if state then call_first(waiters) end
 return done('yours ' .. token .. ' ' .. attempt)

@@ -1,13 +1,13 @@
--- once_finish: store the result of work, and call all who wait for it.
+-- once_finish: store the result of work, and notify all its waiters.
 --
 -- INCLUDE time ledger mutation waiters running
 -- KEYS once     hash       see once_begin
--- KEYS waiters  sortedset  who waits for it
--- ARGV token   int   of the runner
--- ARGV ttl_ms  int   how long the result is kept
--- ARGV result  blob  coded
+-- KEYS waiters  sortedset  its waiters
+-- ARGV token   int   token of the runner
+-- ARGV ttl_ms  int   lifetime of the result
+-- ARGV result  blob  the encoded result
 --
--- RETURNS `1`, or `0` when it is no longer the runner's
+-- RETURNS `1`, or `0` if the runner has lost the claim
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local once, waiters = KEYS[4], KEYS[5]
 local token, ttl_ms, result = ARGV[6], ARGV[7], ARGV[8]

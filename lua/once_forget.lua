@@ -1,9 +1,9 @@
--- once_forget: drop a stored result and the count of attempts, unless the work is under way.
+-- once_forget: delete a stored result and the count of attempts, unless the work is running.
 --
 -- INCLUDE time ledger mutation
 -- KEYS once  hash  see once_begin
 --
--- RETURNS `1` when there was a result, else `0`
+-- RETURNS `1` if there was a result, else `0`
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local once = KEYS[4]
 

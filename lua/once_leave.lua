@@ -1,9 +1,9 @@
--- once_leave: neither wait nor run under this name any more; a turn that was given to it goes on to the next.
+-- once_leave: remove a name as waiter and runner; pass its turn to the next waiter.
 --
 -- INCLUDE time ledger mutation waiters
 -- KEYS once     hash       see once_begin
--- KEYS waiters  sortedset  who waits for it
--- ARGV name  text  who leaves
+-- KEYS waiters  sortedset  its waiters
+-- ARGV name  text  the leaving caller
 --
 -- RETURNS `1`
 -- FAILS   CLOSED, STALE, WRONGTYPE
@@ -12,7 +12,7 @@ local name = ARGV[6]
 
 local was_first = redis.call('ZRANGE', waiters, 0, 0)[1] == name
 redis.call('ZREM', waiters, name)
--- It may have left in the moment in which the work became its own.
+-- It may leave just when the work was granted to it.
 local held = redis.call('HMGET', once, 'state', 'name')
 local was_running = held[1] == 'running' and held[2] == name
 if was_running then

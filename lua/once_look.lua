@@ -1,9 +1,9 @@
--- once_look: how far a piece of work is.
+-- once_look: the state of a piece of work.
 --
 -- INCLUDE time
 -- KEYS once  hash  see once_begin
 --
--- RETURNS `<none|running|done> <token> <attempt> <milliseconds left> <actor>`, or nothing where nobody ever began
+-- RETURNS `<none|running|done> <token> <attempt> <milliseconds left> <actor>`, or empty if it was never begun
 -- FAILS   WRONGTYPE
 local once = KEYS[1]
 

@@ -1,12 +1,12 @@
--- once_release: give work back that has failed, and call who is next.
+-- once_release: release failed work, and notify the next waiter.
 --
 -- INCLUDE time ledger mutation waiters running
 -- KEYS once     hash       see once_begin
--- KEYS waiters  sortedset  who waits for it
--- ARGV token   int  of the runner
--- ARGV ttl_ms  int  for how long its attempts are counted
+-- KEYS waiters  sortedset  its waiters
+-- ARGV token   int  token of the runner
+-- ARGV ttl_ms  int  how long its attempts stay counted
 --
--- RETURNS `1`, or `0` when it is no longer the runner's
+-- RETURNS `1`, or `0` if the runner has lost the claim
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local once, waiters = KEYS[4], KEYS[5]
 local token, ttl_ms = ARGV[6], ARGV[7]

@@ -1,12 +1,12 @@
--- once_renew: prolong the lease of work under way.
+-- once_renew: renew the lease of running work.
 --
 -- INCLUDE time ledger mutation running
 -- KEYS once  hash  see once_begin
--- ARGV token     int  of the runner
--- ARGV lease_ms  int  from now on
--- ARGV ttl_ms    int  for how long after that its attempts are counted
+-- ARGV token     int  token of the runner
+-- ARGV lease_ms  int  lease from now on
+-- ARGV ttl_ms    int  how long after that its attempts stay counted
 --
--- RETURNS `1`, or `0` when it is no longer the runner's
+-- RETURNS `1`, or `0` if the runner has lost the claim
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local once = KEYS[4]
 local token, lease_ms, ttl_ms = ARGV[6], ARGV[7], ARGV[8]

@@ -1,18 +1,18 @@
--- outbox_settle: the durable tier has what some entries hold: they go, and the states of their keys move on.
+-- outbox_settle: delete entries that the durable tier has, and update the states of their keys.
 --
--- What the tier refused for good goes to the dead letters, and its key stays as it is here until somebody settles that.
+-- Rejected documents become dead letters, and their keys stay as they are here until that is settled.
 --
 -- INCLUDE time
--- KEYS outbox   stream  what the tier had not got, or the dead letters themselves
+-- KEYS outbox   stream  the outbox, or the dead letters themselves
 -- KEYS dead     stream  dead letters: `name` and `body` of the field, `reason`
--- KEYS keys...  any     pairs: a key, or where its presence shows, and its state
--- ARGV group       text  consumer group that may have been given the entries
--- ARGV cache_ms    int   how long a copy of what is known to last stays here
--- ARGV absent_ms   int   how long a deleted key is known to be nowhere
+-- KEYS keys...  any     pairs: a key, or the key that shows its presence, and its state
+-- ARGV group       text  consumer group that may have claimed the entries
+-- ARGV cache_ms    int   lifetime of a copy of a durable key here
+-- ARGV absent_ms   int   how long the absence of a deleted key is stored
 -- ARGV entries     text  a line an entry: `<id> <number of a pair>=<documents of that key that the tier has> ...`
--- ARGV refused...  text  triples: id of an entry, which of its fields (from 1 on), why
+-- ARGV refused...  text  triples: id of an entry, index of its field (from 1), reason
 --
--- RETURNS how many entries were there
+-- RETURNS the number of entries that existed
 local outbox, dead, group, cache_ms, absent_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
 local refused = {}
@@ -33,7 +33,7 @@ local function move_on(pair, documents)
   local key, state = KEYS[pair * 2 + 1], KEYS[pair * 2 + 2]
   local words = '^(%a+) (%d+) (%d+) (%a) (%d+)$'
   local held = redis.pcall('GET', state)
-  -- Of another type, or spelled otherwise: another client has written there, and the tier has what is here.
+  -- Another type or format: another client has written there, and the tier has the data.
   local what, stamp, expires, kind, waiting = string.match(type(held) == 'string' and held or '', words)
   if not what then return end
   local left = tonumber(waiting) - documents
@@ -43,7 +43,7 @@ local function move_on(pair, documents)
   elseif not is_here and (what == 'deleted' or expires ~= '0' and tonumber(expires) * 1000 <= microseconds()) then
     redis.call('SET', state, 'missing', 'PX', absent_ms)
   elseif what == 'deleted' and redis.call('PTTL', key) > 0 then
-    -- Against the rule, which would say that this is the expiry of a copy.
+    -- Unlike the rule, by which this would be the expiry of a copy.
     redis.call('SET', state, 'ephemeral', 'PX', redis.call('PTTL', key))
   elseif kind == 'k' and expires == '0' and is_here then
     redis.call('PEXPIRE', key, cache_ms)
@@ -59,7 +59,7 @@ local function move_on(pair, documents)
   end
 end
 
--- An entry that is gone was settled by somebody else, who has counted its documents.
+-- A missing entry was settled by another worker, which has counted its documents.
 local gone, had = 0, {}
 for line in string.gmatch(ARGV[4], '[^\n]+') do
   local id = string.match(line, '^%S+')

@@ -1,12 +1,12 @@
--- plan_check: whether the same plan was kept, and how long ago.
+-- plan_check: whether the same plan was saved, and how long ago.
 --
 -- INCLUDE time absent
 -- KEYS plans       hash  plans by id
 -- KEYS duplicates  hash  `<id> <confidence> <method>` by digest
--- ARGV digest  text  what tells the same plan
--- ARGV cold    0|1   1: say so when a session is not here
+-- ARGV digest  text  digest of the plan
+-- ARGV cold    0|1   1: return COLD if the session is not here
 --
--- RETURNS `<ms since> <id> <confidence> <method>`, or nothing; COLD when the session may lie in the durable tier alone
+-- RETURNS `<ms since> <id> <confidence> <method>`, or empty; COLD when the session may be in the durable tier alone
 -- FAILS   WRONGTYPE
 local plans, duplicates, digest, cold = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local known = redis.call('HGET', duplicates, digest)

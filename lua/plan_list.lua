@@ -3,11 +3,11 @@
 -- INCLUDE absent
 -- KEYS plans  hash  plans by id
 -- KEYS order  list  `<id> <plan hash> <symbol>`, oldest first
--- ARGV symbol  text  only plans for it, as JSON spells it; empty for all
--- ARGV limit   int   at most that many, up to 1000
--- ARGV cold    0|1   1: say so when a session is not here
+-- ARGV symbol  text  only plans for it, as in JSON; empty for all
+-- ARGV limit   int   most plans, up to 1000
+-- ARGV cold    0|1   1: return COLD if the session is not here
 --
--- RETURNS the JSON of each, newest first; COLD when the session may lie in the durable tier alone
+-- RETURNS the JSON of each, newest first; COLD when the session may be in the durable tier alone
 -- FAILS   WRONGTYPE
 local plans, order, wanted, limit, cold = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local page_length = wanted == '' and limit or 500

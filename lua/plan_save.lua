@@ -1,25 +1,25 @@
--- plan_save: keep a plan, unless the same one was kept within a time window.
+-- plan_save: save a plan, unless the same one was saved within a time window.
 --
 -- INCLUDE time ledger mutation header keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
--- KEYS session     none  the key beside which all of it lies
+-- KEYS session     none  the key from which those of the session are derived
 -- KEYS order       list  `<id> <plan hash> <symbol>`, oldest first
--- KEYS duplicates  hash  `<id> <confidence> <method>` by digest, which outlives the plan
--- KEYS ages        zset  digests by the id that bore them last
+-- KEYS duplicates  hash  `<id> <confidence> <method>` by digest, which lives longer than the plan
+-- KEYS ages        zset  digests by the id of their newest plan
 -- KEYS executions  hash  executions by plan id
 -- KEYS finished    list  executions that have ended
 -- KEYS stats       hash  counts
 -- KEYS sessions    set   sessions that have plans
--- ARGV window_ms   int   how new the same plan must be to refuse this one; 0 keeps it in any case
--- ARGV digest      text  what tells the same plan
+-- ARGV window_ms   int   age up to which the same plan is a duplicate; 0: save in any case
+-- ARGV digest      text  digest of the plan
 -- ARGV plan_hash   text  its short name
--- ARGV symbol      text  as JSON spells it
+-- ARGV symbol      text  as in JSON
 -- ARGV merits      text  `<confidence> <method>`
 -- ARGV body        blob  the plan's JSON, from its hash on
--- ARGV most        int   how many plans a session keeps
--- ARGV events      text  what the channels of the session begin with
+-- ARGV most        int   number of plans that a session stores
+-- ARGV events      text  prefix of the session's channels
 --
--- RETURNS `saved <id>`, or `duplicate <ms since> <id> <confidence> <method>`; COLD when the session may lie in the
+-- RETURNS `saved <id>`, or `duplicate <ms since> <id> <confidence> <method>`; COLD when the session may be in the
 --         durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -50,23 +50,23 @@ local function decision_in(text)
   return (string.match(text, '("symbol":.-),"confidence":') or text) .. (string.match(text, '"reasoning":.*$') or '')
 end
 
--- Whether no window finds a listed plan any more: it is too old, or the newest that bears its hash is the same.
+-- Whether no window can match a listed plan any more: it is too old, or the newest plan with its hash is the same.
 local function is_spent(old, newest)
   if now - tonumber(old) > LONGEST_WINDOW_US then return true end
   if newest == old then return false end
   local texts = redis.call('HMGET', plans, old, newest or old)
-  -- Another client has removed one of them: nothing is there to be found.
+  -- Another client has deleted one of them: there is nothing to match.
   if not texts[1] or not texts[2] then return true end
   return decision_in(texts[1]) == decision_in(texts[2])
 end
 
--- The tier need not know any more of a plan that was found by its digest, unless it is listed.
+-- The tier no longer needs a plan that matched by its digest, unless it is listed.
 local function drop_unlisted(known)
   local old = known and string.match(known, '^%d+')
   if old and redis.call('HEXISTS', plans, old) == 0 then keep_document(1, 'plan', 'plan/' .. old, id) end
 end
 
--- The oldest plan goes, but an execution of it can still be asked for by its hash.
+-- Delete the oldest plan, but its execution can still be read by its hash.
 local function evict()
   local old, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
   if not old then return end
@@ -82,7 +82,7 @@ local function evict()
   keep_document(1, 'name', 'name/' .. bearing, id, '{"plan_id":"' .. old .. '"}')
 end
 
--- Forget digests that no window reaches any more.
+-- Delete digests that no window can match any more.
 local function prune()
   local past = redis.call('ZRANGEBYSCORE', ages, '-inf', whole(now - LONGEST_WINDOW_US), 'LIMIT', 0, MOST_PRUNED)
   if #past == 0 then return end
@@ -101,7 +101,7 @@ redis.call('ZADD', ages, id, digest)
 local length = redis.call('RPUSH', order, id .. ' ' .. plan_hash .. ' ' .. symbol)
 if length == 1 then redis.call('SADD', sessions, string.match(session, '[^:]*$')) end
 for _ = 1, math.min(length - most, MOST_EVICTED) do evict() end
--- One call in sixteen looks, and may forget more than sixteen calls add.
+-- One call in sixteen checks, and may delete more than sixteen calls add.
 if string.sub(digest, 1, 1) == '0' then prune() end
 
 keep_document(1, 'plan', 'plan/' .. id, id, text)

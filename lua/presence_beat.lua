@@ -1,17 +1,17 @@
--- presence_beat: say that an actor is here, after telling of those who have lapsed.
+-- presence_beat: record a heartbeat of an actor, after announcing lapsed actors.
 --
 -- INCLUDE time ledger mutation lapsing
--- KEYS presence  sortedset  actors by the time until which they are here
+-- KEYS presence  sortedset  actors by the end of their presence
 -- KEYS facts     hash       by actor: `<since> <last seen> <about>`, times in microseconds
--- ARGV ttl_ms   int   for how long it is here unless it says so again
--- ARGV about    blob  its role and more, coded
+-- ARGV ttl_ms   int   length of its presence without another heartbeat
+-- ARGV about    blob  its role and info, encoded
 --
--- RETURNS `<since>`, or `more` when it has to be called again since many have lapsed
+-- RETURNS `<since>`, or `more` if it must be called again, since many have lapsed
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local presence, facts = KEYS[4], KEYS[5]
 local ttl_ms, about = ARGV[6], ARGV[7]
 
--- Kept so long that whoever comes next can still tell of those who have lapsed.
+-- Kept so long that the next actor can still announce the lapsed ones.
 local KEPT_MS = '777600000'
 
 local now = microseconds()

@@ -1,10 +1,10 @@
--- presence_lapse: tell of those who have lapsed.
+-- presence_lapse: announce lapsed actors.
 --
 -- INCLUDE time ledger mutation lapsing
--- KEYS presence  sortedset  actors by the time until which they are here
+-- KEYS presence  sortedset  actors by the end of their presence
 -- KEYS facts     hash       by actor: `<since> <last seen> <about>`, times in microseconds
 --
--- RETURNS `0`, or `more` when it has to be called again since many have lapsed
+-- RETURNS `0`, or `more` if it must be called again, since many have lapsed
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local presence, facts = KEYS[4], KEYS[5]
 

@@ -1,10 +1,10 @@
--- presence_leave: say that an actor goes, after telling of those who have lapsed.
+-- presence_leave: remove an actor, after announcing lapsed actors.
 --
 -- INCLUDE time ledger mutation lapsing
--- KEYS presence  sortedset  actors by the time until which they are here
+-- KEYS presence  sortedset  actors by the end of their presence
 -- KEYS facts     hash       by actor: `<since> <last seen> <about>`, times in microseconds
 --
--- RETURNS `1`, `0` when it was not here, or `more` when it has to be called again since many have lapsed
+-- RETURNS `1`, `0` if it was not present, or `more` if it must be called again, since many have lapsed
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local presence, facts = KEYS[4], KEYS[5]
 

@@ -1,10 +1,10 @@
--- presence_look: who is here.
+-- presence_look: the present actors.
 --
 -- INCLUDE time
--- KEYS presence  sortedset  actors by the time until which they are here
+-- KEYS presence  sortedset  actors by the end of their presence
 -- KEYS facts     hash       by actor: `<since> <last seen> <about>`, times in microseconds
 --
--- RETURNS {number of those who have lapsed, then for each who is here: actor, microseconds left, facts}
+-- RETURNS {number of lapsed actors, then for each present one: actor, microseconds left, facts}
 -- FAILS   WRONGTYPE
 local presence, facts = KEYS[1], KEYS[2]
 

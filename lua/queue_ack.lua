@@ -1,19 +1,19 @@
--- queue_ack: a task is done.
+-- queue_ack: acknowledge a task.
 --
 -- INCLUDE time ledger mutation waiters task
--- KEYS claimed    zset    tasks that somebody has, by the end of their visibility
--- KEYS tasks      hash    what there is to do
--- KEYS claims     hash    who has what, and what became of it before
--- KEYS dedup      hash    the tasks that are not done, by deduplication id
--- KEYS counts     hash    what has happened so far
--- KEYS followers  hash    who waits for the outcome of which task
--- KEYS result     string  what came out of this task
--- ARGV id       text  which task
--- ARGV token    int   the receipt
--- ARGV keep_result_ms  int   how long the result can be asked for; 0 not at all
--- ARGV outcome  blob  the coded result
+-- KEYS claimed    zset    claimed tasks, by the end of their visibility
+-- KEYS tasks      hash    the tasks by id
+-- KEYS claims     hash    the claims by task id
+-- KEYS dedup      hash    unfinished tasks by deduplication id
+-- KEYS counts     hash    counters of the queue
+-- KEYS followers  hash    waiters for outcomes, by task id
+-- KEYS result     string  the result of this task
+-- ARGV id       text  id of the task
+-- ARGV token    int   token of the claim
+-- ARGV keep_result_ms  int   lifetime of the result; 0: not stored
+-- ARGV outcome  blob  the encoded result
 --
--- RETURNS 1, or 0 when the claim is lost
+-- RETURNS 1, or 0 if the claim is lost
 -- FAILS   CLOSED, STALE
 local claimed, tasks, claims, dedup = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local counts, followers, result = KEYS[8], KEYS[9], KEYS[10]

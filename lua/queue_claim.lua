@@ -1,20 +1,20 @@
--- queue_claim: hand out the tasks that are first, and stand in line when there are none.
+-- queue_claim: claim the first tasks, and wait if there are none.
 --
 -- INCLUDE time ledger mutation waiters queue task
--- KEYS ready    zset    tasks that anybody may take, by falling priority
--- KEYS delayed  zset    tasks that wait, by the time until which
--- KEYS claimed  zset    tasks that somebody has, by the end of their visibility
--- KEYS tasks    hash    what there is to do
--- KEYS claims   hash    who has what, and what became of it before
--- KEYS paused   string  there while nothing is handed out
--- KEYS waiters  zset    workers in line
--- ARGV count          int   how many at most
--- ARGV visibility_ms  int   how long nobody else gets them
--- ARGV waiter         text  who stands in line for them; '' for one who does not wait
+-- KEYS ready    zset    ready tasks, by falling priority
+-- KEYS delayed  zset    delayed tasks, by the end of their delay
+-- KEYS claimed  zset    claimed tasks, by the end of their visibility
+-- KEYS tasks    hash    the tasks by id
+-- KEYS claims   hash    the claims by task id
+-- KEYS paused   string  exists while the queue is paused
+-- KEYS waiters  zset    waiting workers
+-- ARGV count          int   most tasks
+-- ARGV visibility_ms  int   visibility timeout
+-- ARGV waiter         text  name of the waiter; '' if the caller does not wait
 --
 -- RETURNS for each task `<id> <receipt> <attempt> <bytes of error> <bytes of task>\n<error><task>`; `overdue` when
---         claims have ended and are to be recovered first; `none` when there is nothing, for the first in line with
---         the microseconds after which to look again
+--         claims have ended and must be recovered first; `none` if there is no task, for the first waiter with
+--         the microseconds after which to try again
 -- FAILS   CLOSED, STALE
 local ready, delayed, claimed, tasks = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local claims, paused, waiters = KEYS[8], KEYS[9], KEYS[10]
@@ -68,7 +68,7 @@ while #taken < count and bytes < MOST_BYTES do
 end
 if #taken == 0 then return wait_in_line(next_end(delayed, claimed)) end
 
--- Nobody was called for those whose delay has just ended.
+-- No waiter was notified of tasks whose delay has just ended.
 if moved > #taken then wake(waiters, moved - #taken, delayed, claimed) end
 local left = waiter ~= '' and redis.call('ZREM', waiters, waiter) == 1
 if left or visibility_ms * 1000 < LOOKED_AT_WITHIN then keep_watch(waiters, delayed, claimed) end

@@ -1,18 +1,18 @@
--- queue_discard: forget a task that is not done, whatever state it is in.
+-- queue_discard: delete a task that is not done, in any state.
 --
 -- INCLUDE time ledger mutation waiters task
--- KEYS ready      zset  tasks that anybody may take, by falling priority
--- KEYS delayed    zset  tasks that wait, by the time until which
--- KEYS claimed    zset  tasks that somebody has, by the end of their visibility
--- KEYS tasks      hash  what there is to do
--- KEYS claims     hash  who has what, and what became of it before
--- KEYS dead       zset  dead letters, by the time of their death
--- KEYS dedup      hash  the tasks that are not done, by deduplication id
--- KEYS counts     hash  what has happened so far
--- KEYS followers  hash  who waits for the outcome of which task
--- ARGV id  text  which task
+-- KEYS ready      zset  ready tasks, by falling priority
+-- KEYS delayed    zset  delayed tasks, by the end of their delay
+-- KEYS claimed    zset  claimed tasks, by the end of their visibility
+-- KEYS tasks      hash  the tasks by id
+-- KEYS claims     hash  the claims by task id
+-- KEYS dead       zset  dead letters, by the time of their burial
+-- KEYS dedup      hash  unfinished tasks by deduplication id
+-- KEYS counts     hash  counters of the queue
+-- KEYS followers  hash  waiters for outcomes, by task id
+-- ARGV id  text  id of the task
 --
--- RETURNS 1, or 0 when there is no such task
+-- RETURNS 1, or 0 if the task does not exist
 -- FAILS   CLOSED, STALE
 local ready, delayed, claimed, tasks, claims = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local dead, dedup, counts, followers = KEYS[9], KEYS[10], KEYS[11], KEYS[12]

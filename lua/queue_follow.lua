@@ -1,14 +1,14 @@
--- queue_follow: wait to be called when a task has an outcome, or stop waiting.
+-- queue_follow: register for the notification of a task's outcome, or stop waiting.
 --
 -- INCLUDE time ledger mutation waiters
--- KEYS tasks      hash  what there is to do
--- KEYS dead       zset  dead letters, by the time of their death
--- KEYS followers  hash  who waits for the outcome of which task
--- ARGV id        text  which task
--- ARGV follower  text  who waits
--- ARGV stays     0|1   0 to stop
+-- KEYS tasks      hash  the tasks by id
+-- KEYS dead       zset  dead letters, by the time of their burial
+-- KEYS followers  hash  waiters for outcomes, by task id
+-- ARGV id        text  id of the task
+-- ARGV follower  text  name of the waiter
+-- ARGV stays     0|1   0: stop waiting
 --
--- RETURNS 1 when it will be called, else 0: there is an outcome, or no such task
+-- RETURNS 1 if it will be notified, else 0: there is an outcome, or the task does not exist
 -- FAILS   CLOSED, STALE
 local tasks, dead, followers = KEYS[4], KEYS[5], KEYS[6]
 local id, follower, stays = ARGV[6], ARGV[7], ARGV[8]

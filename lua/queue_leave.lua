@@ -1,13 +1,13 @@
--- queue_leave: stop waiting for tasks, and pass on a call that came too late.
+-- queue_leave: stop waiting for tasks, and pass on a notification that came too late.
 --
 -- INCLUDE time ledger mutation waiters queue
--- KEYS ready    zset  tasks that anybody may take, by falling priority
--- KEYS delayed  zset  tasks that wait, by the time until which
--- KEYS claimed  zset  tasks that somebody has, by the end of their visibility
--- KEYS waiters  zset  workers in line
--- ARGV waiter  text  who leaves
+-- KEYS ready    zset  ready tasks, by falling priority
+-- KEYS delayed  zset  delayed tasks, by the end of their delay
+-- KEYS claimed  zset  claimed tasks, by the end of their visibility
+-- KEYS waiters  zset  waiting workers
+-- ARGV waiter  text  name of the waiter
 --
--- RETURNS 1 when it stood in line, else 0
+-- RETURNS 1 if it was waiting, else 0
 -- FAILS   CLOSED, STALE
 local ready, delayed, claimed, waiters = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local waiter = ARGV[6]

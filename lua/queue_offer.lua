@@ -1,21 +1,21 @@
--- queue_offer: put a task into a queue, unless one of its deduplication id is there or was put lately.
+-- queue_offer: put a task into a queue, unless one with its deduplication id exists or was put lately.
 --
 -- INCLUDE time ledger mutation waiters queue
--- KEYS ready    zset    tasks that anybody may take, by falling priority
--- KEYS delayed  zset    tasks that wait, by the time until which
--- KEYS claimed  zset    tasks that somebody has, by the end of their visibility
--- KEYS tasks    hash    what there is to do
--- KEYS waiters  zset    workers in line
--- KEYS dedup    hash    the tasks that are not done, by deduplication id
+-- KEYS ready    zset    ready tasks, by falling priority
+-- KEYS delayed  zset    delayed tasks, by the end of their delay
+-- KEYS claimed  zset    claimed tasks, by the end of their visibility
+-- KEYS tasks    hash    the tasks by id
+-- KEYS waiters  zset    waiting workers
+-- KEYS dedup    hash    unfinished tasks by deduplication id
 -- KEYS recent   string  the task that was put lately under this deduplication id
--- ARGV priority      int   the higher, the sooner
--- ARGV delay_ms      int   how long it waits at first
--- ARGV max_attempts  int   how often it is tried
+-- ARGV priority      int   higher ones are claimed first
+-- ARGV delay_ms      int   initial delay
+-- ARGV max_attempts  int   highest number of attempts
 -- ARGV unique        text  deduplication id
--- ARGV window_ms     int   how long from now on the id is refused, also when the task is done
--- ARGV payload       blob  a coded value
+-- ARGV window_ms     int   how long the id is taken from now on, even if the task is done
+-- ARGV payload       blob  an encoded value
 --
--- RETURNS `<id> <1|0>`: 0 when it is the id of a task that was there
+-- RETURNS `<id> <1|0>`: 0 if it is the id of an existing task
 -- FAILS   CLOSED, STALE
 local ready, delayed, claimed, tasks, waiters = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local dedup, recent = KEYS[9], KEYS[10]

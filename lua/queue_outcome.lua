@@ -1,14 +1,14 @@
--- queue_outcome: tell what became of a task.
+-- queue_outcome: return the outcome of a task.
 --
--- KEYS delayed  zset    tasks that wait, by the time until which
--- KEYS claimed  zset    tasks that somebody has, by the end of their visibility
--- KEYS tasks    hash    what there is to do
--- KEYS claims   hash    who has what, and what became of it before
--- KEYS dead     zset    dead letters, by the time of their death
--- KEYS result   string  what came out of this task
--- ARGV id  text  which task
+-- KEYS delayed  zset    delayed tasks, by the end of their delay
+-- KEYS claimed  zset    claimed tasks, by the end of their visibility
+-- KEYS tasks    hash    the tasks by id
+-- KEYS claims   hash    the claims by task id
+-- KEYS dead     zset    dead letters, by the time of their burial
+-- KEYS result   string  the result of this task
+-- ARGV id  text  id of the task
 --
--- RETURNS {state, coded result, claim}: state is done, ready, delayed, claimed, dead or unknown
+-- RETURNS {state, encoded result, claim}: state is done, ready, delayed, claimed, dead or unknown
 local delayed, claimed, tasks, claims, dead, result = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id = ARGV[1]
 local outcome = redis.call('GET', result)

@@ -1,14 +1,14 @@
--- queue_pause: stop handing out tasks, or go on.
+-- queue_pause: stop claims, or allow them again.
 --
 -- INCLUDE time ledger mutation waiters queue
--- KEYS ready    zset    tasks that anybody may take, by falling priority
--- KEYS delayed  zset    tasks that wait, by the time until which
--- KEYS claimed  zset    tasks that somebody has, by the end of their visibility
--- KEYS waiters  zset    workers in line
--- KEYS paused   string  there while nothing is handed out
--- ARGV rest  0|1  whether to stop
+-- KEYS ready    zset    ready tasks, by falling priority
+-- KEYS delayed  zset    delayed tasks, by the end of their delay
+-- KEYS claimed  zset    claimed tasks, by the end of their visibility
+-- KEYS waiters  zset    waiting workers
+-- KEYS paused   string  exists while the queue is paused
+-- ARGV rest  0|1  1: stop claims
 --
--- RETURNS 1 when that was news, else 0
+-- RETURNS 1 if the state has changed, else 0
 -- FAILS   CLOSED, STALE
 local ready, delayed, claimed, waiters, paused = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local rest, MOST_WOKEN = ARGV[6], 500

@@ -1,15 +1,15 @@
--- queue_put: put tasks of one kind into a queue, all or none.
+-- queue_put: put tasks with the same settings into a queue, all or none.
 --
 -- INCLUDE time ledger mutation waiters queue
--- KEYS ready    zset  tasks that anybody may take, by falling priority
--- KEYS delayed  zset  tasks that wait, by the time until which
--- KEYS claimed  zset  tasks that somebody has, by the end of their visibility
--- KEYS tasks    hash  what there is to do
--- KEYS waiters  zset  workers in line
--- ARGV priority      int   the higher, the sooner
--- ARGV delay_ms      int   how long they wait at first
--- ARGV max_attempts  int   how often they are tried
--- ARGV payloads...   blob  a coded value for each task
+-- KEYS ready    zset  ready tasks, by falling priority
+-- KEYS delayed  zset  delayed tasks, by the end of their delay
+-- KEYS claimed  zset  claimed tasks, by the end of their visibility
+-- KEYS tasks    hash  the tasks by id
+-- KEYS waiters  zset  waiting workers
+-- ARGV priority      int   higher ones are claimed first
+-- ARGV delay_ms      int   initial delay
+-- ARGV max_attempts  int   highest number of attempts
+-- ARGV payloads...   blob  an encoded value for each task
 --
 -- RETURNS `<id of the first>`: the others have the next numbers
 -- FAILS   CLOSED, STALE

@@ -1,19 +1,19 @@
--- queue_recover: take tasks back from workers that were not heard of before their visibility ended.
+-- queue_recover: recover tasks from workers that did not renew them before their visibility timeout.
 --
 -- INCLUDE time ledger mutation waiters queue task
 -- KEYS queue      none  the queue's name, for the change stream
--- KEYS ready      zset  tasks that anybody may take, by falling priority
--- KEYS delayed    zset  tasks that wait, by the time until which
--- KEYS claimed    zset  tasks that somebody has, by the end of their visibility
--- KEYS tasks      hash  what there is to do
--- KEYS claims     hash  who has what, and what became of it before
--- KEYS dead       zset  dead letters, by the time of their death
--- KEYS counts     hash  what has happened so far
--- KEYS followers  hash  who waits for the outcome of which task
--- KEYS waiters    zset  workers in line
--- ARGV most  int  how many at a time
+-- KEYS ready      zset  ready tasks, by falling priority
+-- KEYS delayed    zset  delayed tasks, by the end of their delay
+-- KEYS claimed    zset  claimed tasks, by the end of their visibility
+-- KEYS tasks      hash  the tasks by id
+-- KEYS claims     hash  the claims by task id
+-- KEYS dead       zset  dead letters, by the time of their burial
+-- KEYS counts     hash  counters of the queue
+-- KEYS followers  hash  waiters for outcomes, by task id
+-- KEYS waiters    zset  waiting workers
+-- ARGV most  int  most tasks at a time
 --
--- RETURNS `<tasks that anybody may take again> <dead letters>`
+-- RETURNS `<number of ready tasks> <number of dead letters>`
 -- FAILS   CLOSED, STALE
 local queue, ready, delayed, claimed, tasks = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local claims, dead, counts, followers, waiters = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]

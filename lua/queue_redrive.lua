@@ -1,17 +1,17 @@
 -- queue_redrive: try dead letters again, as if they had just been put.
 --
 -- INCLUDE time ledger mutation waiters queue task
--- KEYS ready    zset  tasks that anybody may take, by falling priority
--- KEYS delayed  zset  tasks that wait, by the time until which
--- KEYS claimed  zset  tasks that somebody has, by the end of their visibility
--- KEYS tasks    hash  what there is to do
--- KEYS claims   hash  who has what, and what became of it before
--- KEYS dead     zset  dead letters, by the time of their death
--- KEYS waiters  zset  workers in line
--- ARGV id    text  which one; '' for those that died first
--- ARGV most  int   how many of these
+-- KEYS ready    zset  ready tasks, by falling priority
+-- KEYS delayed  zset  delayed tasks, by the end of their delay
+-- KEYS claimed  zset  claimed tasks, by the end of their visibility
+-- KEYS tasks    hash  the tasks by id
+-- KEYS claims   hash  the claims by task id
+-- KEYS dead     zset  dead letters, by the time of their burial
+-- KEYS waiters  zset  waiting workers
+-- ARGV id    text  id of the letter; '': the oldest ones
+-- ARGV most  int   number of these
 --
--- RETURNS how many there were
+-- RETURNS the number of redriven letters
 -- FAILS   CLOSED, STALE
 local ready, delayed, claimed, tasks = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local claims, dead, waiters = KEYS[8], KEYS[9], KEYS[10]

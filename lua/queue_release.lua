@@ -1,16 +1,16 @@
--- queue_release: give a task back that was not begun; the attempt does not count.
+-- queue_release: release a task that was not begun; the attempt does not count.
 --
 -- INCLUDE time ledger mutation waiters queue task
--- KEYS ready    zset  tasks that anybody may take, by falling priority
--- KEYS delayed  zset  tasks that wait, by the time until which
--- KEYS claimed  zset  tasks that somebody has, by the end of their visibility
--- KEYS tasks    hash  what there is to do
--- KEYS claims   hash  who has what, and what became of it before
--- KEYS waiters  zset  workers in line
--- ARGV id     text  which task
--- ARGV token  int   the receipt
+-- KEYS ready    zset  ready tasks, by falling priority
+-- KEYS delayed  zset  delayed tasks, by the end of their delay
+-- KEYS claimed  zset  claimed tasks, by the end of their visibility
+-- KEYS tasks    hash  the tasks by id
+-- KEYS claims   hash  the claims by task id
+-- KEYS waiters  zset  waiting workers
+-- ARGV id     text  id of the task
+-- ARGV token  int   token of the claim
 --
--- RETURNS 1, or 0 when the claim is lost
+-- RETURNS 1, or 0 if the claim is lost
 -- FAILS   CLOSED, STALE
 local ready, delayed, claimed, tasks, claims, waiters = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local id, token = ARGV[6], ARGV[7]

@@ -1,15 +1,15 @@
--- queue_renew: keep a claimed task for longer.
+-- queue_renew: renew the claim on a task.
 --
 -- It may be repeated: the claim then ends a little later.
 --
 -- INCLUDE time
--- KEYS claimed  zset  tasks that somebody has, by the end of their visibility
--- KEYS claims   hash  who has what, and what became of it before
--- ARGV id             text  which task
--- ARGV token          int   the receipt
--- ARGV visibility_ms  int   how long from now on nobody else gets it
+-- KEYS claimed  zset  claimed tasks, by the end of their visibility
+-- KEYS claims   hash  the claims by task id
+-- ARGV id             text  id of the task
+-- ARGV token          int   token of the claim
+-- ARGV visibility_ms  int   visibility timeout from now on
 --
--- RETURNS 1, or 0 when the claim is lost
+-- RETURNS 1, or 0 if the claim is lost
 local claimed, claims = KEYS[1], KEYS[2]
 local id, token, visibility_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local claim = redis.call('HGET', claims, id)

@@ -1,22 +1,22 @@
--- queue_retry: a task has failed; it is tried again after a pause, or laid with the dead letters.
+-- queue_retry: a task has failed; it is tried again after a pause, or becomes a dead letter.
 --
 -- INCLUDE time ledger mutation waiters queue task
 -- KEYS queue      none  the queue's name, for the change stream
--- KEYS ready      zset  tasks that anybody may take, by falling priority
--- KEYS delayed    zset  tasks that wait, by the time until which
--- KEYS claimed    zset  tasks that somebody has, by the end of their visibility
--- KEYS tasks      hash  what there is to do
--- KEYS claims     hash  who has what, and what became of it before
--- KEYS dead       zset  dead letters, by the time of their death
--- KEYS counts     hash  what has happened so far
--- KEYS followers  hash  who waits for the outcome of which task
--- KEYS waiters    zset  workers in line
--- ARGV id        text  which task
--- ARGV token     int   the receipt
--- ARGV delay_ms  int   the pause; -1 when it is not to be tried again
+-- KEYS ready      zset  ready tasks, by falling priority
+-- KEYS delayed    zset  delayed tasks, by the end of their delay
+-- KEYS claimed    zset  claimed tasks, by the end of their visibility
+-- KEYS tasks      hash  the tasks by id
+-- KEYS claims     hash  the claims by task id
+-- KEYS dead       zset  dead letters, by the time of their burial
+-- KEYS counts     hash  counters of the queue
+-- KEYS followers  hash  waiters for outcomes, by task id
+-- KEYS waiters    zset  waiting workers
+-- ARGV id        text  id of the task
+-- ARGV token     int   token of the claim
+-- ARGV delay_ms  int   the pause; -1: do not try again
 -- ARGV reason    text  what went wrong
 --
--- RETURNS `again`, `dead`, or `lost` when the claim is lost
+-- RETURNS `again`, `dead`, or `lost` if the claim is lost
 -- FAILS   CLOSED, STALE
 local queue, ready, delayed, claimed, tasks = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local claims, dead, counts, followers, waiters = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]

@@ -1,9 +1,9 @@
--- queue_show: show the first tasks of a line without touching them.
+-- queue_show: return the first tasks of a state without claiming them.
 --
 -- KEYS line    zset  tasks in one state
--- KEYS tasks   hash  what there is to do
--- KEYS claims  hash  who has what, and what became of it before
--- ARGV count  int  how many at most
+-- KEYS tasks   hash  the tasks by id
+-- KEYS claims  hash  the claims by task id
+-- ARGV count  int  most tasks
 --
 -- RETURNS {id, score, task, claim} of each, one after the other
 local line, tasks, claims = KEYS[1], KEYS[2], KEYS[3]

@@ -1,23 +1,23 @@
--- queue_stats: count what is in a queue, in a time that does not grow with it.
+-- queue_stats: count the tasks of a queue, in a time that does not depend on its length.
 --
 -- INCLUDE time
--- KEYS ready    zset    tasks that anybody may take, by falling priority
--- KEYS delayed  zset    tasks that wait, by the time until which
--- KEYS claimed  zset    tasks that somebody has, by the end of their visibility
--- KEYS tasks    hash    what there is to do
--- KEYS dead     zset    dead letters, by the time of their death
--- KEYS counts   hash    what has happened so far
--- KEYS paused   string  there while nothing is handed out
--- KEYS waiters  zset    workers in line
--- ARGV levels  int  among how many priorities to look for the oldest
+-- KEYS ready    zset    ready tasks, by falling priority
+-- KEYS delayed  zset    delayed tasks, by the end of their delay
+-- KEYS claimed  zset    claimed tasks, by the end of their visibility
+-- KEYS tasks    hash    the tasks by id
+-- KEYS dead     zset    dead letters, by the time of their burial
+-- KEYS counts   hash    counters of the queue
+-- KEYS paused   string  exists while the queue is paused
+-- KEYS waiters  zset    waiting workers
+-- ARGV levels  int  number of priorities to search for the oldest task
 --
--- RETURNS {ready, delayed, claimed, dead, all tasks, workers in line, whether paused, microseconds for which the
---         oldest is ready to be taken or -1, done, retried, recovered, buried, discarded}
+-- RETURNS {ready, delayed, claimed, dead, all tasks, waiting workers, whether paused, microseconds for which the
+--         oldest task has been ready, or -1, done, retried, recovered, buried, discarded}
 local ready, delayed, claimed, tasks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, counts, paused, waiters = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local levels = tonumber(ARGV[1])
 
--- The first of each priority is the oldest of it.
+-- The first task of each priority is its oldest one.
 local function oldest_of(line)
   local oldest, above = nil, '-inf'
   for _ = 1, levels do

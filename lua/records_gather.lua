@@ -1,15 +1,15 @@
--- records_gather: find out whether Redis has all memories and graphs of a namespace, or bring them back.
+-- records_gather: find out whether Redis has all memories and graphs of a namespace, or restore them.
 --
 -- INCLUDE time joined
--- KEYS kept      hash  what lasts by argument, and marks: of namespace_join, `$gathered` (all are here), and
---                      `$gathering` (who brings them back, and until when nobody else does)
--- KEYS anew...   any   what is counted anew while they come back
--- ARGV token     text  of whoever asks
--- ARGV lease_ms  int   how long it may be silent while it brings them back
--- ARGV done      int   1: it has brought them all
+-- KEYS kept      hash  kinds of durable keys, and marks: of namespace_join, `$gathered` (all are here), and
+--                      `$gathering` (lease of the restore)
+-- KEYS anew...   any   counters that are built again during the restore
+-- ARGV token     text  token of the caller
+-- ARGV lease_ms  int   length of the restore lease
+-- ARGV done      int   1: it has restored all of them
 --
--- RETURNS `whole` all are here; `load` the caller has to bring them back; `wait <ms>` somebody else does; `lost` Redis
---         may lack more than these records, join first; `overtaken` somebody else has taken over
+-- RETURNS `whole` all are here; `load` the caller must restore them; `wait <ms>` another hub does; `lost` Redis
+--         may lack more than these records, join first; `overtaken` another hub has taken over
 local kept, token, lease_ms, finished = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 local now = math.floor(microseconds() / 1000)
 if not is_joined(kept) then return 'lost' end

@@ -1,8 +1,8 @@
--- session_forget: remove all that a session has decided.
+-- session_forget: delete all plans and executions of a session.
 --
 -- INCLUDE time ledger mutation header keeping
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
--- KEYS session     none  the key beside which all of it lies
+-- KEYS session     none  the key from which those of the session are derived
 -- KEYS order       list  plans, oldest first
 -- KEYS duplicates  hash  plans by digest
 -- KEYS ages        zset  digests by age
@@ -11,7 +11,7 @@
 -- KEYS stats       hash  counts
 -- KEYS sessions    set   sessions that have plans
 --
--- RETURNS `<version> <how many plans were removed>`, version 0 when there was nothing; COLD when the session may lie in
+-- RETURNS `<version> <number of deleted plans>`, version 0 if there was nothing; COLD when the session may be in
 --         the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]

@@ -1,11 +1,11 @@
 -- set_add: add members to a set.
 --
 -- INCLUDE time ledger mutation header keeping
--- KEYS set  set  where
--- ARGV ttl_ms      int   prolong the set's expiry to this; 0 leaves it
--- ARGV members...  blob  the coded values
+-- KEYS set  set  the set
+-- ARGV ttl_ms      int   new expiry of the set in milliseconds; 0: unchanged
+-- ARGV members...  blob  the encoded values
 --
--- RETURNS `<version> <number of new members>`, version 0 when nothing has changed, nor how long it lasts
+-- RETURNS `<version> <number of new members>`, version 0 if nothing has changed, not even its expiry
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local key, ttl_ms, added = KEYS[4], ARGV[6], 0
 if is_cold(1) then return 'COLD' end

@@ -1,11 +1,11 @@
 -- set_move: move a member from one set to another of the same namespace.
 --
 -- INCLUDE time ledger mutation header keeping
--- KEYS source       set  where it is
--- KEYS destination  set  where it goes
--- ARGV member  blob  the coded value
+-- KEYS source       set  the present set
+-- KEYS destination  set  the target set
+-- ARGV member  blob  the encoded value
 --
--- RETURNS `<version> <1|0>`: whether it was there and has moved, version 0 when not
+-- RETURNS `<version> <1|0>`: whether it existed and has moved, version 0 if not
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local source, destination, member = KEYS[4], KEYS[5], ARGV[6]
 if is_unknown(1) or is_unknown(2) then return 'UNKNOWN' end

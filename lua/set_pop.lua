@@ -1,9 +1,9 @@
--- set_pop: take a random member out of a set; of many racing takers exactly one gets it.
+-- set_pop: remove and return a random member of a set; one of several racing callers gets it.
 --
 -- INCLUDE time ledger mutation header keeping
--- KEYS set  set  where
+-- KEYS set  set  the set
 --
--- RETURNS `<version> <the member>`, or `0 ` when the set is empty
+-- RETURNS `<version> <the member>`, or `0 ` if the set is empty
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local key = KEYS[4]
 if is_cold(1) then return 'COLD' end

@@ -1,10 +1,10 @@
 -- set_remove: remove members from a set.
 --
 -- INCLUDE time ledger mutation header keeping
--- KEYS set  set  where
--- ARGV members...  blob  the coded values
+-- KEYS set  set  the set
+-- ARGV members...  blob  the encoded values
 --
--- RETURNS `<version> <number removed>`, version 0 when none was there
+-- RETURNS `<version> <number removed>`, version 0 if none existed
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local key, removed = KEYS[4], 0
 if is_cold(1) then return 'COLD' end

@@ -1,20 +1,20 @@
 -- value_write: write values under new versions, each on its condition.
 --
--- Writes that one client makes at the same moment share one call; each stands alone unless `together`.
+-- Writes that one client makes at the same moment share one call; they are independent unless `together`.
 --
 -- INCLUDE time ledger mutation header keeping record
 -- KEYS values...  string  the records, one for each pair of arguments
--- ARGV together  0|1   1: all or none, refused as a whole when a key holds another type
--- ARGV terms...  text  '' for what most writes want, else '<expect> <ttl_ms> <codec>': expect is '*' any (else ''
+-- ARGV together  0|1   1: all or none, refused as a whole if a key holds another type
+-- ARGV terms...  text  '' for the usual terms, else '<expect> <ttl_ms> <codec>': expect is '*' any (else ''
 --                      absent, 'x' a string without a header, or the exact version), ttl_ms 0 none (else -1 as
 --                      before, or the expiry), codec 'json' (else the name of the payload's coding)
 -- ARGV body...   blob  the payload
 --
--- RETURNS one line a record: `<version>[ <path of the blob it replaced>]`, or `C <current version>` where the
---         condition failed (empty: nothing is there, `x`: a string without a header), `L` where what it is conditional
---         on may lie in the durable tier alone, `U` where whether it lasts is not known, `T <type>` where the key holds
---         another type (`S` beside it when that stopped all),
---         `E <error>` where the server refused
+-- RETURNS one line a record: `<version>[ <path of the blob it replaced>]`, or `C <current version>` if the
+--         condition failed (empty: no value, `x`: a string without a header), `L` if the value of the condition
+--         may be in the durable tier alone, `U` if its kind is unknown, `T <type>` if the key holds
+--         another type (`S` for the others, if that stopped all),
+--         `E <error>` if the server refused
 -- FAILS   CLOSED, STALE
 local together, first_key, first_argument = ARGV[6], 3, 6
 local count = #KEYS - first_key

@@ -1,14 +1,14 @@
--- version_take: hand out versions for values that are made elsewhere, or raise the clock to those that were.
+-- version_take: assign versions to values from elsewhere, or raise the clock to theirs.
 --
 -- INCLUDE time joined
--- KEYS clock    string  last version handed out, then the time until which the namespace is closed, if it is
+-- KEYS clock    string  last assigned version, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
--- KEYS kept     hash    the mark of namespace_join, where a durable tier stands behind
--- ARGV count   int  how many; 0 only raises the clock
+-- KEYS kept     hash    the mark of namespace_join, with a durable tier
+-- ARGV count   int  number of versions; 0: only raise the clock
 -- ARGV above   int  each is higher than this
--- ARGV joined  0|1  1: only where Redis is known to lack nothing that the durable tier has
+-- ARGV joined  0|1  1: only if Redis is known to be up to date with the durable tier
 --
--- RETURNS the first of them; or `lost` where that is wanted and not known: join first
+-- RETURNS the first of them; or `lost` if that is required and unknown: join first
 local clock, changes, kept = KEYS[1], KEYS[2], KEYS[3]
 local count, above, joined = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local held = redis.call('GET', clock)

@@ -1,6 +1,6 @@
--- absent: what a script that only looks says where it found nothing.
+-- absent: the reply of a reading script that found nothing.
 
--- `COLD` when the session is not here, and the caller knows who may have it; else the answer.
+-- `COLD` if the session is not here and the caller has a durable tier; else the given reply.
 local function or_cold(plans, cold, answer)
   if cold == '1' and redis.call('EXISTS', plans) == 0 then return 'COLD' end
   return answer

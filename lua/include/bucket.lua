@@ -1,17 +1,17 @@
--- bucket: what is missing from a bucket of tokens, as `<microseconds> <parts missing then> <parts of a token>`.
+-- bucket: the missing tokens of a bucket, as `<microseconds> <parts missing then> <parts of a token>`.
 --
--- A token is divided into so many parts that a whole number of them comes in each microsecond: nothing is rounded.
+-- A token is divided into so many parts that each microsecond adds a whole number of them: nothing is rounded.
 
--- (parts missing now, now); `unit` parts make a token, `rate` of them come in each microsecond.
+-- (parts missing now, now); `unit` parts make a token, each microsecond adds `rate` of them.
 local function missing_from(bucket, unit, rate)
   local now = microseconds()
   local held = redis.call('GET', bucket)
   if not held then return 0, now end
   local stamp, missing, parts = string.match(held, '^(%d+) (%d+) (%d+)$')
   stamp, missing, parts = tonumber(stamp), tonumber(missing), tonumber(parts)
-  -- Somebody with another limit has divided tokens in another way.
+  -- A caller with another limit has divided tokens in another way.
   if parts ~= unit then missing = math.ceil(missing / parts * unit) end
-  -- A clock that was set back must not let more through.
+  -- A clock that was set back must not admit more.
   now = math.max(now, stamp)
   return math.max(0, missing - (now - stamp) * rate), now
 end

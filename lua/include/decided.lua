@@ -1,4 +1,4 @@
--- decided: what is counted of decisions, and told to those who follow them.
+-- decided: counters of decisions, and their events.
 --
 -- Needs mutation.lua, keeping and decision.lua before it. For the durable tier a session is one key, that of its plans
 -- (the first of the script's own): its head has the counts of all, and a document for each symbol has that symbol's.
@@ -33,7 +33,7 @@ local function counts_as_json(stats, tail)
     .. ',"prevented":' .. whole(found[4])
 end
 
--- What the durable tier is told at the end of a step: what was counted, and how long the lists of the session are.
+-- The session's head for the durable tier at the end of a step: its counters, and the lengths of its lists.
 local function keep_session(stats, listed, ended, version)
   for symbol in pairs(counted) do
     local body = '{"symbol":"' .. symbol .. '",' .. counts_as_json(stats, ' ' .. symbol) .. '}'
@@ -47,7 +47,7 @@ local function tell(events, what, message)
   redis.call('PUBLISH', events .. what, message)
 end
 
--- Tell the counts of the whole session, and by which symbol they changed.
+-- Publish the counters of the whole session, and the symbol of the change.
 local function tell_counts(stats, session, symbol, events, version)
   local found = counts_of(stats, '')
   local total = found[1] + found[2] + found[3]
@@ -60,7 +60,7 @@ local function tell_counts(stats, session, symbol, events, version)
   tell(events, 'stats.updated', message)
 end
 
--- Count a plan or an execution that was kept from happening twice; returns the version. Nobody waits for that to last.
+-- Count a prevented plan or execution; returns the version. No caller waits until that is durable.
 local function prevented(stats, session, symbol, events)
   local version = whole(tick(1))
   count(stats, 'prevented', symbol, 1)
@@ -69,7 +69,7 @@ local function prevented(stats, session, symbol, events)
   return version
 end
 
--- The beginning of an execution's JSON, up to the facts of its plan.
+-- The beginning of an execution's JSON, up to the fields of its plan.
 local function heading(state, fence, attempt, version)
   return '"state":"' .. state .. '","fence":' .. fence .. ',"attempt":' .. attempt .. ',"actor":' .. quoted(actor)
     .. ',"timestamp_ms":' .. at_ms(version) .. ','

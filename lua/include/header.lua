@@ -1,10 +1,11 @@
 -- header: the header line of a key/value record, `<version> <actor>[ <created>] <codec>`.
 --
 -- `sharedmem/redis/codec.py` reads the same grammar: a version of 16 digits, an actor without blanks, a time of at
--- most 16 digits (imported values may be older than 2001), a codec of small letters, a line feed, all within 256 bytes. Every other string, also the empty one, is a foreign one.
+-- most 16 digits (imported values may be older than 2001), a codec of small letters, a line feed, all within 256 bytes.
+-- Every other string, also the empty one, is a foreign one.
 local LONGEST_HEADER = 256
 
--- Version, time of creation, codec and where the body begins, of a record's text or its first 256 bytes; nil when the
+-- Version, time of creation, codec and start of the body, of a record's text or its first 256 bytes; nil when the
 -- string is a foreign one.
 local function header_of(text)
   local version, created, codec, body_at =

@@ -1,23 +1,23 @@
--- kept: what a change leaves for the durable tier, in the same step.
+-- kept: the outbox entries of a change, written in the same step.
 --
--- Needs mutation.lua and header.lua before it. Stands in scripts that say `INCLUDE keeping` where a durable tier is used, else
--- unkept.lua does. What it takes comes behind the script's own keys and arguments, and is cut off here. A key's state
--- is `pending <stamp> <expires> <kind> <documents>` until the tier has as many documents of it as wait, and `deleted`
--- with the same words when it is gone; then nothing, or `missing` (it is nowhere), `loading <token>` (somebody brings
--- it back), `cached` (it expires here, and not in the tier), `expires` (it expires, of knowledge a thing to be said),
--- `kept` (of a session: the tier has it), `ephemeral` (it is here alone, against the rule).
+-- Needs mutation.lua and header.lua before it. It is included in scripts that say `INCLUDE keeping` if a durable tier
+-- is used, otherwise unkept.lua is. Its keys and arguments follow those of the script, and are removed here. A key's
+-- state is `pending <stamp> <expires> <kind> <documents>` until the tier has all waiting documents of it, and `deleted`
+-- with the same words after its deletion; then empty, or `missing` (it does not exist), `loading <token>` (it is being
+-- restored), `cached` (it expires here, but not in the tier), `expires` (it expires; stored for knowledge only), `kept`
+-- (of a session: the tier has it), `ephemeral` (it is only here, unlike its rule).
 --
--- KEYS outbox     stream  what the tier has not got yet: one entry a step, a field a document
--- KEYS kept       hash    `s` or `k` by the key that lasts by argument and not by rule; the mark of namespace_join;
---                         `$whole <key>` of a list whose next change leaves all of it (see key_fill)
+-- KEYS outbox     stream  changes that the tier does not have yet: one entry a step, a field a document
+-- KEYS kept       hash    `s` or `k` by the key that is durable by argument and not by rule; the mark of
+--                         namespace_join; `$whole <key>` of a list whose next change sends all of it (see key_fill)
 -- KEYS states...  string  the state of each of the first own keys
--- ARGV modes    text  a letter for each of these: s, k, l lasts (session, knowledge, log); S, K so by argument; a if it
---                     did before; d not any more; D not any more, against the rule
--- ARGV through  text  kinds that the caller waits for
--- ARGV limit    int   how many entries may wait
--- ARGV epoch    text  of the data that the caller knows (see namespace_join); empty: of any
--- RETURNS LOST: the namespace is to be joined first, or this is other data than the caller knows; UNKNOWN: whether the
---         key lasts is not known, and the tier, which knows, could not be asked; nothing was changed
+-- ARGV modes    text  a letter for each of these: s, k, l durable (session, knowledge, log); S, K by argument; a if it
+--                     was before; d no longer; D no longer, unlike its rule
+-- ARGV through  text  kinds for which the caller waits
+-- ARGV limit    int   most waiting entries
+-- ARGV epoch    text  epoch of the data that the caller has joined (see namespace_join); empty: any
+-- RETURNS LOST: the namespace must be joined first, or this is other data than the caller has joined; UNKNOWN: the kind
+--         of the key is unknown, and the tier, which has it, was unreachable; nothing was changed
 -- FAILS   FULL, DAMAGED: another client has written to a state, or to `kept`
 local FIXED_KEYS, MOST_FIELDS = 3, 4000
 local known_epoch = table.remove(ARGV)
@@ -26,9 +26,9 @@ local states = {}
 for i = #modes, 1, -1 do states[i] = table.remove(KEYS) end
 local kept, outbox = table.remove(KEYS), table.remove(KEYS)
 
--- Without its clock, or the mark of namespace_join, the namespace is new here, or Redis has lost it; while a hub restores
--- it, what is here may be older than what the tier has, and which keys last is not known. The caller joins first. The
--- clock alone says too little: messages and locks make it anew.
+-- Without its clock, or the mark of namespace_join, the namespace is new here, or Redis has lost it. While a hub
+-- restores it, data here may be older than in the tier, and the kinds of keys are unknown. So the caller joins first.
+-- The clock alone is not enough: messages and locks create it again.
 local mark, epoch = string.match(redis.call('HGET', kept, '$joined') or '', '^(%a+) %d+ ?(%d*)')
 if not last or (mark ~= 'joined' and mark ~= 'provisional') then return 'LOST' end
 
@@ -50,8 +50,8 @@ local function is_sound(text)
   return SINGLE[text] or string.find(text, '^loading %S+$') or string.find(text, COUNTED)
 end
 
--- Redis was emptied and the tier could not be asked since: whether a key lasts by argument is known only of those that
--- were changed since.
+-- Redis was flushed and the tier was unreachable since: the kind by argument is known only of keys that were changed
+-- since.
 local unknown, unknowns = {}, 0
 local function is_known(i, held)
   if held or mark == 'joined' then return true end
@@ -59,7 +59,7 @@ local function is_known(i, held)
   return what == 'deleted' or what == 'ephemeral'
 end
 
--- What a mode means for a key: the kind it has now, `d` when it is to be forgotten, or nothing.
+-- The effect of a mode on a key: its present kind, `d` if its state must be deleted, or nothing.
 local function kind_of(i)
   local mode = string.sub(modes, i, i)
   if mode == 'D' then return 'd' end
@@ -80,8 +80,8 @@ for i = 1, #modes do
     return redis.error_reply('DAMAGED another client has written to what is known of ' .. logical(KEYS[FIXED_KEYS + i]))
   end
 end
--- The ledger was lost with the data before, so that a repeat cannot be told from a new call; its first try may be in the
--- tier.
+-- The ledger was lost with the earlier data, so that a repeat cannot be distinguished from a new call; its first
+-- attempt may be in the tier.
 if (lasts or unknowns > 0) and known_epoch ~= '' and known_epoch ~= epoch then return 'LOST' end
 if unknowns == #modes then return 'UNKNOWN' end
 local function is_unknown(i)
@@ -92,7 +92,7 @@ if lasts and redis.call('XLEN', outbox) >= limit then
   return redis.error_reply('FULL ' .. whole(limit) .. ' changes wait for the durable tier')
 end
 
--- Whether a key may lie in the tier alone; `key` is where its presence shows, if not at the key itself.
+-- Whether a key may be in the tier alone; `key` is the key that shows its presence, if that is not the key itself.
 local present = {}
 local function is_cold(i, key)
   if not kinds[i] then return false end
@@ -110,22 +110,22 @@ local function is_kept(i)
   return kinds[i] ~= nil
 end
 
--- Of a key in another state, the tier has nothing yet: it was ephemeral, or was here before there was a tier.
+-- A key in another state is not in the tier yet: it was ephemeral, or existed before the tier.
 local WITH_TIER = { pending = true, cached = true, expires = true, kept = true }
 
--- Whether a key that is here is to last from now on, and did not before.
+-- Whether an existing key becomes durable now.
 local function begins_to_last(i)
   return kinds[i] and kinds[i] ~= 'd' and not WITH_TIER[state_of(i)]
 end
 
--- Whether a key's expiry is only that of its copy here. Of knowledge it is unless the state says otherwise: a state
--- may be evicted alone, and nothing must end because of that.
+-- Whether a key's expiry is only that of its copy here. For knowledge it is, unless the state says otherwise: a state
+-- may be evicted alone, and that must not end a key.
 local function is_cached(i)
   local what, rest = state_of(i)
   if what == 'cached' then return true end
   if kinds[i] ~= 'k' or what == 'expires' or what == 'deleted' or what == 'ephemeral' then return false end
   if what == 'pending' then return string.find(rest, '^%d+ 0 ') ~= nil end
-  -- Whoever says so for the first time says it of a key that was not kept.
+  -- The first such call concerns a key that was not durable.
   return string.sub(modes, i, i) ~= 'K' or redis.call('HEXISTS', kept, logical(KEYS[FIXED_KEYS + i])) == 1
 end
 
@@ -140,7 +140,7 @@ local function leave(i, type, version, stamp, floor, size, expires, created, cod
   if string.find(through, kind, 1, true) then urgent = true end
 end
 
--- Whoever settles may overtake another: not the newest change says that the tier has all, but how many documents wait.
+-- Settling may be out of order: not the newest change shows that the tier has all, but the number of waiting documents.
 local left_at = {}
 local function set_state(i, what, stamp, expires)
   local before = string.match(text_of_state(i), COUNTED)
@@ -150,7 +150,7 @@ local function set_state(i, what, stamp, expires)
   leaving[i], left_at[i] = 0, stamp
 end
 
--- Whether a list is to be left whole, this time.
+-- Whether to send a whole list, this time.
 local function is_left_whole(i)
   return redis.call('HDEL', kept, '$whole ' .. logical(KEYS[FIXED_KEYS + i])) == 1
 end
@@ -167,7 +167,7 @@ local function await_tier(i, stamp, expires)
   if mode == 'S' or mode == 'K' then redis.call('HSET', kept, logical(KEYS[FIXED_KEYS + i]), kinds[i]) end
 end
 
--- When a key expires, in milliseconds since 1970; 0 for never. Until the tier has the change, no copy may go.
+-- The expiry of a key, in milliseconds since 1970; 0: never. Until the tier has the change, no copy may expire.
 local function expiry(i, key, ttl_ms)
   local now_ms = math.floor(microseconds() / 1000)
   if ttl_ms ~= '0' and ttl_ms ~= '-1' then return whole(now_ms + tonumber(ttl_ms)) end
@@ -188,18 +188,18 @@ local function keep_value(i, version, created, codec, body, ttl_ms)
   await_tier(i, version, expires)
 end
 
--- What this step leaves is not worth waiting for, whatever its kind.
+-- No caller needs to wait for the entries of this step, whatever their kind.
 local function wait_for_none()
   through = ''
 end
 
--- A part of a record that has documents of its own, such as a plan of a session; without a body it is gone.
+-- A part of a record with its own documents, such as a plan of a session; without a body it was deleted.
 local function keep_document(i, type, element, stamp, body)
   if not kinds[i] then return end
   leave(i, type, stamp, stamp, '0', '0', '0', stamp, body and 'json' or 'gone', body or '', element)
 end
 
--- Such a record as a whole: how many parts it lists, what it says of itself, and when it expires, if it does.
+-- The head of such a record: its number of parts, its own fields, and its expiry, if any.
 local function keep_head(i, type, stamp, size, body, expires)
   if not kinds[i] then return end
   expires = expires or '0'
@@ -207,18 +207,18 @@ local function keep_head(i, type, stamp, size, body, expires)
   await_tier(i, stamp, expires)
 end
 
--- Whether some of the namespace's memories and graphs may be in the tier alone, so that nobody can say what is new. The
--- mark is set when all are back, and goes where Redis goes.
+-- Whether some of the namespace's memories and graphs may be only in the tier, so that it is unknown what is new. The
+-- mark is set when all are restored, and is lost together with the data.
 local function lacks_records()
   return lasts and redis.call('HEXISTS', kept, '$gathered') == 0
 end
 
--- Such a record is gone, and all that belonged to it.
+-- Such a record was deleted, with all its parts.
 local function keep_gone(i, type, stamp)
   if kinds[i] then forget(i, type, stamp) end
 end
 
--- An element of a structure has changed (`body`) or gone (no body); the script says so before it ends.
+-- An element of a structure was changed (`body`) or deleted (no body); the script reports that before it ends.
 local elements = {}
 local function keep_element(i, type, element, body)
   if not kinds[i] then return end
@@ -226,7 +226,7 @@ local function keep_element(i, type, element, body)
   table.insert(elements[i], { element, body })
 end
 
--- What a string holds: type, version, time of creation, codec and body.
+-- The content of a string: type, version, time of creation, codec and body.
 local function string_at(key)
   local text = redis.call('GET', key)
   local version, created, codec, body_at = header_of(text)
@@ -241,7 +241,7 @@ local function type_at(key)
   return type.ok or type
 end
 
--- What a structure holds, as its elements are told; the items of a list get new names, in their order.
+-- The elements of a structure as documents; the items of a list get new names, in their order.
 local function all_of(type, key, stamp)
   local found = {}
   if type == 'list' then
@@ -277,8 +277,8 @@ keep_change = function(i, stamp, ttl_ms)
   await_tier(i, stamp, expires)
 end
 
--- One entry for all documents of the step; more only where Lua cannot hand over so many at once. The reply is
--- `@<their ids>[!<stamp of each key, 0 if it is unchanged>] <the script's own>`, with `!` where they are waited for.
+-- One entry for all documents of the step; more only if Lua cannot pass so many at once. The reply is
+-- `@<their ids>[!<stamp of each key, 0 if it is unchanged>] <the script's own>`, with `!` if the caller waits for them.
 hand_over = function(reply)
   local ids = {}
   for first = 1, #outgoing, MOST_FIELDS do

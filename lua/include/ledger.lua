@@ -1,7 +1,7 @@
--- ledger: a repeated operation answers what it answered before instead of happening again.
+-- ledger: a repeated operation returns its first reply instead of running again.
 --
--- One hash per client; a slot serves one operation at a time and remembers the last one's number and
--- reply. A number below the remembered one is a straggler from a connection that was given up.
+-- One hash per client; a slot serves one operation at a time and stores the last one's number and
+-- reply. A number below the stored one is a late call of a closed connection.
 
 local function replayed(operations, slot, number)
   local seen = redis.call('HGET', operations, slot)
@@ -18,7 +18,7 @@ local function remember(operations, slot, number, keep_ms, reply)
   if keep_ms ~= '0' then
     redis.call('PEXPIRE', operations, keep_ms)
   elseif fresh == 1 then
-    -- The client thought its ledger was there, but it is gone (a flush): the new one must expire as well.
+    -- The client's ledger was lost (a flush): the new one must expire as well.
     redis.call('PEXPIRE', operations, 180000)
   end
   return reply

@@ -1,12 +1,12 @@
--- mutation: what every mutation begins with (a replay, a closed namespace) and ends with (version, announcement).
+-- mutation: the beginning of every mutation (replay, closed namespace) and its end (version, announcement).
 --
--- KEYS clock       string  last version handed out, then the time until which the namespace is closed, if it is
+-- KEYS clock       string  last assigned version, then the time until which the namespace is closed, if it is
 -- KEYS changes     stream  the namespace's change stream
 -- KEYS operations  hash    this client's operation ledger
 -- ARGV slot     int   ledger slot of this operation
 -- ARGV number   int   number of this operation, rising per client
--- ARGV keep_ms  int   prolong the ledger by this; 0 leaves its expiry
--- ARGV actor    text  who does it
+-- ARGV keep_ms  int   extend the ledger's expiry by this; 0: unchanged
+-- ARGV actor    text  actor of the change
 -- ARGV cap      int   approximate length of the change stream
 local clock, changes, operations = KEYS[1], KEYS[2], KEYS[3]
 local slot, number, keep_ms, actor, cap = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -25,10 +25,10 @@ if last and (#last ~= 16 or not string.find(last, '^%d+$')) then
   end
   last = newest
 end
--- Refuses here what is no stream: a change that could not be announced must not be made.
+-- Fails here if it is not a stream: a change that cannot be announced must not be made.
 redis.call('XLEN', changes)
 
--- Hand out `count` versions and return the first: above every earlier one, else the time in microseconds.
+-- Assign `count` versions and return the first: above every earlier one, else the time in microseconds.
 local function tick(count)
   if not last then
     local newest = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
@@ -41,14 +41,14 @@ local function tick(count)
   return version
 end
 
--- The logical key `<namespace>:<scope>:<identifier>` of a physical one: nearly all begin as the clock does.
+-- The logical key `<namespace>:<scope>:<identifier>` of a physical one: nearly all begin like that of the clock.
 local closing = string.find(clock, '}', 1, true)
 local namespace = string.match(clock, '{(.*)}')
 local function logical(key)
   if string.sub(key, 1, closing) == string.sub(clock, 1, closing) then
     return namespace .. string.sub(key, closing + 1)
   end
-  -- A record that can be searched for lies apart, at `<prefix>:$<family>:{<namespace>}:<id>`.
+  -- A searchable record has a separate key, `<prefix>:$<family>:{<namespace>}:<id>`.
   local family, id = string.match(key, ':(%$%l+):{[^}]*}(:.*)$')
   return namespace .. ':' .. family .. id
 end
@@ -57,7 +57,7 @@ local function announce(version, operation, key)
   redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', logical(key), 'by', actor)
 end
 
--- Given by kept.lua, where a durable tier stands behind: what this step leaves for it.
+-- Set by kept.lua with a durable tier: writes the outbox entries of this step.
 local keep_change, hand_over
 
 local function done(reply)

@@ -1,9 +1,9 @@
--- record: what a key holds that is to hold a record (see header.lua).
+-- record: read a key that should hold a record (see header.lua).
 --
 -- Needs header.lua before it.
 
 -- Version ('' absent, 'x' a foreign string, nil another type), time of creation (nil for a foreign one), and blob
--- path (or nil) of what a key holds.
+-- path (or nil) of a key.
 local function held(key)
   local start = redis.pcall('GETRANGE', key, 0, LONGEST_HEADER - 1)
   if type(start) == 'table' then return nil, nil, nil end

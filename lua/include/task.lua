@@ -1,12 +1,12 @@
--- task: what is kept of a task, and what becomes of it.
+-- task: the format of a task, and its outcomes.
 --
 -- A task is `<priority> <most attempts> <put by> <deduplication id>\n<payload>` until it is done. A claim, from the
--- first time somebody took it, is `<receipt or 0> <attempt> <worker> <deduplication id>\n<error of the attempt before>`.
+-- first claim on, is `<receipt or 0> <attempt> <worker> <deduplication id>\n<error of the attempt before>`.
 -- Needs waiters.lua before it.
 
 local COUNTS_LIVE_MS = '604800000'
 
--- Priority, most attempts, and deduplication id of a task, or nil when it is not there.
+-- Priority, most attempts, and deduplication id of a task, or nil if it does not exist.
 local function facts_of(tasks, id)
   local task = redis.call('HGET', tasks, id)
   if not task then return nil end
@@ -14,23 +14,23 @@ local function facts_of(tasks, id)
   return priority, tonumber(most), unique
 end
 
--- Receipt ('0' when nobody has it), attempt, worker, deduplication id and error of a claim, or nil.
+-- Token ('0' if no worker has it), attempt, worker, deduplication id and error of a claim, or nil.
 local function claim_of(claims, id)
   return string.match(redis.call('HGET', claims, id) or '', '^(%d+) (%d+) (%S+) ([^\n]*)\n(.*)$')
 end
 
--- Nobody has the task any more; what its next worker has to know stays.
+-- No worker has the task any more; the attempt and error stay for its next worker.
 local function unclaim(claims, id, attempt, worker, unique, text)
   redis.call('HSET', claims, id, '0 ' .. attempt .. ' ' .. worker .. ' ' .. unique .. '\n' .. text)
 end
 
--- Counters end when nothing was counted for a week.
+-- Counters expire after a week without a change.
 local function tally(counts, name)
   redis.call('HINCRBY', counts, name, 1)
   redis.call('PEXPIRE', counts, COUNTS_LIVE_MS)
 end
 
--- Call those who wait for the outcome of a task.
+-- Notify the waiters for the outcome of a task.
 local function tell(followers, id)
   local names = redis.call('HGET', followers, id)
   if not names then return end
@@ -38,7 +38,7 @@ local function tell(followers, id)
   redis.call('HDEL', followers, id)
 end
 
--- Lay a task with the dead letters, and say so on the change stream.
+-- Move a task to the dead letters, and announce that on the change stream.
 local function bury(dead, id, queue, counts, followers)
   local version = whole(tick(1))
   redis.call('ZADD', dead, version, id)

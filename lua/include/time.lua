@@ -11,7 +11,7 @@ local function microseconds()
   return asked_at
 end
 
--- Lua writes large numbers as 1.7952450661235e+15 unless told otherwise.
+-- Lua writes large numbers as 1.7952450661235e+15 by default.
 local function whole(number)
   return string.format('%.0f', number)
 end

@@ -1,14 +1,15 @@
--- turns: whose turn it is in a line whose first one is called and then has a while to come.
+-- turns: the turn in a queue of waiters: the first one is notified and then has some time to come.
 --
--- Needs time.lua and waiters.lua before it. The score of who was called is the end of its turn, negated: it
--- stays first that way, since those who were not called have the version under which they came, or 0.
+-- Needs time.lua and waiters.lua before it. The score of a notified waiter is the end of its turn, negated: so it stays
+-- first, since others have the version of their arrival, or 0.
 
 local TURN_LASTS_US = 10000000
 local MOST_PASSED_OVER = 100
--- So long after its turn a waiter keeps its place before the others of its own hub, which asks and so is only slow.
+-- So long after its turn a waiter keeps its place before others of its own hub: that hub sends calls, so it is only
+-- slow.
 local GRACE_US = 50000000
 
--- Whether the first in line was called in vain: its turn is over. A line as a whole is judged by its first.
+-- Whether the first waiter did not come: its turn is over. The first waiter decides for the whole queue.
 local function missed_its_turn(score)
   return score < 0 and -score <= microseconds()
 end
@@ -17,9 +18,9 @@ local function hub_of(waiter)
   return string.match(waiter, '^[^/]*')
 end
 
--- Call the first in line. Those whose hub is gone are passed over, and so are those who were called and did not
--- come, with the others of that hub that stand behind them: it may be frozen. The hub of the one who asks, if there is
--- one, is not: its first is called once more instead, and passed over alone after a minute.
+-- Notify the first waiter. Skip those whose hub is gone, and those who were notified and did not come, with the
+-- following waiters of that hub: it may be frozen. The hub of the caller, if there is one, is not frozen: its first
+-- waiter is notified once more instead, and skipped alone after a minute.
 local function call_next(waiters, asker)
   local frozen
   for _ = 1, MOST_PASSED_OVER do

@@ -1,4 +1,4 @@
--- unkept: what a script says of lasting, where no durable tier stands behind: nothing (see kept.lua).
+-- unkept: the functions of kept.lua without a durable tier: they do nothing.
 --
 -- Needs mutation.lua before it.
 

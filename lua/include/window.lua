@@ -1,4 +1,4 @@
--- window: a log of admissions: at position 0 the longest window asked for, then the time of each, oldest first.
+-- window: a log of admissions: at position 0 the longest requested window, then the time of each, oldest first.
 --
 -- All times are microseconds.
 
@@ -6,10 +6,10 @@ local function stamp_at(log, position)
   return tonumber(redis.call('LINDEX', log, position))
 end
 
--- The position of the first of `count` admissions that came after a moment; count + 1 when none has.
+-- The position of the first of `count` admissions after a moment; count + 1 if there is none.
 local function first_after(log, count, moment)
   if count == 0 or stamp_at(log, 1) > moment then return 1 end
-  -- Mostly only a few are older: those before `low`, which goes on in growing steps.
+  -- Mostly only a few are older: those before `low`, which advances in growing steps.
   local low, step = 2, 1
   while low + step - 1 <= count and stamp_at(log, low + step - 1) <= moment do
     low, step = low + step, step * 2

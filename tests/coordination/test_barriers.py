@@ -105,7 +105,7 @@ async def test_a_call_that_gets_lost_is_made_up_for_by_a_look(
 ) -> None:
     first = come(hubs[0], 2)
     await have_come(hubs[1], 1)
-    monkeypatch.setattr(context_of(hubs[0]).wait_notifier, "hear", lambda *_: None)
+    monkeypatch.setattr(context_of(hubs[0]).wait_notifier, "receive", lambda *_: None)
     last = await at(hubs[1], 2).wait()
     assert not first.done()
 

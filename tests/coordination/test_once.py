@@ -202,7 +202,7 @@ async def test_a_call_that_gets_lost_is_made_up_for_by_a_look(
     await is_begun(job)
     second = started(bob, job)
     await waits(hubs[1])
-    monkeypatch.setattr(context_of(hubs[1]).wait_notifier, "hear", lambda *_: None)
+    monkeypatch.setattr(context_of(hubs[1]).wait_notifier, "receive", lambda *_: None)
     job.may_end.set()
     assert await first == "done"
     assert not second.done()

@@ -364,7 +364,7 @@ async def test_an_archive_writes_no_key_of_the_house(fake: Hub, research: Shared
     file.write_text(file.read_text().replace("research:shared:plan", "research:$clock"))
     _seal(file)
 
-    with pytest.raises(InvalidError, match="sharedmem's own"):
+    with pytest.raises(InvalidError, match="reserved for sharedmem"):
         await fake.archive.import_(file)
 
 

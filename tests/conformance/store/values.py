@@ -167,7 +167,7 @@ class ValueTests(StoreFixtures):
             await ada.read(key)
 
     async def test_the_keys_of_the_service_are_refused(self, team: SharedMemoryStore, namespace: str) -> None:
-        with pytest.raises(InvalidError, match="sharedmem's own"):
+        with pytest.raises(InvalidError, match="reserved for sharedmem"):
             await team.write(f"{namespace}:$clock", 1)
 
 
