@@ -18,14 +18,14 @@ local CLEARED_AT_ONCE = 16
 
 -- An answer that expires in this second is left to a later call, so that it is not reported too early.
 local expired = redis.call('ZRANGEBYSCORE', endings, '-inf', whole(now_ms() - 1000), 'LIMIT', '0', CLEARED_AT_ONCE)
-local told = redis.call('ZRANGEBYSCORE', gone, '-inf', whole(now_ms()), 'LIMIT', '0', CLEARED_AT_ONCE)
+local obsolete = redis.call('ZRANGEBYSCORE', gone, '-inf', whole(now_ms()), 'LIMIT', '0', CLEARED_AT_ONCE)
 local first = tick(#expired + 1)
 for i, other in ipairs(expired) do
   redis.call('ZREM', endings, other)
   redis.call('ZADD', log, whole(first + i - 1), other)
   remember_gone(gone, other)
 end
-for _, other in ipairs(told) do
+for _, other in ipairs(obsolete) do
   redis.call('ZREM', gone, other)
   redis.call('ZREM', log, other)
 end

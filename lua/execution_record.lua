@@ -82,7 +82,7 @@ local length = redis.call('LPUSH', finished, entry(state, facts))
 for _ = 1, math.min(length - KEPT, MOST_DROPPED) do drop() end
 count(stats, state, symbol_of(facts), 1)
 announce(recorded, 'execution.recorded', session .. ':' .. id)
-tell(events, 'execution.recorded', text)
+publish(events, 'execution.recorded', text)
 tell_counts(stats, session, symbol_of(facts), events, counted_at)
 if is_kept(1) then keep_session(stats, redis.call('LLEN', order), redis.call('LLEN', finished), counted_at) end
 return done('recorded ' .. text)

@@ -21,9 +21,9 @@ local function lapse(record, turns, ending, i)
   if not due or tonumber(due) > now_ms() then return end
   redis.call('ZREM', endings, ending)
   lapsed = lapsed + 1
-  local told, id, digest, turn = string.match(ending, '^( ?)(%S+) (%S+) (%d+) ')
+  local announced, id, digest, turn = string.match(ending, '^( ?)(%S+) (%S+) (%d+) ')
   if redis.call('EXISTS', record) == 1 then return end
-  if told == ' ' then
+  if announced == ' ' then
     redis.call('ZREM', log, id)
     return
   end

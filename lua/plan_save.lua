@@ -107,5 +107,5 @@ if string.sub(digest, 1, 1) == '0' then prune() end
 keep_document(1, 'plan', 'plan/' .. id, id, text)
 keep(id)
 announce(id, 'plan.saved', session .. ':' .. id)
-tell(events, 'plan.saved', text)
+publish(events, 'plan.saved', text)
 return done('saved ' .. id)

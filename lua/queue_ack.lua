@@ -26,5 +26,5 @@ redis.call('HDEL', claims, id)
 if unique ~= '' then redis.call('HDEL', dedup, unique) end
 if keep_result_ms ~= '0' then redis.call('SET', result, outcome, 'PX', keep_result_ms) end
 tally(counts, 'done')
-tell(followers, id)
+notify_followers(followers, id)
 return done('1')

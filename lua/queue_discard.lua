@@ -27,5 +27,5 @@ redis.call('HDEL', tasks, id)
 redis.call('HDEL', claims, id)
 if unique ~= '' then redis.call('HDEL', dedup, unique) end
 tally(counts, 'discarded')
-tell(followers, id)
+notify_followers(followers, id)
 return done('1')

@@ -17,14 +17,14 @@
 -- FAILS   CLOSED, STALE
 local queue, ready, delayed, claimed, tasks = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local claims, dead, counts, followers, waiters = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local most, UNHEARD = ARGV[6], 'its worker was not heard of before the visibility ended'
+local most, NOT_RENEWED = ARGV[6], 'its worker did not renew it before the visibility timeout'
 local back, buried = 0, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', claimed, '-inf', whole(microseconds()), 'LIMIT', '0', most)) do
   redis.call('ZREM', claimed, id)
   local _, attempt, worker, unique = claim_of(claims, id)
   local priority, attempts = facts_of(tasks, id)
   if attempt and priority then
-    unclaim(claims, id, attempt, worker, unique, UNHEARD)
+    unclaim(claims, id, attempt, worker, unique, NOT_RENEWED)
     if tonumber(attempt) < attempts then
       line_up(ready, id, priority)
       tally(counts, 'recovered')

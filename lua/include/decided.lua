@@ -43,7 +43,7 @@ local function keep_session(stats, listed, ended, version)
   keep_head(1, 'session', version, whole(listed), body)
 end
 
-local function tell(events, what, message)
+local function publish(events, what, message)
   redis.call('PUBLISH', events .. what, message)
 end
 
@@ -57,7 +57,7 @@ local function tell_counts(stats, session, symbol, events, version)
     .. ',"win_rate":' .. string.format('%.6f', total > 0 and found[1] / total or 0)
     .. ',"duplicates_prevented":' .. whole(found[4]) .. '}'
   announce(version, 'stats.updated', session)
-  tell(events, 'stats.updated', message)
+  publish(events, 'stats.updated', message)
 end
 
 -- Count a prevented plan or execution; returns the version. No caller waits until that is durable.

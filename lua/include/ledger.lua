@@ -9,7 +9,7 @@ local function replayed(operations, slot, number)
   local last, reply = string.match(seen, '^(%d+) (.*)$')
   if not last then return redis.error_reply('DAMAGED another client has written to the ledger') end
   if last == number then return reply end
-  if tonumber(last) > tonumber(number) then return redis.error_reply('STALE this operation was given up') end
+  if tonumber(last) > tonumber(number) then return redis.error_reply('STALE this operation is no longer repeated by its client') end
   return nil
 end
 

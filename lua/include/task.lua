@@ -31,7 +31,7 @@ local function tally(counts, name)
 end
 
 -- Notify the waiters for the outcome of a task.
-local function tell(followers, id)
+local function notify_followers(followers, id)
   local names = redis.call('HGET', followers, id)
   if not names then return end
   for name in string.gmatch(names, '%S+') do call_waiter(name) end
@@ -43,6 +43,6 @@ local function bury(dead, id, queue, counts, followers)
   local version = whole(tick(1))
   redis.call('ZADD', dead, version, id)
   tally(counts, 'dead')
-  tell(followers, id)
+  notify_followers(followers, id)
   announce(version, 'queue.dead', queue)
 end

@@ -401,7 +401,7 @@ async def _wait_until_stopped(home: DataDir, patience_s: float) -> None:
     """Wait until the server has ended, or the time is over."""
     with suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
-            while await asyncio.to_thread(home.is_alive):  # noqa: ASYNC110 - the kernel notifies nobody of a freed lock
+            while await asyncio.to_thread(home.is_alive):  # noqa: ASYNC110 - the kernel sends no notice of a freed lock
                 await asyncio.sleep(_POLL_S)
 
 

@@ -21,7 +21,7 @@ from sharedmem.testing import ManualClock, connect_to_fake
 
 VISIBILITY_S = 30
 MOST_ATTEMPTS = 3
-UNHEARD = "its worker was not heard of before the visibility ended"
+NOT_RENEWED = "its worker did not renew it before the visibility timeout"
 CLIENTS = st.integers(0, 1)
 DELAYS = st.sampled_from([0, 0, 5, 40])
 
@@ -78,10 +78,10 @@ class Model:
 
     def _recover(self, task: Known) -> None:
         if task.attempts >= MOST_ATTEMPTS:
-            self.bury(task, UNHEARD)
+            self.bury(task, NOT_RENEWED)
             return
         self.move(task, 0)
-        task.error = UNHEARD
+        task.error = NOT_RENEWED
         self.counters["recovered"] += 1
 
 

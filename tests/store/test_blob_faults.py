@@ -215,7 +215,7 @@ async def test_a_busy_store_says_when_to_try_again() -> None:
         answering("503 Server Busy", "x-ms-error-code: ServerBusy", "Retry-After: 7") as url,
         azure_store(url) as store,
     ):
-        with pytest.raises(UnavailableError, match="answers 503 ServerBusy; try again later") as told:
+        with pytest.raises(UnavailableError, match="replies 503 ServerBusy; try again later") as told:
             await store.put("n/a", BODY)
 
     assert told.value.retry_after == 7
@@ -226,7 +226,7 @@ async def test_a_log_in_without_the_right_is_told() -> None:
         answering("403 Forbidden", "x-ms-error-code: AuthorizationPermissionMismatch") as url,
         azure_store(url) as store,
     ):
-        with pytest.raises(AccessDeniedError, match="says AuthorizationPermissionMismatch; check blob_key, and whom"):
+        with pytest.raises(AccessDeniedError, match="says AuthorizationPermissionMismatch; check blob_key, and the network"):
             await store.put("n/a", BODY)
 
 
@@ -235,7 +235,7 @@ async def test_a_key_that_the_account_refuses_is_named() -> None:
         answering("403 Forbidden", "x-ms-error-code: AuthenticationFailed") as url,
         azure_store(url) as store,
     ):
-        with pytest.raises(ConfigError, match=r"'blob_key'.* refuses it \(AuthenticationFailed\)"):
+        with pytest.raises(ConfigError, match=r"'blob_key'.* rejects it \(AuthenticationFailed\)"):
             await store.put("n/a", BODY)
 
 

@@ -186,7 +186,7 @@ class ClaimTests(StoreFixtures):
 
         assert (second.id, second.attempt, second.payload) == (first.id, 2, "a")
         assert second.token > first.token
-        assert second.error == "its worker was not heard of before the visibility ended"
+        assert second.error == "its worker did not renew it before the visibility timeout"
         with pytest.raises(ClaimLostError):
             await slow.ack(first, "too late")
         await quick.ack(second, "in time")
@@ -255,7 +255,7 @@ class ClaimTests(StoreFixtures):
         assert await queue.claim(wait=0.3) is None
 
         (letter,) = await queue.dead()
-        assert letter.error == "its worker was not heard of before the visibility ended"
+        assert letter.error == "its worker did not renew it before the visibility timeout"
 
     async def test_a_hopeless_task_is_a_dead_letter_at_once_and_announced(self, ada: SharedMemoryStore) -> None:
         queue = ada.queue("jobs")
