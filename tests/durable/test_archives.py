@@ -336,7 +336,7 @@ async def test_what_is_not_ours_is_left_out_and_told(fake: Hub, research: Shared
     exported = await fake.archive.export("research", tmp_path / "a.jsonl")
 
     assert (exported.keys, exported.left_out.count) == (1, 3)
-    assert "which is not ours" in exported.left_out.reasons["research:shared:ranks"]
+    assert "which sharedmem does not use" in exported.left_out.reasons["research:shared:ranks"]
 
 
 async def test_the_archive_of_another_namespace_is_refused(
@@ -371,13 +371,13 @@ async def test_an_archive_writes_no_key_of_the_house(fake: Hub, research: Shared
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (lambda text: text[: len(text) // 2], InvalidError, "cut"),
-        (lambda text: b"\n".join(text.splitlines()[:-1]) + b"\n", InvalidError, "cut, or is none"),
+        (lambda text: text[: len(text) // 2], InvalidError, "truncated"),
+        (lambda text: b"\n".join(text.splitlines()[:-1]) + b"\n", InvalidError, "truncated, or is not"),
         (lambda text: text.replace(b"tides", b"tidal"), InvalidError, "not those that were written"),
         (lambda text: text.replace(b'"format":1', b'"format":2', 1), UnsupportedError, "archive format 2"),
-        (lambda _: b'{"id": 1}\n', InvalidError, "is no archive"),
-        (lambda _: b"", InvalidError, "cut, or is none"),
-        (lambda text: text + b"{}\n", InvalidError, "follows its last line"),
+        (lambda _: b'{"id": 1}\n', InvalidError, "is not an archive"),
+        (lambda _: b"", InvalidError, "truncated, or is not"),
+        (lambda text: text + b"{}\n", InvalidError, "after its last line"),
     ],
     ids=["cut in a line", "cut behind a line", "changed", "newer", "foreign", "empty", "longer"],
 )
@@ -406,8 +406,8 @@ async def test_a_file_that_is_not_as_it_was_written_changes_nothing(
     [
         ([b"\n" * (1 << 20)] * 20, "its line 2 is empty"),
         ([b"{}\n" * (1 << 20)] * 20, "its line 2 is too short for a document"),
-        ([b""] * 20_000, "hold hardly any text"),
-        ([b"x"] * 20_000, "hold hardly any text"),
+        ([b""] * 20_000, "have hardly any text"),
+        ([b"x"] * 20_000, "have hardly any text"),
     ],
     ids=["blank lines", "short lines", "empty frames", "tiny frames"],
 )

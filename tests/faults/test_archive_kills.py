@@ -205,7 +205,7 @@ async def test_a_full_disk_is_told_and_can_be_mended(tmp_path: Path) -> None:
     async with fake_hub(settings=Settings(data_dir=tmp_path / "data")) as hub:
         await hub.store("research").write_many({f"key-{n}": PADDING for n in range(300)})
 
-        with files_up_to(20_000), pytest.raises(UnavailableError, match="mend it and run the same again"):
+        with files_up_to(20_000), pytest.raises(UnavailableError, match="fix that and run the same again"):
             await hub.archive.export("research", tmp_path / "a.jsonl")
 
         done = await hub.archive.export("research", tmp_path / "a.jsonl")

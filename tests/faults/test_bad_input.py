@@ -228,8 +228,8 @@ CALLS_WITH_BAD_ARGUMENTS: dict[str, tuple[Callable[[SharedMemoryStore], Awaitabl
     "an overflow": (lambda s: s.incr("counter", (1 << 63) - 1), "range of 64-bit"),
     "an overflow downwards": (lambda s: s.decr("below", (1 << 63) - 1), "range of 64-bit"),
     "an overflow in a hash": (lambda s: s.hincrby("hash", "most", 1), "range of 64-bit"),
-    "no number in a hash": (lambda s: s.hincrby("hash", "word"), "no whole number"),
-    "no number in a counter": (lambda s: s.incr("value"), "no whole number"),
+    "no number in a hash": (lambda s: s.hincrby("hash", "word"), "not a whole number"),
+    "no number in a counter": (lambda s: s.incr("value"), "not a whole number"),
     "a version below zero": (lambda s: s.write("value", 1, if_version=-1), "if_version -1"),
     "a version that is text": (lambda s: s.write("value", 1, if_version="1"), "if_version '1'"),  # type: ignore[arg-type]  # on purpose
     "a version that is a truth": (lambda s: s.write("value", 1, if_version=True), "if_version True"),

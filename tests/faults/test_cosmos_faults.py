@@ -313,7 +313,7 @@ async def test_a_right_that_is_withdrawn_is_told(
 
 
 def test_what_cannot_be_a_key_is_refused_and_not_quoted(room: EmulatedDatabase) -> None:
-    with pytest.raises(ConfigError, match="no account key") as caught:
+    with pytest.raises(ConfigError, match="not an account key") as caught:
         room.durable(key=SecretStr("not base64!"))
 
     assert "not base64!" not in str(caught.value)

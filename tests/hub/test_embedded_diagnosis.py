@@ -105,7 +105,7 @@ ATTEMPT = LaunchAttempt(
         (
             "1:M # Bad file format reading the append only file appendonly.aof.1.base.rdb: make a backup of your AOF",
             UnsupportedError,
-            ["appendonly.aof.1.base.rdb", "another make, Redis or Valkey"],
+            ["appendonly.aof.1.base.rdb", "another product, Redis or Valkey"],
         ),
         ("1:M # >>> 'hello'\n\n1:M # Invalid AOF manifest file format", ConfigError, ["damaged", "manifest"]),
         (

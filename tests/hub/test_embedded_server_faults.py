@@ -301,7 +301,7 @@ async def test_data_of_another_make_of_server_is_not_called_damaged(
     error = await refusal(data_dir)
 
     assert isinstance(error, UnsupportedError)
-    assert "another make" in str(error)
+    assert "another product" in str(error)
 
 
 async def test_windows_is_told_what_to_do_instead(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ async def test_a_counter_is_no_free_place_for_a_new_value(ground: Ground) -> Non
 async def test_an_empty_string_is_no_number_and_can_be_deleted(ground: Ground) -> None:
     ground.set(b"")
 
-    with pytest.raises(InvalidError, match="no whole number"):
+    with pytest.raises(InvalidError, match="not a whole number"):
         await ground.store.incr("key")
     assert await ground.store.expire("key", 60)
     assert await ground.store.delete("key")
@@ -175,7 +175,7 @@ async def test_empty_members_of_another_client_are_empty_texts(ground: Ground) -
     assert await ground.store.read_list("list") == ["", 1]
     assert await ground.store.hget("hash", "field", "absent") == ""
     assert await ground.store.hgetall("hash") == {"field": "", "": 2}
-    with pytest.raises(InvalidError, match="no whole number"):
+    with pytest.raises(InvalidError, match="not a whole number"):
         await ground.store.hincrby("hash", "field")
     assert await ground.store.smembers("set") == {"", 3}
     assert {await ground.store.spop("set"), await ground.store.spop("set")} == {"", 3}

@@ -90,7 +90,7 @@ async def test_the_powers_are_those_of_a_cluster(hub: Hub) -> None:
 
 
 async def test_a_server_that_is_no_cluster_is_told() -> None:
-    with RedisProcess(tcp=True) as server, pytest.raises(ConfigError, match=r"is no cluster.*redis://"):
+    with RedisProcess(tcp=True) as server, pytest.raises(ConfigError, match=r"is not a cluster.*redis://"):
         async with Hub.open(f"redis+cluster://127.0.0.1:{server.port}"):
             pass
 

@@ -109,7 +109,7 @@ class HashTests(StoreFixtures):
     async def test_a_field_that_is_no_number_does_not_count(self, ada: SharedMemoryStore) -> None:
         await ada.hset("hash", "text", "three")
 
-        with pytest.raises(InvalidError, match="no whole number"):
+        with pytest.raises(InvalidError, match="not a whole number"):
             await ada.hincrby("hash", "text")
 
         assert await ada.hget("hash", "text") == "three"
@@ -250,7 +250,7 @@ class CounterTests(StoreFixtures):
     async def test_a_value_is_no_counter(self, ada: SharedMemoryStore) -> None:
         await ada.write("value", 1)
 
-        with pytest.raises(InvalidError, match="no whole number"):
+        with pytest.raises(InvalidError, match="not a whole number"):
             await ada.incr("value")
 
         assert await ada.read("value") == 1

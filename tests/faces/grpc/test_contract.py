@@ -156,7 +156,7 @@ ERRORS: list[SharedMemoryError] = [
     errors.InvalidError("confidence", math.nan, "give a number from 0 to 1"),
     errors.WrongTypeError("k", "list", "string"),
     errors.NotFoundError("plan", "c18188c2"),
-    errors.ResultNotKeptError("once", "team:shared:report", "the blob store could not take it"),
+    errors.ResultNotKeptError("once", "team:shared:report", "the blob store could not store it"),
     errors.ConflictError("somebody is at it"),
     errors.VersionConflictError("k", 1, 2),
     errors.LockHeldError("lock", "index", remaining=2.5),
