@@ -178,7 +178,7 @@ class _BlobTests:
         ada, bob = f"{namespace}:ada:x", f"{namespace}:bob:x"
         of_bob = await blobs.put(bob, b"json", _BODY)
 
-        with pytest.raises(NotFoundError, match="names no blob of this key"):
+        with pytest.raises(NotFoundError, match="names another blob"):
             await blobs.get(ada, of_bob)
         await blobs.remove(ada, of_bob.path)
 

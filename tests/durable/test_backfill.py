@@ -120,7 +120,7 @@ async def test_lines_that_cannot_be_used_are_told_and_kept(
     done = await fake.archive.backfill(file, ARTICLES, namespace="research", rejects=rejects)
 
     assert (done.lines, done.written, done.rejected) == (6, 2, 4)
-    assert "no JSON" in done.reasons["2"]
+    assert "not JSON" in done.reasons["2"]
     assert "has no field" in done.reasons["3"]
     kept = [json.loads(line) for line in rejects.read_text().splitlines()]
     assert [one["line"] for one in kept] == [2, 3, 4, 5]

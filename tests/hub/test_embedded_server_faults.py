@@ -80,7 +80,7 @@ async def test_a_server_that_hangs_is_not_doubled(data_dir: Path) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
 
-    with pytest.raises(UnavailableError, match="does not answer"):
+    with pytest.raises(UnavailableError, match="does not reply"):
         await EmbeddedServer.join(data_dir, start_timeout_s=0.1)
     hung = await status(data_dir)
 
