@@ -49,13 +49,13 @@ def require_memory(feature: str, extra: str) -> None:
 
 
 class StoreParts(NamedTuple):
-    """What a store consists of, for packages that add capabilities to it."""
+    """The parts of a store, for packages that add features to it."""
 
     context: HubContext
     scope: Scope
     """The namespace, and the rights of the actor."""
     knowledge: Callable[[], KnowledgeContext]
-    """Return what memory, cache, graphs and synthesis share; it is made at the first call."""
+    """Returns the context of memory, cache, graphs and synthesis; created by the first call."""
 
 
 class SharedMemoryStore(
@@ -205,5 +205,5 @@ class SharedMemoryStore(
 
 
 def parts_of(store: SharedMemoryStore) -> StoreParts:
-    """Return what a store consists of."""
+    """Return the parts of a store."""
     return StoreParts(store._context, store._scope, store._knowledge_context)  # noqa: SLF001  # the same module

@@ -233,18 +233,18 @@ class Leases:
         lease: float = 30.0,
         wait: float | None = 0.0,
     ) -> LeaseGrant:
-        """Take a lock that does not renew itself, for holders who come and go between calls. One round trip.
+        """Take a lock that is not renewed automatically, for clients that make separate calls. One round trip.
 
-        Inside of Python `lock`, `semaphore`, `rwlock` and `leader` are the better way: they renew themselves, and end
-        with their blocks.
+        In Python, prefer `lock`, `semaphore`, `rwlock` and `leader`: they renew their lease, and release it at the end
+        of their block.
 
         Args:
-            name: plain or absolute; the same lock as `lock` takes.
-            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
-            limit: of a semaphore: how many hold it at a time.
-            shared: of a read/write lock: hold it for reading, together with other readers.
-            lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            name: plain or absolute; the same names as for `lock`.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
+            limit: most holders of a semaphore at a time.
+            shared: hold a read/write lock for reading, together with other readers.
+            lease: seconds until the lock is free if it is not renewed; from 0.05 to a day.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
@@ -263,12 +263,12 @@ class Leases:
         kind: LeaseKind = "lock",
         lease: float = 30.0,
     ) -> LeaseGrant:
-        """Keep a lock that `lease_acquire` gave. One round trip.
+        """Renew a lock from `lease_acquire`. One round trip.
 
         Args:
-            name: as it was taken.
-            id: of the grant.
-            kind: as it was taken.
+            name: the name as given to `lease_acquire`.
+            id: id of the grant.
+            kind: the kind as given to `lease_acquire`.
             lease: seconds from now.
 
         Raises:
@@ -295,12 +295,12 @@ class Leases:
         *,
         kind: LeaseKind = "lock",
     ) -> bool:
-        """Give a lock back that `lease_acquire` gave; whether it was held until now. One round trip.
+        """Release a lock from `lease_acquire`; return whether it was held until now. One round trip.
 
         Args:
-            name: as it was taken.
-            id: of the grant.
-            kind: as it was taken.
+            name: the name as given to `lease_acquire`.
+            id: id of the grant.
+            kind: the kind as given to `lease_acquire`.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
@@ -340,12 +340,12 @@ def _check_kind(kind: LeaseKind) -> LeaseKind:
 
 
 def _grant_terms(kind: LeaseKind, limit: int | None, *, shared: bool, lease_ms: int) -> LeaseTerms:
-    """The terms of a lock of a kind, as its block would take them."""
+    """Return the terms of a lock of a kind, as its block would use them."""
     _check_kind(kind)
     if limit is not None and kind != "semaphore":
-        raise InvalidError("limit", limit, f"leave it out: a {kind} has none; only kind='semaphore' takes it")
+        raise InvalidError("limit", limit, f"leave it out: a {kind} has no limit; only kind='semaphore' has")
     if shared and kind != "rwlock":
-        raise InvalidError("shared", shared, f"leave it out: a {kind} is held alone; only kind='rwlock' takes it")
+        raise InvalidError("shared", shared, f"leave it out: a {kind} has one holder; only kind='rwlock' can be shared")
     if kind == "semaphore":
         return LeaseTerms(_check_limit(limit), 1, lease_ms)
     if kind == "rwlock":

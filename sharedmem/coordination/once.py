@@ -39,7 +39,7 @@ T = TypeVar("T")
 SHORTEST_TTL_S = 0.001
 LONGEST_TTL_S = 100 * 365 * 86_400.0
 DEFAULT_TTL_S = 86_400.0
-# Those who are not first in line look again by themselves after so long.
+# Waiters behind the first one poll after so many seconds.
 _POLL_S = (10.0, 20.0)
 # Prefixes of a result that is stored elsewhere, or not at all; no encoded value begins with them.
 _IN_BLOB_STORE, _NOT_KEPT = b"\x02", b"\x03"
@@ -163,19 +163,19 @@ class Once:
     async def once_begin(
         self, key: str, *, ttl: float = DEFAULT_TTL_S, lease: float = 30.0, wait: float | None = 0.0
     ) -> OnceGrant:
-        """Take a piece of work for a caller who reports its end with `once_finish` or `once_fail`.
+        """Claim a piece of work; the caller reports its end with `once_finish` or `once_fail`.
 
-        Inside of Python `once` is the better way: it runs a function, renews the lease and stores the result. Both
-        share their work: of all callers exactly one does it. One round trip.
+        In Python, prefer `once`: it runs a function, renews the lease and stores the result. Both share their keys: one
+        caller at a time has the claim. One round trip.
 
         Args:
             key: as `once`.
-            ttl: seconds for which the number of attempts is kept after the lease.
-            lease: seconds after which another caller may begin, unless `once_renew` prolongs it.
-            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+            ttl: seconds for which the number of attempts is stored after the lease.
+            lease: seconds after which another caller may begin, unless `once_renew` renews it.
+            wait: longest wait in seconds for the run of another caller; 0: do not wait; None: no limit.
 
         Raises:
-            LockHeldError: somebody else was still at it when `wait` had passed.
+            LockHeldError: another caller still ran the work after `wait` seconds.
             ResultNotKeptError, AccessDeniedError, InvalidError, UnavailableError: as `once`.
         """
         work = self._once_work(key, ttl=ttl, lease=lease)
@@ -191,11 +191,11 @@ class Once:
         )
 
     async def once_renew(self, key: str, token: int, *, lease: float = 30.0, ttl: float = DEFAULT_TTL_S) -> None:
-        """Prolong the lease of work that `once_begin` gave. One round trip.
+        """Renew the lease of work from `once_begin`. One round trip.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
             lease: seconds from now.
             ttl: as `once_begin`.
 
@@ -209,13 +209,13 @@ class Once:
             raise ClaimLostError("once", work.target.key, token)
 
     async def once_finish(self, key: str, token: int, result: object = None, *, ttl: float = DEFAULT_TTL_S) -> None:
-        """Store the result of work that `once_begin` gave; all who wait for it get it. One round trip.
+        """Store the result of work from `once_begin`; all waiters get it. One round trip.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
-            result: any value that `write` takes.
-            ttl: seconds for which the result is kept.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
+            result: any value that `write` accepts.
+            ttl: seconds for which the result is stored.
 
         Raises:
             ClaimLostError: the lease has ended, or the work is done; the result is not stored.
@@ -225,15 +225,15 @@ class Once:
         await self._once_runner.finish(work, _check_token(token), encode_member(result))
 
     async def once_fail(self, key: str, token: int, *, ttl: float = DEFAULT_TTL_S) -> bool:
-        """Give back work that `once_begin` gave and that has failed: the next in line may do it. One round trip.
+        """Release failed work from `once_begin`: the next waiter may run it. One round trip.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
-            ttl: seconds for which the number of attempts is kept.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
+            ttl: seconds for which the number of attempts is stored.
 
         Returns:
-            Whether it was still the caller's.
+            Whether the caller still had the claim.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
@@ -262,7 +262,7 @@ class Once:
             )
 
     async def once_delete(self, key: str) -> bool:
-        """Delete a stored result, so that the work can be done again; whether there was one. One round trip.
+        """Delete a stored result, so that the work can run again; return whether it existed. One round trip.
 
         Running work is not changed.
 
@@ -384,10 +384,10 @@ class _OnceRunner:
         return decode_member(coded)
 
     async def finish(self, work: _OnceWork, token: int, coded: bytes) -> None:
-        """Store the coded result of a run.
+        """Store the encoded result of a run.
 
         Raises:
-            ClaimLostError: the work is not this run's any more.
+            ClaimLostError: this run has lost the claim.
         """
         names = self._names
         stored = await self._stored(work.target, coded)
@@ -398,7 +398,7 @@ class _OnceRunner:
             raise ClaimLostError("once", work.target.key, token)
 
     async def release(self, work: _OnceWork, token: int) -> bool:
-        """Give work back that has failed; whether it was still this run's."""
+        """Release failed work; return whether this run still had the claim."""
         return await self.scripts.once_release(
             work.target.space, work.keys, self._names.actor, token=token, ttl_ms=work.ttl_ms
         )

@@ -132,12 +132,12 @@ class Presence(ProcessBound):
             with suppress(UnavailableError):  # it joins again when the server is back
                 await self.announce(role=role, info=info, ttl=ttl)
 
-    # The last one: a method named as a type hides the type from the annotations after it.
+    # The last method: a method named like a type hides the type in later annotations.
     async def list(self, role: str | None = None) -> builtins.list[Present]:
-        """List who is here, in the order in which they came. One round trip, another one if somebody has lapsed.
+        """List the present actors, in the order in which they joined. One round trip, two if an actor has lapsed.
 
         Args:
-            role: only those in this role; None for all.
+            role: only actors with this role; None: all.
 
         Raises:
             UnavailableError: as `read`.

@@ -390,7 +390,7 @@ class Decisions(ProcessBound):
         return await self._sessions.session_names()
 
     async def erase(self, session: str) -> int:
-        """Erase all decisions of a session for good, executions and counts too. One round trip.
+        """Erase all plans, executions and counters of a session for good. One round trip.
 
         The same plans can then be saved and executed again.
 
@@ -402,7 +402,7 @@ class Decisions(ProcessBound):
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is erased in Redis, and the durable tier is told as soon as it can be.
+            DurabilityPendingError: the session is erased in Redis, but not yet in the durable tier.
         """
         found = self._sessions.keys(session, "write")
         call = self._sessions.scripts.session_forget(found.space, found.forget, self._sessions.actor, keep=found.keep)

@@ -79,18 +79,18 @@ class LimitState(Record):
 
 
 class OnceGrant(Record):
-    """Whether a piece of work is the caller's to do now, or was done already."""
+    """The claim on a piece of work, or its result if it is done already."""
 
     key: str
     done: bool
-    """True if it was done already: `result` is what it returned. False if the caller is to do it now."""
+    """True: the work is done, `result` is its result. False: the caller must run it now."""
     result: Any = None
     token: int = 0
-    """Fencing token of the caller's run, higher than those of all earlier runs; 0 when it was done already."""
+    """Fencing token of the caller's run, higher than those of all earlier runs; 0 if it is done already."""
     attempt: int = 0
-    """How often it was begun, this run included; 0 when it was done already."""
+    """Number of runs that were begun, this one included; 0 if it is done already."""
     remaining: float = 0.0
-    """Seconds until the lease of the run ends if it is not renewed."""
+    """Seconds until the lease of the run expires if it is not renewed."""
 
 
 class OnceState(Record):

@@ -98,14 +98,14 @@ class ExecutionStats(Record):
 
 
 class Duplicate(Record):
-    """Whether a plan is a duplicate, and of which."""
+    """Whether a plan is a duplicate, and the earlier plan."""
 
     is_duplicate: bool
     plan: PlanRecord | None
 
 
 class Executed(Record):
-    """Whether a plan was or is being executed, and how that went."""
+    """Whether the execution of a plan was begun, and its record."""
 
     executed: bool
     execution: ExecutionRecord | None

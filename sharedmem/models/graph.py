@@ -397,11 +397,11 @@ class GraphDrawing(Record):
     facts: tuple[DrawnFact, ...] = ()
     episodes: tuple[DrawnEpisode, ...] = ()
     truncated: bool = False
-    """Whether there is more than was asked for."""
+    """Whether the graph has more than the requested part."""
 
 
 class EntityFacts(Record):
-    """An entity, and the facts that hold of it."""
+    """An entity and its valid facts."""
 
     entity: Entity
     facts: list[Fact]

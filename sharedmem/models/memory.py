@@ -349,14 +349,14 @@ class EpisodeEvent(Record):
     actor: str
     event: Any
     cursor: str
-    """Pass it as `since` to go on after this event."""
+    """Cursor behind this event: pass it as `since` to continue there."""
 
 
 class MemorySearchReply(Record):
-    """The memories that were found, and how."""
+    """The result of a search for memories."""
 
     hits: list[Hit]
     mode: SearchMode
     degraded: str | None
-    """Why it was searched by words alone."""
+    """Why only words were searched; None if meaning was searched too."""
     cost: SearchCost

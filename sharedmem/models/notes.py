@@ -174,7 +174,7 @@ class ArchiveReport(Record):
 
 
 class EraseReport(Record):
-    """What was erased for good."""
+    """The result of an erasure."""
 
     app_id: str
     user_id: str | None

@@ -277,11 +277,11 @@ class KeySpace:
         return f"{self._prefix}:{{{namespace}}}:${family}.index:"
 
     def objects(self, namespace: str, rest: str) -> str:
-        """What the keys of objects of users' models begin with; `rest` is `<scope>:<model>:`, or empty for all."""
+        """Return the key prefix of objects of users' models; `rest` is `<scope>:<model>:`, or empty for all."""
         return self.service(namespace, f"{OBJECTS}:{rest}").decode()
 
     def object_index(self, namespace: str) -> str:
-        """What the names of the indexes of users' models begin with."""
+        """Return the name prefix of the indexes of users' models."""
         return self.service(namespace, f"{OBJECTS}.index:").decode()
 
     def record_part(self, family: str, namespace: str, part: str) -> bytes:

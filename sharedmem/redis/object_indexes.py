@@ -1,4 +1,4 @@
-"""The search indexes of users' models (`sharedmem.om`), which go when their namespace is cleared."""
+"""The search indexes of users' models (`sharedmem.om`), which are dropped when their namespace is cleared."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ async def test_a_log_in_without_the_right_is_told() -> None:
         answering("403 Forbidden", "x-ms-error-code: AuthorizationPermissionMismatch") as url,
         azure_store(url) as store,
     ):
-        with pytest.raises(AccessDeniedError, match="says AuthorizationPermissionMismatch; check blob_key, and the network"):
+        with pytest.raises(AccessDeniedError, match="says AuthorizationPermissionMismatch; check blob_key"):
             await store.put("n/a", BODY)
 
 

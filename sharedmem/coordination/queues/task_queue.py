@@ -319,7 +319,7 @@ class TaskQueue(ProcessBound):
         return await self._admin.redrive_all()
 
     async def delete(self, task_id: str) -> bool:
-        """Delete a task that is not done: a dead letter, or any other; False when there is none. One round trip.
+        """Delete a task that is not done, such as a dead letter; return False if it does not exist. One round trip.
 
         A worker that has it now gets an error when it reports the outcome.
 

@@ -37,5 +37,5 @@ class ObjectScripts:
         return split_version(reply)[0]
 
     async def object_delete(self, space: Space, objects: Sequence[bytes], actor: bytes) -> int:
-        """Return how many were there."""
+        """Return the number of deleted objects."""
         return int(split_version(await self._executor.mutate("object_delete", space, objects, actor, []))[1])
