@@ -34,7 +34,7 @@ def plan_digest(symbol: str, action: str, reasoning: str) -> bytes:
 
 
 DEFAULT_WINDOW_S = 300.0
-"""For how long the same plan counts as a duplicate, unless the caller says otherwise."""
+"""Default time window in which the same plan counts as a duplicate."""
 LONGEST_WINDOW_S = 2_592_000
 """Thirty days: then entries of the duplicate index expire (also defined in `lua/plan_save.lua`)."""
 LONGEST_REASONING_BYTES = 1_048_576
