@@ -83,17 +83,17 @@ class BarrierOperations:
         self._service = calls
 
     async def wait(self, name: str, parties: int, *, lease: float = 30.0, wait: float | None = 0.0) -> Arrival:
-        """Wait until all have come.
+        """Wait until all parties have arrived.
 
         Args:
-            wait: seconds to wait at most; 0 goes through only as the last to come, None for as long as it takes.
+            wait: longest wait in seconds; 0: pass only as the last party; None: no limit.
 
         Returns:
-            The place in the order of arrival, and the generation: a number that rises with every opening.
+            The position in the order of arrival, and the generation: a number that rises with every opening.
 
         Raises:
-            BarrierError: not all came in that time; this one has left again, and no longer counts.
-            ConflictError: others wait at this barrier for another number of parties.
+            BarrierError: not all parties came in time; this one no longer counts as arrived.
+            ConflictError: other callers wait at this barrier with another number of parties.
             InvalidError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -101,7 +101,7 @@ class BarrierOperations:
         )
 
     async def waiting(self, name: str) -> int:
-        """How many wait here now.
+        """Return the number of parties that wait now.
 
         Raises:
             UnavailableError: as `read`.
@@ -252,10 +252,10 @@ class ChangeOperations:
         self._service = calls
 
     async def cursor(self, pattern: str = "*") -> str:
-        """Where the feed stands now: `watch` with it as `since` misses nothing from here on.
+        """Return the present end of the feed: `watch(since=...)` from it yields all later changes.
 
         Args:
-            pattern: as `watch` takes it; it names the namespace.
+            pattern: as in `watch`; only its namespace counts.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `watch`.
@@ -281,15 +281,15 @@ class CounterOperations:
 
         Args:
             key: plain or absolute.
-            by: how much, a whole number of 64 bits.
-            ttl: seconds until the counter expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            by: the amount, a whole number of 64 bits.
+            ttl: seconds until the counter expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             The new number.
 
         Raises:
-            InvalidError: the key holds no whole number, or the result would leave 64 bits.
+            InvalidError: the key holds no whole number, or the result would exceed 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.COUNTER_INCREMENT, {"key": key, "by": by, "ttl": ttl, "kind": kind})
@@ -302,18 +302,18 @@ class EpisodeOperations:
         self._service = calls
 
     async def append(self, session: str, event: Any) -> int:
-        """Put an event at the end of a session's episode, with server time and this actor's name.
+        """Append an event to a session's episode, with server time and this actor's name.
 
         Args:
-            session: A name without colons and blanks; made by its first event.
-            event: text, or any value that `write` takes, such as `{"by": "ada", "text": "..."}`, up to the blob
-                threshold. Beyond `episode_events` (default 10,000) the oldest events go.
+            session: A name without colons and blanks; its first event creates the session.
+            event: text, or any value that `write` accepts, such as `{"by": "ada", "text": "..."}`, up to the blob
+                threshold. Beyond `episode_events` (default 10,000) the oldest events are deleted.
 
         Returns:
-            How many events the episode keeps.
+            The number of events in the episode.
 
         Raises:
-            InvalidError: the name is none, or the event cannot be coded or is too large.
+            InvalidError: the name is invalid, or the event cannot be encoded or is too large.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.EPISODE_APPEND, {"session": session, "event": event})
@@ -321,41 +321,41 @@ class EpisodeOperations:
     async def events(
         self, session: str, *, since: datetime | str | int | None = None, limit: int = 1000
     ) -> list[EpisodeEvent]:
-        """The events of a session, oldest first; empty when it has none.
+        """Return the events of a session, oldest first; empty without events.
 
         Args:
             session: its name.
-            since: only events after this: the `cursor` of the last one seen, a version, or a time with its zone
-                (datetime, or ISO 8601 text); None from the oldest kept.
-            limit: at most so many; go on with `since` set to the cursor of the last one.
+            since: only events after this: the `cursor` of the last event that was read, a version, or a time with
+                its zone (datetime, or ISO 8601 text); None: from the oldest stored event.
+            limit: most events to return; continue with `since` set to the cursor of the last one.
 
         Raises:
-            InvalidError: the name, moment or limit is none.
+            InvalidError: the name, moment or limit is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.EPISODE_EVENTS, {"session": session, "since": since, "limit": limit})
 
     async def search(self, query: str, k: int = 5, filters: Mapping[str, Any] | None = None) -> list[str]:
-        """The newest events and summaries of the namespace that hold a piece of text, in any case, as text.
+        """Return the newest events and summaries of the namespace that contain a text, ignoring case, as text.
 
         Args:
-            query: looked for as it stands; nothing in it has a meaning of its own. Empty text finds the newest.
-            k: at most so many answers.
-            filters: any of `session`, `actor` (events alone have one), `since` (newer than) and `until` (not newer
-                than), each a cursor, a version, or a time with its zone. A summary is as old as the last event it
-                tells of.
+            query: matched literally, without special characters. An empty text matches the newest entries.
+            k: most results to return.
+            filters: any of `session`, `actor` (only events have one), `since` (newer than) and `until` (not newer
+                than), each a cursor, a version, or a time with its zone. A summary is as old as the last event that
+                it covers.
 
         Returns:
-            Newest first. One round trip a hundred events looked at; holds one page and the answers in memory.
+            Texts, newest first. One round trip a hundred events read; one page and the results are in memory.
 
         Raises:
-            InvalidError: the query is no text, k is below one, or a filter is unknown or none.
+            InvalidError: the query is not a text, k is below one, or a filter is unknown or invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.EPISODE_SEARCH, {"query": query, "k": k, "filters": filters})
 
     async def sessions(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The sessions that have events, the one with the newest event first.
+        """Return the sessions that have events, newest event first.
 
         Args:
             limit: how many at most.
@@ -367,11 +367,11 @@ class EpisodeOperations:
         return await self._service.run(table.EPISODE_SESSIONS, {"limit": limit, "cursor": cursor})
 
     async def summarize(self, session: str) -> str | None:
-        """What a session was about, in at most seven of its own sentences; None when it has no events.
+        """Summarise a session in at most seven of its own sentences; return None if it has no events.
 
         Raises:
-            InvalidError: the name is none.
-            AccessDeniedError, UnavailableError: as `write`, since the summary is kept.
+            InvalidError: the name is invalid.
+            AccessDeniedError, UnavailableError: as `write`, since the summary is stored.
         """
         return await self._service.run(table.EPISODE_SUMMARIZE, {"session": session})
 
@@ -385,35 +385,35 @@ class ExecutionOperations:
     async def begin(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: Literal["never", "takeover"] = "never"
     ) -> ExecutionClaim:
-        """Claim the execution of a plan before doing it; of racing executors exactly one gets it.
+        """Claim the execution of a plan before you execute it; one of several executors gets it.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: eight digits for the newest such plan of the session, or a `plan_id`.
-            lease: seconds after which the claim is over unless it is renewed, 0.05 to 86,400.
-            policy: what to do when another's claim is over without a result. `never`: it is `orphaned`, and a
-                person or a probe says by `resolve` how it ended. `takeover`: begin it anew, for what may happen
-                twice.
+            lease: seconds after which the claim expires unless it is renewed, 0.05 to 86,400.
+            policy: what to do if the claim of another executor has expired without a result. `never`: the execution
+                is `orphaned`, until a person or a program calls `resolve` with its outcome. `takeover`: execute it
+                again, for actions that may happen twice.
 
         Returns:
-            A claim. Unless `started`, do not execute: `state` and `execution` say who is at it or how it ended.
+            A claim. Unless `started`, do not execute: `state` and `execution` show the present executor or the outcome.
 
         Raises:
             NotFoundError: the session has no such plan (any more).
-            InvalidError: a lease or policy that is none.
+            InvalidError: the lease or policy is invalid.
             AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is claimed, by the fence that is the error's `version`, but the durable tier
-                does not know: place no order. Only where `log_durability` is `through`.
+            DurabilityPendingError: the execution is claimed, with the error's `version` as fence, but the durable tier
+                does not have the claim: place no order. Only if `log_durability` is `through`.
         """
         return await self._service.run(
             table.EXECUTION_BEGIN, {"session": session, "plan_hash": plan_hash, "lease": lease, "policy": policy}
         )
 
     async def check(self, session: str, plan_hash: str) -> Executed:
-        """Whether a plan was executed, or is being executed, in whatever state that is.
+        """Return whether an execution of a plan was begun, in any state.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `begin_execution`.
 
         Raises:
@@ -434,26 +434,27 @@ class ExecutionOperations:
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Record how a claimed execution ended.
+        """Record the outcome of a claimed execution.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `renew`.
-            fence: of the claim. One whose lease is over still counts while nobody took over or resolved.
-            status: `success`; `error` or `failed` when it certainly did not happen; `unknown` or `timeout` when
-                nobody knows whether it did.
+            fence: fence of the claim. It is valid after the lease has expired, unless another executor took over or
+                the execution was resolved.
+            status: `success`; `error` or `failed` if the action certainly did not happen; `unknown` or `timeout` if
+                that cannot be determined.
             executed: whether an order was placed; None: if it was a success.
-            order_id: what the exchange calls it.
+            order_id: id of the order at the exchange.
             order_size_usdt: 0 or more.
-            error: what went wrong; over 4000 characters it is cut.
+            error: error text; truncated to 4000 characters.
 
         Returns:
-            The record; that of before when it was finished so already.
+            The record; the existing one if the same outcome was recorded before.
 
         Raises:
-            ClaimLostError: the execution is another's by now.
-            AlreadyExecutedError: it ended already, and differently.
-            DurabilityPendingError: it is recorded, and waits in Redis for the durable tier; only where
+            ClaimLostError: another executor has the claim by now.
+            AlreadyExecutedError: another outcome was recorded before.
+            DurabilityPendingError: the outcome is recorded, but the durable tier does not have it yet; only if
                 `log_durability` is `through`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -486,27 +487,27 @@ class ExecutionOperations:
         *,
         fence: int | None = None,
     ) -> ExecutionRecord:
-        """Record the one execution of a plan, also without a claim: the first to mark it wins.
+        """Record the execution of a plan, even without a claim: the first call wins.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `begin_execution`.
-            symbol: what was dealt in.
-            action: what was done.
+            symbol: symbol of the execution.
+            action: action of the execution.
             confidence: from 0 to 1.
-            status: as `finish`, like all up to `error`.
+            status: this and the arguments up to `error`: as `finish`.
             executed: whether an order was placed.
-            order_id: see there.
-            order_size_usdt: see there.
-            error: see there.
-            fence: of the claim, if there is one.
+            order_id: as `finish`.
+            order_size_usdt: as `finish`.
+            error: as `finish`.
+            fence: fence of the claim, if there is one.
 
         Returns:
-            The record; that of before when it was marked with the same status and order id already.
+            The record; the existing one if the same status and order id were recorded before.
 
         Raises:
-            AlreadyExecutedError: it was recorded already, and differently.
-            ClaimLostError: somebody else has a claim on it.
+            AlreadyExecutedError: another outcome was recorded before.
+            ClaimLostError: another executor has a claim on it.
             DurabilityPendingError: as `finish`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -528,16 +529,16 @@ class ExecutionOperations:
         )
 
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
-        """Prolong a claim while the work goes on.
+        """Renew a claim during the execution.
 
         Args:
-            session: whose plan.
-            plan_hash: as `begin_execution`; a `plan_id` is safer, since a newer plan may bear the hash by now.
-            fence: of the claim.
+            session: name of the session.
+            plan_hash: as `begin_execution`; a `plan_id` is safer, since a newer plan may have the same hash by now.
+            fence: fence of the claim.
             lease: seconds from now on, 0.05 to 86,400.
 
         Raises:
-            ClaimLostError: the lease is over, or the execution is another's or has ended.
+            ClaimLostError: the lease has expired, another executor has the claim, or the execution has ended.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         return await self._service.run(
@@ -555,24 +556,24 @@ class ExecutionOperations:
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Say how an orphaned or unknown execution ended, after looking at the exchange.
+        """Record the outcome of an orphaned or unknown execution, after a look at the exchange.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `renew`.
-            status: as `finish`, like all that follow.
-            executed: see there.
-            order_id: see there.
-            order_size_usdt: see there.
-            error: see there.
+            status: this and the arguments that follow: as `finish`.
+            executed: as `finish`.
+            order_id: as `finish`.
+            order_size_usdt: as `finish`.
+            error: as `finish`.
 
         Returns:
-            The record; that of before when it was recorded so already.
+            The record; the existing one if the same outcome was recorded before.
 
         Raises:
-            ConflictError: somebody is still at it.
-            AlreadyExecutedError: it is known already how it ended, and differently.
-            NotFoundError: no such plan, or it was never begun.
+            ConflictError: an executor still has a valid claim.
+            AlreadyExecutedError: another outcome was recorded before.
+            NotFoundError: the plan does not exist, or its execution was never begun.
             DurabilityPendingError: as `finish`.
             InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -590,11 +591,11 @@ class ExecutionOperations:
         )
 
     async def stats(self, session: str, symbol: str | None = None) -> ExecutionStats:
-        """How the executions of a session went.
+        """Return statistics of the executions of a session.
 
         Args:
-            session: whose executions; one that never had any has zeros.
-            symbol: only executions of it; None for all.
+            session: name of the session; one without executions has zeros.
+            symbol: only executions with this symbol; None: all.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -602,10 +603,10 @@ class ExecutionOperations:
         return await self._service.run(table.EXECUTION_STATS, {"session": session, "symbol": symbol})
 
     async def open(self, session: str) -> list[ExecutionRecord]:
-        """The executions that wait for an end: running, orphaned and unknown ones, oldest plan first.
+        """Return the executions without a known outcome: running, orphaned and unknown ones, oldest plan first.
 
         Args:
-            session: whose executions.
+            session: name of the session.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -1332,7 +1333,7 @@ class HashOperations:
         self._service = calls
 
     async def delete(self, key: str, *fields: str) -> int:
-        """Remove fields; returns how many were there.
+        """Delete fields; return how many existed.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -1340,7 +1341,7 @@ class HashOperations:
         return await self._service.run(table.HASH_DELETE, {"key": key, "fields": fields})
 
     async def get(self, key: str, field: str) -> Any:
-        """The value of a field, or `default` when there is none.
+        """Return the value of a field, or `default` if it does not exist.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -1348,7 +1349,7 @@ class HashOperations:
         return await self._service.run(table.HASH_GET, {"key": key, "field": field})
 
     async def get_all(self, key: str) -> dict[str, Any]:
-        """All fields and values; empty when there are none.
+        """Return all fields and values; empty if the hash does not exist.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -1364,10 +1365,10 @@ class HashOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> int:
-        """Add to the whole number in a field, which starts at 0; returns the new number.
+        """Add to the whole number in a field, which starts at 0; return the new number.
 
         Raises:
-            InvalidError: the field holds no whole number, or the result would leave 64 bits.
+            InvalidError: the field holds no whole number, or the result would exceed 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -1387,14 +1388,14 @@ class HashOperations:
         Args:
             key: plain or absolute.
             values: values by field.
-            ttl: seconds until the whole hash expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            ttl: seconds until the whole hash expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             How many fields are new.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.HASH_SET, {"key": key, "values": values, "ttl": ttl, "kind": kind})
@@ -1407,18 +1408,18 @@ class KeyOperations:
         self._service = calls
 
     async def damaged(self) -> dict[str, str]:
-        """Look at sharedmem's own keys of the namespace: which of them another client has damaged.
+        """Find the service keys of the namespace that another client has damaged.
 
         Returns:
-            By key, as it lies in Redis: what is wrong with it, and what to do about it.
+            The problem and its remedy by physical key.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.KEY_DAMAGED, {})
 
     async def delete(self, key: str) -> bool:
-        """Remove a key with whatever it holds; False when there was nothing.
+        """Delete a key of any type; return False if it did not exist.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -1426,7 +1427,7 @@ class KeyOperations:
         return await self._service.run(table.KEY_DELETE, {"key": key})
 
     async def exists(self, key: str) -> bool:
-        """Whether the key holds anything.
+        """Return whether the key exists.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -1434,7 +1435,7 @@ class KeyOperations:
         return await self._service.run(table.KEY_EXISTS, {"key": key})
 
     async def expire(self, key: str, ttl: float) -> bool:
-        """Let a key expire in `ttl` seconds; False when there is no such key.
+        """Let a key expire in `ttl` seconds; return False if it does not exist.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -1442,7 +1443,7 @@ class KeyOperations:
         return await self._service.run(table.KEY_EXPIRE, {"key": key, "ttl": ttl})
 
     async def persist(self, key: str) -> bool:
-        """Take a key's expiry away; False when it has none or is not there.
+        """Remove the expiry of a key; return False if it has no expiry or does not exist.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -1450,7 +1451,7 @@ class KeyOperations:
         return await self._service.run(table.KEY_PERSIST, {"key": key})
 
     async def ttl(self, key: str) -> float | None:
-        """Seconds until the key expires; None when it never does or is not there.
+        """Return the seconds until the key expires; None if it never expires or does not exist.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -1458,7 +1459,7 @@ class KeyOperations:
         return await self._service.run(table.KEY_TTL, {"key": key})
 
     async def list(self, pattern: str = "*", *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable
+        """Yield the absolute keys that match, each once, in no order; in pages, from Redis, then from the durable
         tier.
 
         Args:
@@ -1487,15 +1488,15 @@ class LeaseOperations:
         lease: float = 30.0,
         wait: float | None = 0.0,
     ) -> LeaseGrant:
-        """Take a lock that does not renew itself, for holders who come and go between calls.
+        """Take a lock that is not renewed automatically, for clients that make separate calls.
 
         Args:
-            name: plain or absolute; the same lock as `lock` takes.
-            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
-            limit: of a semaphore: how many hold it at a time.
-            shared: of a read/write lock: hold it for reading, together with other readers.
-            lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            name: plain or absolute; the same names as for `lock`.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
+            limit: most holders of a semaphore at a time.
+            shared: hold a read/write lock for reading, together with other readers.
+            lease: seconds until the lock is free if it is not renewed; from 0.05 to a day.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
@@ -1508,12 +1509,12 @@ class LeaseOperations:
     async def release(
         self, name: str, id: str, *, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock"
     ) -> bool:
-        """Give a lock back that `lease_acquire` gave; whether it was held until now.
+        """Release a lock from `lease_acquire`; return whether it was held until now.
 
         Args:
-            name: as it was taken.
-            id: of the grant.
-            kind: as it was taken.
+            name: the name as given to `lease_acquire`.
+            id: id of the grant.
+            kind: the kind as given to `lease_acquire`.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
@@ -1528,26 +1529,26 @@ class LeaseOperations:
         kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock",
         lease: float = 30.0,
     ) -> LeaseGrant:
-        """Keep a lock that `lease_acquire` gave.
+        """Renew a lock from `lease_acquire`.
 
         Args:
-            name: as it was taken.
-            id: of the grant.
-            kind: as it was taken.
+            name: the name as given to `lease_acquire`.
+            id: id of the grant.
+            kind: the kind as given to `lease_acquire`.
             lease: seconds from now.
 
         Raises:
-            LockLostError: the lease has ended, or was given back.
+            LockLostError: the lease has expired, or was released.
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
         return await self._service.run(table.LEASE_RENEW, {"name": name, "id": id, "kind": kind, "lease": lease})
 
     async def state(self, name: str, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> LeaseState:
-        """Who holds a name, and how many wait for it.
+        """Return the holders of a name, and the number of waiters.
 
         Args:
             name: plain or absolute.
-            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
 
         Raises:
             AccessDeniedError: this actor may not read the name.
@@ -1576,11 +1577,11 @@ class LimitOperations:
         """Wait until a cost is admitted.
 
         Args:
-            cost: as `take`.
-            wait: seconds to wait at most; 0 not at all, None for as long as it takes.
+            cost: as in `take`.
+            wait: longest wait in seconds; 0: do not wait; None: no limit.
 
         Raises:
-            LimitedError: it would take longer; raised at once, with `retry_after`.
+            LimitedError: the wait would be longer; raised at once, with `retry_after`.
             InvalidError, UnavailableError: as `take`.
         """
         return await self._service.run(
@@ -1605,7 +1606,7 @@ class LimitOperations:
         algorithm: Literal["sliding_window", "token_bucket"] = "sliding_window",
         burst: int | None = None,
     ) -> LimitState:
-        """What is left, without taking any of it.
+        """Return the remaining limit, without using any of it.
 
         Raises:
             InvalidError, UnavailableError: as `take`.
@@ -1624,16 +1625,16 @@ class LimitOperations:
         algorithm: Literal["sliding_window", "token_bucket"] = "sliding_window",
         burst: int | None = None,
     ) -> Permit:
-        """Ask for a permit; a refusal is an answer, not an error.
+        """Request a permit; a refusal is a result, not an error.
 
         Args:
-            cost: how much of the limit it takes; all of it or nothing.
+            cost: cost of the request; admitted as a whole or not at all.
 
         Returns:
-            A `Permit`, true if it was admitted; else `retry_after` says in seconds when it can be.
+            A `Permit`, true if the cost was admitted; otherwise try again after `retry_after` seconds.
 
         Raises:
-            InvalidError: the cost is under 1 or can never be admitted; or others use another algorithm by this name.
+            InvalidError: the cost is under 1 or over the limit; or other callers use another algorithm with this name.
             UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -1657,20 +1658,20 @@ class ListOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> int:
-        """Put a value at the end of a list.
+        """Append a value to a list.
 
         Args:
             key: plain or absolute.
-            value: as `write` takes it, up to the blob threshold.
-            max_length: keep only that many of the newest, cut in the same atomic step.
-            ttl: seconds until the whole list expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            value: as in `write`, up to the blob threshold.
+            max_length: keep only so many of the newest values; trimmed in the same atomic step.
+            ttl: seconds until the whole list expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             The length of the list.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -1678,19 +1679,20 @@ class ListOperations:
         )
 
     async def length(self, key: str) -> int:
-        """How many values a list holds; 0 when there is none.
+        """Return how many values a list holds; 0 if it does not exist.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.LIST_LENGTH, {"key": key})
 
     async def read(self, key: str, start: int = 0, end: int = -1) -> list[Any]:
-        """The values from `start` to `end`, both included; negative ones count from the end (-10: the last ten).
+        """Return the values from `start` to `end`, both included; negative ones count from the end (-10: the last
+        ten).
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.LIST_READ, {"key": key, "start": start, "end": end})
@@ -2068,14 +2070,14 @@ class MessageOperations:
         self._service = calls
 
     async def publish(self, channel: str, message: Any) -> int:
-        """Send a message to whoever subscribes now.
+        """Send a message to the present subscribers.
 
         Args:
             channel: plain (`<namespace>:shared:<channel>`) or absolute, as keys are.
-            message: as `write` takes values.
+            message: A value as in `write`.
 
         Returns:
-            How many subscriptions got it (of this server, on a cluster).
+            The number of subscriptions that received it (on this server only, if it is a cluster).
 
         Raises:
             AccessDeniedError: this actor may not write there.
@@ -2091,32 +2093,32 @@ class NamespaceOperations:
         self._service = calls
 
     async def clear(self) -> int:
-        """Remove every key of the namespace that this store may write; returns how many.
+        """Delete every key of the namespace that this store may write; return their number.
 
         Raises:
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         return await self._service.run(table.NAMESPACE_CLEAR, {})
 
     async def sweep(self, *, remove: bool = True) -> int:
-        """Find what nothing refers to any more: blobs of keys that have expired, and what memories leave that have.
+        """Find unreferenced data: blobs of expired keys, and what expired memories left behind.
 
         Args:
-            remove: whether to remove them, or only to count.
+            remove: whether to delete the data, or only to count it.
 
         Returns:
-            How many were found. Blobs younger than an hour are left out: a write may be about to refer to them.
+            The number of finds. Blobs younger than an hour do not count: a write may be about to refer to them.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.NAMESPACE_SWEEP, {"remove": remove})
 
     async def usage(self) -> Usage:
-        """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long.
+        """Count the keys and bytes of the namespace, by type; paced so that other clients do not wait long.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.NAMESPACE_USAGE, {})
 
@@ -2130,22 +2132,22 @@ class OnceOperations:
     async def begin(
         self, key: str, *, ttl: float = 86400.0, lease: float = 30.0, wait: float | None = 0.0
     ) -> OnceGrant:
-        """Take a piece of work for a caller who reports its end with `once_finish` or `once_fail`.
+        """Claim a piece of work; the caller reports its end with `once_finish` or `once_fail`.
 
         Args:
             key: as `once`.
-            ttl: seconds for which the number of attempts is kept after the lease.
-            lease: seconds after which another caller may begin, unless `once_renew` prolongs it.
-            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+            ttl: seconds for which the number of attempts is stored after the lease.
+            lease: seconds after which another caller may begin, unless `once_renew` renews it.
+            wait: longest wait in seconds for the run of another caller; 0: do not wait; None: no limit.
 
         Raises:
-            LockHeldError: somebody else was still at it when `wait` had passed.
+            LockHeldError: another caller still ran the work after `wait` seconds.
             ResultNotKeptError, AccessDeniedError, InvalidError, UnavailableError: as `once`.
         """
         return await self._service.run(table.ONCE_BEGIN, {"key": key, "ttl": ttl, "lease": lease, "wait": wait})
 
     async def delete(self, key: str) -> bool:
-        """Delete a stored result, so that the work can be done again; whether there was one.
+        """Delete a stored result, so that the work can run again; return whether it existed.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
@@ -2153,15 +2155,15 @@ class OnceOperations:
         return await self._service.run(table.ONCE_DELETE, {"key": key})
 
     async def fail(self, key: str, token: int, *, ttl: float = 86400.0) -> bool:
-        """Give back work that `once_begin` gave and that has failed: the next in line may do it.
+        """Release failed work from `once_begin`: the next waiter may run it.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
-            ttl: seconds for which the number of attempts is kept.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
+            ttl: seconds for which the number of attempts is stored.
 
         Returns:
-            Whether it was still the caller's.
+            Whether the caller still had the claim.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
@@ -2169,13 +2171,13 @@ class OnceOperations:
         return await self._service.run(table.ONCE_FAIL, {"key": key, "token": token, "ttl": ttl})
 
     async def finish(self, key: str, token: int, result: Any = None, *, ttl: float = 86400.0) -> None:
-        """Store the result of work that `once_begin` gave; all who wait for it get it.
+        """Store the result of work from `once_begin`; all waiters get it.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
-            result: any value that `write` takes.
-            ttl: seconds for which the result is kept.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
+            result: any value that `write` accepts.
+            ttl: seconds for which the result is stored.
 
         Raises:
             ClaimLostError: the lease has ended, or the work is done; the result is not stored.
@@ -2184,11 +2186,11 @@ class OnceOperations:
         await self._service.run(table.ONCE_FINISH, {"key": key, "token": token, "result": result, "ttl": ttl})
 
     async def renew(self, key: str, token: int, *, lease: float = 30.0, ttl: float = 86400.0) -> None:
-        """Prolong the lease of work that `once_begin` gave.
+        """Renew the lease of work from `once_begin`.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
             lease: seconds from now.
             ttl: as `once_begin`.
 
@@ -2199,7 +2201,7 @@ class OnceOperations:
         await self._service.run(table.ONCE_RENEW, {"key": key, "token": token, "lease": lease, "ttl": ttl})
 
     async def state(self, key: str) -> OnceState:
-        """How far a piece of work is.
+        """Return the state of a piece of work.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `read`.
@@ -2216,13 +2218,13 @@ class PlanOperations:
     async def check(
         self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = 300.0
     ) -> Duplicate:
-        """Whether the same plan was saved in the time window, and that plan.
+        """Return whether the same plan was saved in the time window, and that plan.
 
         Args:
-            session: whose plans.
-            symbol: as in the plan, like `action` and `reasoning`.
-            action: see there.
-            reasoning: compared to the letter.
+            session: name of the session.
+            symbol: as in the plan.
+            action: as in the plan.
+            reasoning: compared exactly.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
 
         Raises:
@@ -2240,41 +2242,41 @@ class PlanOperations:
         )
 
     async def erase(self, session: str) -> int:
-        """Erase all decisions of a session for good, executions and counts too.
+        """Erase all plans, executions and counters of a session for good.
 
         Args:
-            session: whose decisions.
+            session: name of the session.
 
         Returns:
-            How many plans it had.
+            The number of its plans.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is erased in Redis, and the durable tier is told as soon as it can be.
+            DurabilityPendingError: the session is erased in Redis, but not yet in the durable tier.
         """
         return await self._service.run(table.PLAN_ERASE, {"session": session})
 
     async def save(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
     ) -> str:
-        """Save a plan, also when the same one was saved before.
+        """Save a plan, even if the same plan was saved before.
 
         Args:
-            session: whose plan it is: a name without blanks, colons and braces.
-            symbol: what it is about, up to 256 bytes.
-            action: what to do, up to 256 bytes.
+            session: name of the session, without blanks, colons and braces.
+            symbol: subject of the plan, up to 256 bytes.
+            action: the action to execute, up to 256 bytes.
             confidence: from 0 to 1.
-            reasoning: why, up to 1 MiB.
-            method: how it was decided.
+            reasoning: reasons for the plan, up to 1 MiB.
+            method: method of the decision.
 
         Returns:
-            Its `plan_hash`, which names the newest such plan of the session.
+            Its `plan_hash`, which identifies the newest such plan of the session.
 
         Raises:
-            InvalidError: a field that cannot stand in a plan.
+            InvalidError: a field is invalid.
             AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is saved, its id is the error's `version`, and it waits in Redis for the durable
-                tier; only where `log_durability` is `through`.
+            DurabilityPendingError: the plan is saved, its id is the error's `version`, but the durable tier does not
+                have it yet; only if `log_durability` is `through`.
         """
         return await self._service.run(
             table.PLAN_SAVE,
@@ -2298,14 +2300,14 @@ class PlanOperations:
         method: str = "",
         time_window_sec: float = 300.0,
     ) -> SaveResult:
-        """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
+        """Save a plan unless the same plan was saved in the time window; one of several racing planners saves it.
 
         Args:
-            session: as `save_plan`, like all up to `method`.
-            symbol: with `action` and `reasoning` it makes two plans the same.
-            action: see there.
+            session: this and the arguments up to `method`: as `save_plan`.
+            symbol: two plans are the same if symbol, `action` and `reasoning` are equal.
+            action: compared exactly.
             confidence: not compared.
-            reasoning: compared to the letter.
+            reasoning: compared exactly.
             method: not compared.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
 
@@ -2326,24 +2328,24 @@ class PlanOperations:
         )
 
     async def sessions(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The sessions that have plans, sorted.
+        """Return the sessions that have plans, sorted.
 
         Args:
             limit: how many at most.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            AccessDeniedError, UnavailableError: as `read`; also when the durable tier cannot be asked.
+            AccessDeniedError, UnavailableError: as `read`; also if the durable tier is unreachable.
         """
         return await self._service.run(table.PLAN_SESSIONS, {"limit": limit, "cursor": cursor})
 
     async def list(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
-        """The newest plans of a session, newest first.
+        """Return the newest plans of a session, newest first.
 
         Args:
-            session: whose plans.
-            symbol: only plans for it; None for all.
-            limit: how many at most, 1 to 1000. A session keeps `plans_per_session` of them (100).
+            session: name of the session.
+            symbol: only plans with this symbol; None: all.
+            limit: most plans to return, 1 to 1000. A session keeps `plans_per_session` of them (100).
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -2358,7 +2360,7 @@ class PresenceOperations:
         self._service = calls
 
     async def announce(self, *, role: str = "", info: Any = None, ttl: float = 15.0) -> None:
-        """Be here for the next `ttl` seconds: one sign of life, for those who have a rhythm of their own.
+        """Be present for the next `ttl` seconds: one heartbeat, for callers that send their own.
 
         Raises:
             InvalidError, UnavailableError: as `here`.
@@ -2366,7 +2368,7 @@ class PresenceOperations:
         await self._service.run(table.PRESENCE_ANNOUNCE, {"role": role, "info": info, "ttl": ttl})
 
     async def leave(self) -> bool:
-        """Be here no longer; whether this actor was.
+        """Stop being present; return whether this actor was present.
 
         Raises:
             InvalidError: the store has no actor.
@@ -2375,10 +2377,10 @@ class PresenceOperations:
         return await self._service.run(table.PRESENCE_LEAVE, {})
 
     async def list(self, role: str | None = None) -> list[Present]:
-        """List who is here, in the order in which they came.
+        """List the present actors, in the order in which they joined.
 
         Args:
-            role: only those in this role; None for all.
+            role: only actors with this role; None: all.
 
         Raises:
             UnavailableError: as `read`.
@@ -2393,11 +2395,11 @@ class QueueOperations:
         self._service = calls
 
     async def ack(self, queue: str, id: str, token: int, result: Any = None, *, result_ttl: float = 86400.0) -> None:
-        """Say that a task is done.
+        """Acknowledge that a task is done.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done; nothing has changed.
-            InvalidError: the result cannot be coded or is too large; the task is still yours.
+            ClaimLostError: another worker has the task, or it is done; nothing was changed.
+            InvalidError: the result cannot be encoded or is too large; the task is still claimed.
             UnavailableError: as `write`.
         """
         await self._service.run(
@@ -2405,26 +2407,26 @@ class QueueOperations:
         )
 
     async def claim(self, queue: str, *, visibility: float = 30.0, wait: float | None = 0.0) -> Task | None:
-        """Take the next task; for the time of its visibility nobody else gets it.
+        """Claim the next task; no other worker gets it during its visibility timeout.
 
         Args:
-            wait: seconds to wait for a task; None for as long as it takes.
+            wait: longest wait in seconds; None: no limit.
 
         Returns:
-            The task, or None when there is none, or the queue is paused.
+            The task; None if no task is ready or the queue is paused.
 
         Raises:
-            InvalidError: `wait` is refused.
+            InvalidError: `wait` is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.QUEUE_CLAIM, {"queue": queue, "visibility": visibility, "wait": wait})
 
     async def claim_many(self, queue: str, n: int, *, visibility: float = 30.0, wait: float | None = 0.0) -> list[Task]:
-        """Take up to `n` tasks (at most 100, and about 1 MiB of payloads) at once.
+        """Claim up to `n` tasks (at most 100, and about 1 MiB of payloads) at once.
 
         Args:
-            n: how many at most.
-            wait: as `claim`, for the first of them.
+            n: most tasks to claim.
+            wait: as in `claim`, for the first task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `claim`.
@@ -2434,10 +2436,10 @@ class QueueOperations:
         )
 
     async def dead(self, queue: str, n: int = 10) -> list[QueuedTask]:
-        """The dead letters with their errors, the oldest first.
+        """Return the dead letters with their errors, the oldest first.
 
         Args:
-            n: how many at most, as `peek`.
+            n: as in `peek`.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -2445,10 +2447,10 @@ class QueueOperations:
         return await self._service.run(table.QUEUE_DEAD, {"queue": queue, "n": n})
 
     async def delete(self, queue: str, id: str) -> bool:
-        """Delete a task that is not done: a dead letter, or any other; False when there is none.
+        """Delete a task that is not done, such as a dead letter; return False if it does not exist.
 
         Args:
-            id: which one.
+            id: id of the task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -2456,7 +2458,7 @@ class QueueOperations:
         return await self._service.run(table.QUEUE_DELETE, {"queue": queue, "id": id})
 
     async def fail(self, queue: str, id: str, token: int, error: str) -> None:
-        """Say that a task cannot be done: it goes to the dead letters, however many attempts are left.
+        """Report that a task cannot be done: it becomes a dead letter, even with attempts left.
 
         Raises:
             ClaimLostError, InvalidError, UnavailableError: as `retry`.
@@ -2464,7 +2466,7 @@ class QueueOperations:
         await self._service.run(table.QUEUE_FAIL, {"queue": queue, "id": id, "token": token, "error": error})
 
     async def pause(self, queue: str) -> bool:
-        """Hand out no more tasks until `resume`; False when it was paused already.
+        """Stop claims until `resume`; return False if the queue was paused already.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -2474,14 +2476,14 @@ class QueueOperations:
     async def peek(
         self, queue: str, n: int = 10, *, state: Literal["ready", "delayed", "claimed"] = "ready"
     ) -> list[QueuedTask]:
-        """The next tasks, in the order in which they will be claimed, without touching them.
+        """Return the next tasks, in the order in which they will be claimed, without claiming them.
 
         Args:
-            n: how many at most, up to 1000 (and about 4 MiB of payloads).
-            state: `ready`, or `delayed` or `claimed`, by the time at which that ends.
+            n: most tasks to return, up to 1000 (and about 4 MiB of payloads).
+            state: `ready`; or `delayed` or `claimed`, ordered by the end of that state.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.QUEUE_PEEK, {"queue": queue, "n": n, "state": state})
@@ -2500,18 +2502,18 @@ class QueueOperations:
         """Put a task into the queue.
 
         Args:
-            payload: what there is to do, as values of `write`, up to the blob threshold (256 KiB).
-            priority: the higher, the sooner; equal ones in the order in which they were put.
-            delay: seconds until somebody may have it.
-            id: deduplication id: while a task put under it is not done, another put answers that task.
-            unique_for: seconds from now for which that also holds once the task is done.
-            max_attempts: how often it is tried; None for the queue's own.
+            payload: content of the task, a value as in `write`, up to the blob threshold (256 KiB).
+            priority: higher ones are claimed first; equal ones in the order in which they were put.
+            delay: seconds until a worker may claim it.
+            id: deduplication id: while a task with this id is not done, another put returns that task.
+            unique_for: seconds from now for which that also holds after the task is done.
+            max_attempts: highest number of attempts; None: the setting of the queue.
 
         Returns:
             The task's `id`, and whether it is new (`is_new`).
 
         Raises:
-            InvalidError: an argument is refused, or the payload cannot be coded or is too large.
+            InvalidError: an argument is invalid, or the payload cannot be encoded or is too large.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -2536,16 +2538,16 @@ class QueueOperations:
         delay: float = 0.0,
         max_attempts: int | None = None,
     ) -> list[PutResult]:
-        """Put up to 500 tasks of one kind in one atomic step, in their order.
+        """Put up to 500 tasks in one atomic step, in their order.
 
         Args:
-            payloads: what there is to do, a task each.
-            priority: as `put`, for all of them.
-            delay: as `put`, for all of them.
-            max_attempts: as `put`, for all of them.
+            payloads: the payloads, one for each task.
+            priority: as `put`, for all tasks.
+            delay: as `put`, for all tasks.
+            max_attempts: as `put`, for all tasks.
 
         Raises:
-            InvalidError: there are more than 500, or `put` would refuse one of them.
+            InvalidError: there are more than 500 payloads, or `put` would reject one of them.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -2554,10 +2556,10 @@ class QueueOperations:
         )
 
     async def redrive(self, queue: str, id: str) -> bool:
-        """Try a dead letter again, as if it had just been put; False when it is none.
+        """Try a dead letter again, as if it had just been put; return False if it is no dead letter.
 
         Args:
-            id: which one.
+            id: id of the task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -2565,7 +2567,7 @@ class QueueOperations:
         return await self._service.run(table.QUEUE_REDRIVE, {"queue": queue, "id": id})
 
     async def redrive_all(self, queue: str) -> int:
-        """Try all dead letters again; returns how many there were.
+        """Try all dead letters again; return their number.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -2573,7 +2575,7 @@ class QueueOperations:
         return await self._service.run(table.QUEUE_REDRIVE_ALL, {"queue": queue})
 
     async def release(self, queue: str, id: str, token: int) -> None:
-        """Give back a task that was not begun: it is ready at once, and the attempt does not count.
+        """Release a task that was not begun: it is ready at once, and the attempt does not count.
 
         Raises:
             ClaimLostError, UnavailableError: as `retry`.
@@ -2581,33 +2583,33 @@ class QueueOperations:
         await self._service.run(table.QUEUE_RELEASE, {"queue": queue, "id": id, "token": token})
 
     async def renew(self, queue: str, id: str, token: int, *, visibility: float = 30.0) -> None:
-        """Keep a task for another visibility time from now on.
+        """Renew a claim: its visibility timeout starts again now.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done.
+            ClaimLostError: another worker has the task, or it is done.
             UnavailableError: as `write`.
         """
         await self._service.run(table.QUEUE_RENEW, {"queue": queue, "id": id, "token": token, "visibility": visibility})
 
     async def result(self, queue: str, id: str, *, wait: float = 0.0) -> TaskOutcome:
-        """What became of a task.
+        """Return the outcome of a task.
 
         Args:
-            id: what `put` answered.
-            wait: seconds to wait until it is done or dead; None for as long as it takes.
+            id: the id that `put` returned.
+            wait: longest wait in seconds until the task is done or a dead letter; None: no limit.
 
         Returns:
-            Its state, with the result once it is `done`, and the last error until then.
+            The state of the task, with its result once it is `done`, and its last error until then.
 
         Raises:
-            NotFoundError: it is not there, or its result has expired.
-            InvalidError: an argument is refused.
+            NotFoundError: the task does not exist, or its result has expired.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.QUEUE_RESULT, {"queue": queue, "id": id, "wait": wait})
 
     async def resume(self, queue: str) -> bool:
-        """Hand out tasks again; False when it was not paused.
+        """Allow claims again; return False if the queue was not paused.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -2617,14 +2619,14 @@ class QueueOperations:
     async def retry(
         self, queue: str, id: str, token: int, *, error: str = "", delay: float | None = None, attempt: int = 1
     ) -> bool:
-        """Say that a task has failed and may be tried again.
+        """Report that a task has failed and may be tried again.
 
         Returns:
-            Whether it will be tried again; False when it was the last attempt and it is now a dead letter.
+            Whether it will be tried again; False if this was the last attempt and it is now a dead letter.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done; nothing has changed.
-            InvalidError: an argument is refused.
+            ClaimLostError: another worker has the task, or it is done; nothing was changed.
+            InvalidError: an argument is invalid.
             UnavailableError: as `write`.
         """
         return await self._service.run(
@@ -2633,7 +2635,7 @@ class QueueOperations:
         )
 
     async def stats(self, queue: str) -> QueueStats:
-        """What is in the queue, and what has happened in it.
+        """Return the content of the queue and its counters.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -2641,7 +2643,7 @@ class QueueOperations:
         return await self._service.run(table.QUEUE_STATS, {"queue": queue})
 
     async def list(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The queues of the namespace, sorted, as `queue()` takes their names; pages of the server's scan.
+        """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN.
 
         Args:
             limit: how many at most.
@@ -2649,7 +2651,7 @@ class QueueOperations:
 
         Raises:
             AccessDeniedError: this Redis user may not list keys.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return await self._service.run(table.QUEUE_LIST, {"limit": limit, "cursor": cursor})
 
@@ -2667,22 +2669,22 @@ class SetOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> int:
-        """Add members; returns how many are new.
+        """Add members; return how many are new.
 
         Args:
             key: plain or absolute.
             values: text, numbers, bytes, datetimes, UUIDs, tuples of these.
-            ttl: seconds until the whole set expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            ttl: seconds until the whole set expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Raises:
-            InvalidError: a member that cannot be coded or hashed, or none at all.
+            InvalidError: a member cannot be encoded or hashed, or no member was given.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.SET_ADD, {"key": key, "values": values, "ttl": ttl, "kind": kind})
 
     async def contains(self, key: str, value: Any) -> bool:
-        """Whether a value is a member.
+        """Return whether a value is a member.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -2690,7 +2692,7 @@ class SetOperations:
         return await self._service.run(table.SET_CONTAINS, {"key": key, "value": value})
 
     async def delete(self, key: str, *values: Any) -> int:
-        """Remove members; returns how many were there.
+        """Remove members; return how many existed.
 
         Raises:
             InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
@@ -2698,7 +2700,7 @@ class SetOperations:
         return await self._service.run(table.SET_DELETE, {"key": key, "values": values})
 
     async def members(self, key: str) -> list[Any]:
-        """All members; empty when there are none.
+        """Return all members; empty if the set does not exist.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -2706,16 +2708,16 @@ class SetOperations:
         return await self._service.run(table.SET_MEMBERS, {"key": key})
 
     async def move(self, source: str, destination: str, value: Any) -> bool:
-        """Move a member to another set of the same namespace; False when it was not there.
+        """Move a member to another set of the same namespace; False if it was not there.
 
         Raises:
-            InvalidError: the sets are of different namespaces, or the value cannot be a member.
+            InvalidError: the sets are in different namespaces, or the value cannot be a member.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.SET_MOVE, {"source": source, "destination": destination, "value": value})
 
     async def pop(self, key: str) -> Any:
-        """Take a random member out, or None when the set is empty; of racing takers exactly one gets it.
+        """Remove and return a random member, or None if the set is empty; one of several racing callers gets it.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -2723,7 +2725,7 @@ class SetOperations:
         return await self._service.run(table.SET_POP, {"key": key})
 
     async def size(self, key: str) -> int:
-        """How many members a set has; 0 when there is none.
+        """Return how many members a set has; 0 if it does not exist.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3163,7 +3165,7 @@ class ValueOperations:
         self._service = calls
 
     async def entry(self, key: str) -> Entry | None:
-        """The value of a key with its version, actor, times and ttl, or None.
+        """Return the value of a key with its version, actor, times and ttl; None if it does not exist.
 
         Raises:
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
@@ -3171,7 +3173,7 @@ class ValueOperations:
         return await self._service.run(table.VALUE_ENTRY, {"key": key})
 
     async def read(self, key: str) -> Any:
-        """Return the value of a key, or `default` when there is none.
+        """Return the value of a key, or `default` if it does not exist.
 
         Raises:
             WrongTypeError: the key holds a list, hash or set, or a value that does not fit `as_`.
@@ -3181,7 +3183,7 @@ class ValueOperations:
         return await self._service.run(table.VALUE_READ, {"key": key})
 
     async def read_many(self, keys: Sequence[str]) -> dict[str, Any]:
-        """Return the values of several keys, by the names that the caller gave; keys without a value are left out.
+        """Return the values of several keys, by the given names; keys without a value are left out.
 
         Args:
             keys: plain or absolute.
@@ -3206,19 +3208,19 @@ class ValueOperations:
         Args:
             key: plain (in this store's scope) or absolute.
             value: JSON-like, bytes, datetimes, UUIDs, Decimals, sets, dataclasses, pydantic models, numpy arrays.
-            ttl: seconds to live; None goes by `kind`, then by the namespace rules, else for ever.
-            kind: `ephemeral`, `session` or `knowledge`, which sets the default life.
-            if_version: write only over this version; 0: only if there is no value.
+            ttl: seconds to live; None: `kind` decides, then the key rules; without both, the key never expires.
+            kind: `ephemeral`, `session` or `knowledge`, which sets the default lifetime.
+            if_version: write only if the key has this version; 0: only if it has no value.
 
         Returns:
             The new version: rising, never used twice, and the server's time of the write in microseconds.
 
         Raises:
-            VersionConflictError: `if_version` was given and another version is there.
-            InvalidError: the key, value, ttl or kind is none. Nothing was written.
+            VersionConflictError: `if_version` was given and the key has another version.
+            InvalidError: the key, value, ttl or kind is invalid. Nothing was written.
             WrongTypeError: the key holds a list, hash or set.
             AccessDeniedError: this actor may not write there.
-            UnavailableError: the server stayed away; the write may or may not have happened.
+            UnavailableError: the server cannot be reached; the write may or may not have happened.
         """
         return await self._service.run(
             table.VALUE_WRITE, {"key": key, "value": value, "ttl": ttl, "kind": kind, "if_version": if_version}
@@ -3231,7 +3233,7 @@ class ValueOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> dict[str, int]:
-        """Write several values; those of one namespace all together or not at all.
+        """Write several values; those of one namespace atomically.
 
         Args:
             values: values by key, at most 1,000 a namespace.
@@ -3242,7 +3244,7 @@ class ValueOperations:
             The new versions by key.
 
         Raises:
-            InvalidError: a key or value is none, or too many; nothing was written.
+            InvalidError: a key or value is invalid, or there are too many; nothing was written.
             WrongTypeError: a key holds a list, hash or set; nothing was written to its namespace.
             AccessDeniedError, UnavailableError: as `write`.
         """

@@ -83,13 +83,13 @@ class BarrierOperations:
         self._service = calls
 
     def wait(self, name: str, parties: int, *, lease: float = 30.0, wait: float | None = 0.0) -> Arrival:
-        """Wait until all have come."""
+        """Wait until all parties have arrived."""
         return run_blocking(
             self._service.run(table.BARRIER_WAIT, {"name": name, "parties": parties, "lease": lease, "wait": wait})
         )
 
     def waiting(self, name: str) -> int:
-        """How many wait here now."""
+        """Return the number of parties that wait now."""
         return run_blocking(self._service.run(table.BARRIER_WAITING, {"name": name}))
 
 
@@ -179,7 +179,7 @@ class ChangeOperations:
         self._service = calls
 
     def cursor(self, pattern: str = "*") -> str:
-        """Where the feed stands now: `watch` with it as `since` misses nothing from here on."""
+        """Return the present end of the feed: `watch(since=...)` from it yields all later changes."""
         return run_blocking(self._service.run(table.CHANGE_CURSOR, {"pattern": pattern}))
 
 
@@ -210,27 +210,27 @@ class EpisodeOperations:
         self._service = calls
 
     def append(self, session: str, event: Any) -> int:
-        """Put an event at the end of a session's episode, with server time and this actor's name."""
+        """Append an event to a session's episode, with server time and this actor's name."""
         return run_blocking(self._service.run(table.EPISODE_APPEND, {"session": session, "event": event}))
 
     def events(
         self, session: str, *, since: datetime | str | int | None = None, limit: int = 1000
     ) -> list[EpisodeEvent]:
-        """The events of a session, oldest first; empty when it has none."""
+        """Return the events of a session, oldest first; empty without events."""
         return run_blocking(
             self._service.run(table.EPISODE_EVENTS, {"session": session, "since": since, "limit": limit})
         )
 
     def search(self, query: str, k: int = 5, filters: Mapping[str, Any] | None = None) -> list[str]:
-        """The newest events and summaries of the namespace that hold a piece of text, in any case, as text."""
+        """Return the newest events and summaries of the namespace that contain a text, ignoring case, as text."""
         return run_blocking(self._service.run(table.EPISODE_SEARCH, {"query": query, "k": k, "filters": filters}))
 
     def sessions(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The sessions that have events, the one with the newest event first."""
+        """Return the sessions that have events, newest event first."""
         return run_blocking(self._service.run(table.EPISODE_SESSIONS, {"limit": limit, "cursor": cursor}))
 
     def summarize(self, session: str) -> str | None:
-        """What a session was about, in at most seven of its own sentences; None when it has no events."""
+        """Summarise a session in at most seven of its own sentences; return None if it has no events."""
         return run_blocking(self._service.run(table.EPISODE_SUMMARIZE, {"session": session}))
 
 
@@ -243,7 +243,7 @@ class ExecutionOperations:
     def begin(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: Literal["never", "takeover"] = "never"
     ) -> ExecutionClaim:
-        """Claim the execution of a plan before doing it; of racing executors exactly one gets it."""
+        """Claim the execution of a plan before you execute it; one of several executors gets it."""
         return run_blocking(
             self._service.run(
                 table.EXECUTION_BEGIN, {"session": session, "plan_hash": plan_hash, "lease": lease, "policy": policy}
@@ -251,7 +251,7 @@ class ExecutionOperations:
         )
 
     def check(self, session: str, plan_hash: str) -> Executed:
-        """Whether a plan was executed, or is being executed, in whatever state that is."""
+        """Return whether an execution of a plan was begun, in any state."""
         return run_blocking(self._service.run(table.EXECUTION_CHECK, {"session": session, "plan_hash": plan_hash}))
 
     def finish(
@@ -266,7 +266,7 @@ class ExecutionOperations:
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Record how a claimed execution ended."""
+        """Record the outcome of a claimed execution."""
         return run_blocking(
             self._service.run(
                 table.EXECUTION_FINISH,
@@ -298,7 +298,7 @@ class ExecutionOperations:
         *,
         fence: int | None = None,
     ) -> ExecutionRecord:
-        """Record the one execution of a plan, also without a claim: the first to mark it wins."""
+        """Record the execution of a plan, even without a claim: the first call wins."""
         return run_blocking(
             self._service.run(
                 table.EXECUTION_MARK,
@@ -319,7 +319,7 @@ class ExecutionOperations:
         )
 
     def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
-        """Prolong a claim while the work goes on."""
+        """Renew a claim during the execution."""
         return run_blocking(
             self._service.run(
                 table.EXECUTION_RENEW, {"session": session, "plan_hash": plan_hash, "fence": fence, "lease": lease}
@@ -337,7 +337,7 @@ class ExecutionOperations:
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Say how an orphaned or unknown execution ended, after looking at the exchange."""
+        """Record the outcome of an orphaned or unknown execution, after a look at the exchange."""
         return run_blocking(
             self._service.run(
                 table.EXECUTION_RESOLVE,
@@ -354,11 +354,11 @@ class ExecutionOperations:
         )
 
     def stats(self, session: str, symbol: str | None = None) -> ExecutionStats:
-        """How the executions of a session went."""
+        """Return statistics of the executions of a session."""
         return run_blocking(self._service.run(table.EXECUTION_STATS, {"session": session, "symbol": symbol}))
 
     def open(self, session: str) -> list[ExecutionRecord]:
-        """The executions that wait for an end: running, orphaned and unknown ones, oldest plan first."""
+        """Return the executions without a known outcome: running, orphaned and unknown ones, oldest plan first."""
         return run_blocking(self._service.run(table.EXECUTION_OPEN, {"session": session}))
 
 
@@ -756,15 +756,15 @@ class HashOperations:
         self._service = calls
 
     def delete(self, key: str, *fields: str) -> int:
-        """Remove fields; returns how many were there."""
+        """Delete fields; return how many existed."""
         return run_blocking(self._service.run(table.HASH_DELETE, {"key": key, "fields": fields}))
 
     def get(self, key: str, field: str) -> Any:
-        """The value of a field, or `default` when there is none."""
+        """Return the value of a field, or `default` if it does not exist."""
         return run_blocking(self._service.run(table.HASH_GET, {"key": key, "field": field}))
 
     def get_all(self, key: str) -> dict[str, Any]:
-        """All fields and values; empty when there are none."""
+        """Return all fields and values; empty if the hash does not exist."""
         return run_blocking(self._service.run(table.HASH_GET_ALL, {"key": key}))
 
     def increment(
@@ -776,7 +776,7 @@ class HashOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> int:
-        """Add to the whole number in a field, which starts at 0; returns the new number."""
+        """Add to the whole number in a field, which starts at 0; return the new number."""
         return run_blocking(
             self._service.run(table.HASH_INCREMENT, {"key": key, "field": field, "by": by, "ttl": ttl, "kind": kind})
         )
@@ -800,31 +800,31 @@ class KeyOperations:
         self._service = calls
 
     def damaged(self) -> dict[str, str]:
-        """Look at sharedmem's own keys of the namespace: which of them another client has damaged."""
+        """Find the service keys of the namespace that another client has damaged."""
         return run_blocking(self._service.run(table.KEY_DAMAGED, {}))
 
     def delete(self, key: str) -> bool:
-        """Remove a key with whatever it holds; False when there was nothing."""
+        """Delete a key of any type; return False if it did not exist."""
         return run_blocking(self._service.run(table.KEY_DELETE, {"key": key}))
 
     def exists(self, key: str) -> bool:
-        """Whether the key holds anything."""
+        """Return whether the key exists."""
         return run_blocking(self._service.run(table.KEY_EXISTS, {"key": key}))
 
     def expire(self, key: str, ttl: float) -> bool:
-        """Let a key expire in `ttl` seconds; False when there is no such key."""
+        """Let a key expire in `ttl` seconds; return False if it does not exist."""
         return run_blocking(self._service.run(table.KEY_EXPIRE, {"key": key, "ttl": ttl}))
 
     def persist(self, key: str) -> bool:
-        """Take a key's expiry away; False when it has none or is not there."""
+        """Remove the expiry of a key; return False if it has no expiry or does not exist."""
         return run_blocking(self._service.run(table.KEY_PERSIST, {"key": key}))
 
     def ttl(self, key: str) -> float | None:
-        """Seconds until the key expires; None when it never does or is not there."""
+        """Return the seconds until the key expires; None if it never expires or does not exist."""
         return run_blocking(self._service.run(table.KEY_TTL, {"key": key}))
 
     def list(self, pattern: str = "*", *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable
+        """Yield the absolute keys that match, each once, in no order; in pages, from Redis, then from the durable
         tier.
         """
         return run_blocking(self._service.run(table.KEY_LIST, {"pattern": pattern, "limit": limit, "cursor": cursor}))
@@ -846,7 +846,7 @@ class LeaseOperations:
         lease: float = 30.0,
         wait: float | None = 0.0,
     ) -> LeaseGrant:
-        """Take a lock that does not renew itself, for holders who come and go between calls."""
+        """Take a lock that is not renewed automatically, for clients that make separate calls."""
         return run_blocking(
             self._service.run(
                 table.LEASE_ACQUIRE,
@@ -855,7 +855,7 @@ class LeaseOperations:
         )
 
     def release(self, name: str, id: str, *, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> bool:
-        """Give a lock back that `lease_acquire` gave; whether it was held until now."""
+        """Release a lock from `lease_acquire`; return whether it was held until now."""
         return run_blocking(self._service.run(table.LEASE_RELEASE, {"name": name, "id": id, "kind": kind}))
 
     def renew(
@@ -866,13 +866,13 @@ class LeaseOperations:
         kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock",
         lease: float = 30.0,
     ) -> LeaseGrant:
-        """Keep a lock that `lease_acquire` gave."""
+        """Renew a lock from `lease_acquire`."""
         return run_blocking(
             self._service.run(table.LEASE_RENEW, {"name": name, "id": id, "kind": kind, "lease": lease})
         )
 
     def state(self, name: str, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> LeaseState:
-        """Who holds a name, and how many wait for it."""
+        """Return the holders of a name, and the number of waiters."""
         return run_blocking(self._service.run(table.LEASE_STATE, {"name": name, "kind": kind}))
 
 
@@ -918,7 +918,7 @@ class LimitOperations:
         algorithm: Literal["sliding_window", "token_bucket"] = "sliding_window",
         burst: int | None = None,
     ) -> LimitState:
-        """What is left, without taking any of it."""
+        """Return the remaining limit, without using any of it."""
         return run_blocking(
             self._service.run(
                 table.LIMIT_STATE, {"name": name, "limit": limit, "per": per, "algorithm": algorithm, "burst": burst}
@@ -935,7 +935,7 @@ class LimitOperations:
         algorithm: Literal["sliding_window", "token_bucket"] = "sliding_window",
         burst: int | None = None,
     ) -> Permit:
-        """Ask for a permit; a refusal is an answer, not an error."""
+        """Request a permit; a refusal is a result, not an error."""
         return run_blocking(
             self._service.run(
                 table.LIMIT_TAKE,
@@ -959,7 +959,7 @@ class ListOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> int:
-        """Put a value at the end of a list."""
+        """Append a value to a list."""
         return run_blocking(
             self._service.run(
                 table.LIST_APPEND, {"key": key, "value": value, "max_length": max_length, "ttl": ttl, "kind": kind}
@@ -967,11 +967,13 @@ class ListOperations:
         )
 
     def length(self, key: str) -> int:
-        """How many values a list holds; 0 when there is none."""
+        """Return how many values a list holds; 0 if it does not exist."""
         return run_blocking(self._service.run(table.LIST_LENGTH, {"key": key}))
 
     def read(self, key: str, start: int = 0, end: int = -1) -> list[Any]:
-        """The values from `start` to `end`, both included; negative ones count from the end (-10: the last ten)."""
+        """Return the values from `start` to `end`, both included; negative ones count from the end (-10: the last
+        ten).
+        """
         return run_blocking(self._service.run(table.LIST_READ, {"key": key, "start": start, "end": end}))
 
 
@@ -1158,7 +1160,7 @@ class MessageOperations:
         self._service = calls
 
     def publish(self, channel: str, message: Any) -> int:
-        """Send a message to whoever subscribes now."""
+        """Send a message to the present subscribers."""
         return run_blocking(self._service.run(table.MESSAGE_PUBLISH, {"channel": channel, "message": message}))
 
 
@@ -1169,15 +1171,15 @@ class NamespaceOperations:
         self._service = calls
 
     def clear(self) -> int:
-        """Remove every key of the namespace that this store may write; returns how many."""
+        """Delete every key of the namespace that this store may write; return their number."""
         return run_blocking(self._service.run(table.NAMESPACE_CLEAR, {}))
 
     def sweep(self, *, remove: bool = True) -> int:
-        """Find what nothing refers to any more: blobs of keys that have expired, and what memories leave that have."""
+        """Find unreferenced data: blobs of expired keys, and what expired memories left behind."""
         return run_blocking(self._service.run(table.NAMESPACE_SWEEP, {"remove": remove}))
 
     def usage(self) -> Usage:
-        """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long."""
+        """Count the keys and bytes of the namespace, by type; paced so that other clients do not wait long."""
         return run_blocking(self._service.run(table.NAMESPACE_USAGE, {}))
 
 
@@ -1188,27 +1190,27 @@ class OnceOperations:
         self._service = calls
 
     def begin(self, key: str, *, ttl: float = 86400.0, lease: float = 30.0, wait: float | None = 0.0) -> OnceGrant:
-        """Take a piece of work for a caller who reports its end with `once_finish` or `once_fail`."""
+        """Claim a piece of work; the caller reports its end with `once_finish` or `once_fail`."""
         return run_blocking(self._service.run(table.ONCE_BEGIN, {"key": key, "ttl": ttl, "lease": lease, "wait": wait}))
 
     def delete(self, key: str) -> bool:
-        """Delete a stored result, so that the work can be done again; whether there was one."""
+        """Delete a stored result, so that the work can run again; return whether it existed."""
         return run_blocking(self._service.run(table.ONCE_DELETE, {"key": key}))
 
     def fail(self, key: str, token: int, *, ttl: float = 86400.0) -> bool:
-        """Give back work that `once_begin` gave and that has failed: the next in line may do it."""
+        """Release failed work from `once_begin`: the next waiter may run it."""
         return run_blocking(self._service.run(table.ONCE_FAIL, {"key": key, "token": token, "ttl": ttl}))
 
     def finish(self, key: str, token: int, result: Any = None, *, ttl: float = 86400.0) -> None:
-        """Store the result of work that `once_begin` gave; all who wait for it get it."""
+        """Store the result of work from `once_begin`; all waiters get it."""
         run_blocking(self._service.run(table.ONCE_FINISH, {"key": key, "token": token, "result": result, "ttl": ttl}))
 
     def renew(self, key: str, token: int, *, lease: float = 30.0, ttl: float = 86400.0) -> None:
-        """Prolong the lease of work that `once_begin` gave."""
+        """Renew the lease of work from `once_begin`."""
         run_blocking(self._service.run(table.ONCE_RENEW, {"key": key, "token": token, "lease": lease, "ttl": ttl}))
 
     def state(self, key: str) -> OnceState:
-        """How far a piece of work is."""
+        """Return the state of a piece of work."""
         return run_blocking(self._service.run(table.ONCE_STATE, {"key": key}))
 
 
@@ -1221,7 +1223,7 @@ class PlanOperations:
     def check(
         self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = 300.0
     ) -> Duplicate:
-        """Whether the same plan was saved in the time window, and that plan."""
+        """Return whether the same plan was saved in the time window, and that plan."""
         return run_blocking(
             self._service.run(
                 table.PLAN_CHECK,
@@ -1236,11 +1238,11 @@ class PlanOperations:
         )
 
     def erase(self, session: str) -> int:
-        """Erase all decisions of a session for good, executions and counts too."""
+        """Erase all plans, executions and counters of a session for good."""
         return run_blocking(self._service.run(table.PLAN_ERASE, {"session": session}))
 
     def save(self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = "") -> str:
-        """Save a plan, also when the same one was saved before."""
+        """Save a plan, even if the same plan was saved before."""
         return run_blocking(
             self._service.run(
                 table.PLAN_SAVE,
@@ -1265,7 +1267,7 @@ class PlanOperations:
         method: str = "",
         time_window_sec: float = 300.0,
     ) -> SaveResult:
-        """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves."""
+        """Save a plan unless the same plan was saved in the time window; one of several racing planners saves it."""
         return run_blocking(
             self._service.run(
                 table.PLAN_SAVE_IF_NEW,
@@ -1282,11 +1284,11 @@ class PlanOperations:
         )
 
     def sessions(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The sessions that have plans, sorted."""
+        """Return the sessions that have plans, sorted."""
         return run_blocking(self._service.run(table.PLAN_SESSIONS, {"limit": limit, "cursor": cursor}))
 
     def list(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
-        """The newest plans of a session, newest first."""
+        """Return the newest plans of a session, newest first."""
         return run_blocking(self._service.run(table.PLAN_LIST, {"session": session, "symbol": symbol, "limit": limit}))
 
 
@@ -1297,15 +1299,15 @@ class PresenceOperations:
         self._service = calls
 
     def announce(self, *, role: str = "", info: Any = None, ttl: float = 15.0) -> None:
-        """Be here for the next `ttl` seconds: one sign of life, for those who have a rhythm of their own."""
+        """Be present for the next `ttl` seconds: one heartbeat, for callers that send their own."""
         run_blocking(self._service.run(table.PRESENCE_ANNOUNCE, {"role": role, "info": info, "ttl": ttl}))
 
     def leave(self) -> bool:
-        """Be here no longer; whether this actor was."""
+        """Stop being present; return whether this actor was present."""
         return run_blocking(self._service.run(table.PRESENCE_LEAVE, {}))
 
     def list(self, role: str | None = None) -> list[Present]:
-        """List who is here, in the order in which they came."""
+        """List the present actors, in the order in which they joined."""
         return run_blocking(self._service.run(table.PRESENCE_LIST, {"role": role}))
 
 
@@ -1316,7 +1318,7 @@ class QueueOperations:
         self._service = calls
 
     def ack(self, queue: str, id: str, token: int, result: Any = None, *, result_ttl: float = 86400.0) -> None:
-        """Say that a task is done."""
+        """Acknowledge that a task is done."""
         run_blocking(
             self._service.run(
                 table.QUEUE_ACK, {"queue": queue, "id": id, "token": token, "result": result, "result_ttl": result_ttl}
@@ -1324,37 +1326,37 @@ class QueueOperations:
         )
 
     def claim(self, queue: str, *, visibility: float = 30.0, wait: float | None = 0.0) -> Task | None:
-        """Take the next task; for the time of its visibility nobody else gets it."""
+        """Claim the next task; no other worker gets it during its visibility timeout."""
         return run_blocking(
             self._service.run(table.QUEUE_CLAIM, {"queue": queue, "visibility": visibility, "wait": wait})
         )
 
     def claim_many(self, queue: str, n: int, *, visibility: float = 30.0, wait: float | None = 0.0) -> list[Task]:
-        """Take up to `n` tasks (at most 100, and about 1 MiB of payloads) at once."""
+        """Claim up to `n` tasks (at most 100, and about 1 MiB of payloads) at once."""
         return run_blocking(
             self._service.run(table.QUEUE_CLAIM_MANY, {"queue": queue, "n": n, "visibility": visibility, "wait": wait})
         )
 
     def dead(self, queue: str, n: int = 10) -> list[QueuedTask]:
-        """The dead letters with their errors, the oldest first."""
+        """Return the dead letters with their errors, the oldest first."""
         return run_blocking(self._service.run(table.QUEUE_DEAD, {"queue": queue, "n": n}))
 
     def delete(self, queue: str, id: str) -> bool:
-        """Delete a task that is not done: a dead letter, or any other; False when there is none."""
+        """Delete a task that is not done, such as a dead letter; return False if it does not exist."""
         return run_blocking(self._service.run(table.QUEUE_DELETE, {"queue": queue, "id": id}))
 
     def fail(self, queue: str, id: str, token: int, error: str) -> None:
-        """Say that a task cannot be done: it goes to the dead letters, however many attempts are left."""
+        """Report that a task cannot be done: it becomes a dead letter, even with attempts left."""
         run_blocking(self._service.run(table.QUEUE_FAIL, {"queue": queue, "id": id, "token": token, "error": error}))
 
     def pause(self, queue: str) -> bool:
-        """Hand out no more tasks until `resume`; False when it was paused already."""
+        """Stop claims until `resume`; return False if the queue was paused already."""
         return run_blocking(self._service.run(table.QUEUE_PAUSE, {"queue": queue}))
 
     def peek(
         self, queue: str, n: int = 10, *, state: Literal["ready", "delayed", "claimed"] = "ready"
     ) -> list[QueuedTask]:
-        """The next tasks, in the order in which they will be claimed, without touching them."""
+        """Return the next tasks, in the order in which they will be claimed, without claiming them."""
         return run_blocking(self._service.run(table.QUEUE_PEEK, {"queue": queue, "n": n, "state": state}))
 
     def put(
@@ -1393,7 +1395,7 @@ class QueueOperations:
         delay: float = 0.0,
         max_attempts: int | None = None,
     ) -> list[PutResult]:
-        """Put up to 500 tasks of one kind in one atomic step, in their order."""
+        """Put up to 500 tasks in one atomic step, in their order."""
         return run_blocking(
             self._service.run(
                 table.QUEUE_PUT_MANY,
@@ -1408,35 +1410,35 @@ class QueueOperations:
         )
 
     def redrive(self, queue: str, id: str) -> bool:
-        """Try a dead letter again, as if it had just been put; False when it is none."""
+        """Try a dead letter again, as if it had just been put; return False if it is no dead letter."""
         return run_blocking(self._service.run(table.QUEUE_REDRIVE, {"queue": queue, "id": id}))
 
     def redrive_all(self, queue: str) -> int:
-        """Try all dead letters again; returns how many there were."""
+        """Try all dead letters again; return their number."""
         return run_blocking(self._service.run(table.QUEUE_REDRIVE_ALL, {"queue": queue}))
 
     def release(self, queue: str, id: str, token: int) -> None:
-        """Give back a task that was not begun: it is ready at once, and the attempt does not count."""
+        """Release a task that was not begun: it is ready at once, and the attempt does not count."""
         run_blocking(self._service.run(table.QUEUE_RELEASE, {"queue": queue, "id": id, "token": token}))
 
     def renew(self, queue: str, id: str, token: int, *, visibility: float = 30.0) -> None:
-        """Keep a task for another visibility time from now on."""
+        """Renew a claim: its visibility timeout starts again now."""
         run_blocking(
             self._service.run(table.QUEUE_RENEW, {"queue": queue, "id": id, "token": token, "visibility": visibility})
         )
 
     def result(self, queue: str, id: str, *, wait: float = 0.0) -> TaskOutcome:
-        """What became of a task."""
+        """Return the outcome of a task."""
         return run_blocking(self._service.run(table.QUEUE_RESULT, {"queue": queue, "id": id, "wait": wait}))
 
     def resume(self, queue: str) -> bool:
-        """Hand out tasks again; False when it was not paused."""
+        """Allow claims again; return False if the queue was not paused."""
         return run_blocking(self._service.run(table.QUEUE_RESUME, {"queue": queue}))
 
     def retry(
         self, queue: str, id: str, token: int, *, error: str = "", delay: float | None = None, attempt: int = 1
     ) -> bool:
-        """Say that a task has failed and may be tried again."""
+        """Report that a task has failed and may be tried again."""
         return run_blocking(
             self._service.run(
                 table.QUEUE_RETRY,
@@ -1445,11 +1447,11 @@ class QueueOperations:
         )
 
     def stats(self, queue: str) -> QueueStats:
-        """What is in the queue, and what has happened in it."""
+        """Return the content of the queue and its counters."""
         return run_blocking(self._service.run(table.QUEUE_STATS, {"queue": queue}))
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """The queues of the namespace, sorted, as `queue()` takes their names; pages of the server's scan."""
+        """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN."""
         return run_blocking(self._service.run(table.QUEUE_LIST, {"limit": limit, "cursor": cursor}))
 
 
@@ -1466,33 +1468,33 @@ class SetOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> int:
-        """Add members; returns how many are new."""
+        """Add members; return how many are new."""
         return run_blocking(self._service.run(table.SET_ADD, {"key": key, "values": values, "ttl": ttl, "kind": kind}))
 
     def contains(self, key: str, value: Any) -> bool:
-        """Whether a value is a member."""
+        """Return whether a value is a member."""
         return run_blocking(self._service.run(table.SET_CONTAINS, {"key": key, "value": value}))
 
     def delete(self, key: str, *values: Any) -> int:
-        """Remove members; returns how many were there."""
+        """Remove members; return how many existed."""
         return run_blocking(self._service.run(table.SET_DELETE, {"key": key, "values": values}))
 
     def members(self, key: str) -> list[Any]:
-        """All members; empty when there are none."""
+        """Return all members; empty if the set does not exist."""
         return run_blocking(self._service.run(table.SET_MEMBERS, {"key": key}))
 
     def move(self, source: str, destination: str, value: Any) -> bool:
-        """Move a member to another set of the same namespace; False when it was not there."""
+        """Move a member to another set of the same namespace; False if it was not there."""
         return run_blocking(
             self._service.run(table.SET_MOVE, {"source": source, "destination": destination, "value": value})
         )
 
     def pop(self, key: str) -> Any:
-        """Take a random member out, or None when the set is empty; of racing takers exactly one gets it."""
+        """Remove and return a random member, or None if the set is empty; one of several racing callers gets it."""
         return run_blocking(self._service.run(table.SET_POP, {"key": key}))
 
     def size(self, key: str) -> int:
-        """How many members a set has; 0 when there is none."""
+        """Return how many members a set has; 0 if it does not exist."""
         return run_blocking(self._service.run(table.SET_SIZE, {"key": key}))
 
 
@@ -1741,15 +1743,15 @@ class ValueOperations:
         self._service = calls
 
     def entry(self, key: str) -> Entry | None:
-        """The value of a key with its version, actor, times and ttl, or None."""
+        """Return the value of a key with its version, actor, times and ttl; None if it does not exist."""
         return run_blocking(self._service.run(table.VALUE_ENTRY, {"key": key}))
 
     def read(self, key: str) -> Any:
-        """Return the value of a key, or `default` when there is none."""
+        """Return the value of a key, or `default` if it does not exist."""
         return run_blocking(self._service.run(table.VALUE_READ, {"key": key}))
 
     def read_many(self, keys: Sequence[str]) -> dict[str, Any]:
-        """Return the values of several keys, by the names that the caller gave; keys without a value are left out."""
+        """Return the values of several keys, by the given names; keys without a value are left out."""
         return run_blocking(self._service.run(table.VALUE_READ_MANY, {"keys": keys}))
 
     def write(
@@ -1775,7 +1777,7 @@ class ValueOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> dict[str, int]:
-        """Write several values; those of one namespace all together or not at all."""
+        """Write several values; those of one namespace atomically."""
         return run_blocking(self._service.run(table.VALUE_WRITE_MANY, {"values": values, "ttl": ttl, "kind": kind}))
 
 

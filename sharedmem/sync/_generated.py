@@ -149,44 +149,44 @@ if TYPE_CHECKING:
 
 
 class Access(Face["AsyncAccess"]):
-    """What one store may do."""
+    """The access rights of one store."""
 
     @property
     def policy(self) -> PolicyName:
-        """`namespaced`, or `open` where everybody is trusted."""
+        """`namespaced`, or `open` if all actors are trusted."""
         return self._async.policy
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """What this store may do beyond its own scope and namespace."""
+        """The rights of this store beyond its own scope and namespace."""
         return self._async.grants
 
     def may(self, need: Need, key: str) -> bool:
-        """Whether this store may `read` or `write` a key; asks no server.
+        """Return whether this store may `read` or `write` a key; no round trip.
 
         Raises:
-            InvalidError: it cannot be a key.
+            InvalidError: the key is invalid.
         """
         return self._async.may(need, key)
 
     def absolute(self, key: str) -> str:
-        """The key as this store looks it up, `<namespace>:<scope>:<identifier>`; asks no server.
+        """Return the absolute form of a key, `<namespace>:<scope>:<identifier>`; no round trip.
 
         Raises:
-            InvalidError: it cannot be a key.
+            InvalidError: the key is invalid.
         """
         return self._async.absolute(key)
 
     def acl_rules(self, *, password: str) -> list[str]:
-        """The rules of a Redis ACL user with these rights: what comes after `ACL SETUSER <user>`, word by word.
+        """Return the rules of a Redis ACL user with these rights: the arguments after `ACL SETUSER <user>`.
 
-        Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`), and
-        of channel patterns it may use those that a rule grants as they stand. Where it may write anything in a
-        namespace, it may write that namespace's service keys, as its scripts do. It searches memories once the
-        namespace has an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
+        Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`). Of the
+        channel patterns it may use those that a grant names literally. If it may write anything in a namespace, it may
+        also write the service keys of that namespace, as its scripts do. It can search memories once the namespace has
+        an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
 
         Args:
-            password: of that user.
+            password: the password of that user.
 
         Raises:
             UnsupportedError: the policy is `open`.
@@ -195,33 +195,33 @@ class Access(Face["AsyncAccess"]):
         return self._async.acl_rules(password=password)
 
     def apply(self, user: str, *, password: str) -> None:
-        """Make or replace a Redis ACL user with these rights; one round trip.
+        """Create or replace a Redis ACL user with these rights; one round trip.
 
-        On a cluster every server of it gets the user. Behind sentinels only the master does: replicas keep
-        users of their own, so give them all an ACL file.
+        On a cluster, every server gets the user. Behind sentinels only the master does: replicas store their own
+        users, so give them all an ACL file.
 
         Args:
-            user: its name.
-            password: its password.
+            user: name of the Redis user.
+            password: password of the Redis user.
 
         Raises:
             AccessDeniedError: this hub's own Redis user may not manage users.
             UnsupportedError, InvalidError: as `acl_rules`.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.apply(user, password=password))
 
 
 class Lease(Face["AsyncLease"]):
-    """What a holder has. It renews itself while its block runs.
+    """A lease that is held. It is renewed while its block runs.
 
-    Give `token` along with every write that the lock protects: tokens rise with every holder, so whatever
-    is written to can refuse a token below the highest it has seen.
+    Send `token` with every write that the lock protects. Tokens rise with every holder, so the resource can reject
+    a token that is lower than the highest that it has received.
     """
 
     @property
     def name(self) -> str:
-        """What is held, as it was asked for."""
+        """The name of the lease, as the caller gave it."""
         return self._async.name
 
     @property
@@ -231,40 +231,40 @@ class Lease(Face["AsyncLease"]):
 
     @property
     def remaining(self) -> float:
-        """Seconds for which it is held even if it cannot be renewed; 0 when it has ended.
+        """Seconds for which the lease is valid without a renewal; 0 if it has ended.
 
-        Counted by this machine's monotonic clock, and a little shorter than at the server.
+        Measured by this machine's monotonic clock, and a little shorter than at the server.
         """
         return self._async.remaining
 
     def is_held(self) -> bool:
-        """Whether it has not ended. No round trip."""
+        """Return whether the lease is still held. No round trip."""
         return self._async.is_held()
 
     def check(self) -> None:
-        """Do nothing while it is held. No round trip.
+        """Raise if the lease is no longer held. No round trip.
 
         Raises:
-            LockLostError: it has ended.
+            LockLostError: the lease has ended.
         """
         return self._async.check()
 
 
 class ReadWriteLock(Face["AsyncReadWriteLock"]):
-    """One read/write lock. All wait in one line: readers who come after a writer do not delay it."""
+    """One read/write lock. All callers wait in one queue: readers that come after a writer do not delay it."""
 
     @property
     def name(self) -> str:
-        """What it is called, as it was asked for."""
+        """The name of the lock, as the caller gave it."""
         return self._async.name
 
     @contextmanager
     def reading(self, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:
-        """Hold it together with other readers while the block runs; all else as `SharedMemoryStore.lock`.
+        """Hold the lock together with other readers while the block runs; otherwise like `SharedMemoryStore.lock`.
 
         Args:
-            lease: seconds until it comes free if this process dies; renewed while the block runs.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            lease: seconds until the lock is free if this process dies; renewed while the block runs.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, LockLostError, InvalidError, UnavailableError: as `SharedMemoryStore.lock`.
@@ -273,11 +273,11 @@ class ReadWriteLock(Face["AsyncReadWriteLock"]):
 
     @contextmanager
     def writing(self, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:
-        """Hold it alone while the block runs; all else as `SharedMemoryStore.lock`.
+        """Hold the lock exclusively while the block runs; otherwise like `SharedMemoryStore.lock`.
 
         Args:
-            lease: seconds until it comes free if this process dies; renewed while the block runs.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            lease: seconds until the lock is free if this process dies; renewed while the block runs.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, LockLostError, InvalidError, UnavailableError: as `SharedMemoryStore.lock`.
@@ -290,12 +290,12 @@ class Candidacy(Face["AsyncCandidacy"]):
 
     @property
     def name(self) -> str:
-        """The name that it wants to lead, as the caller gave it."""
+        """The name of the election, as the caller gave it."""
         return self._async.name
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads now, by the local clock, which steps down before the server's lease ends."""
+        """Whether it leads now, by the local clock, which ends the term before the server's lease expires."""
         return self._async.is_leader
 
     @property
@@ -315,15 +315,19 @@ class Candidacy(Face["AsyncCandidacy"]):
         return self._portal.run(self._async.elected())
 
     def resign(self) -> None:
-        """Give leadership up now, so that the next in line leads; then stand for election again, behind the others.
+        """End the term now, so that the next candidate leads; then wait for election again, behind the others.
 
-        When nobody waits in line it is elected again at once. Does nothing while it does not lead. One round trip.
+        Without other candidates it is elected again at once. If it does not lead, nothing happens. One round trip.
         """
         return self._portal.run(self._async.resign())
 
 
 class Subscription(Face["AsyncSubscription"]):
-    """The messages of some channels, as an iterator of `Message` and, where some may be lost, `Missed`."""
+    """The messages of some channels: an iterator of `Message` and, where messages may be lost, `Missed`."""
+
+    def receive(self, channel: bytes, message: bytes) -> None:
+        """Store a message from the connection; if the queue is full, drop the oldest one."""
+        return self._async.receive(channel, message)
 
     def __iter__(self) -> Self:
         return self
@@ -333,11 +337,11 @@ class Subscription(Face["AsyncSubscription"]):
 
 
 class Consumer(Face["AsyncConsumer"]):
-    """One consumer of a group: an iterator of changes that are its own to handle.
+    """One consumer of a group: an iterator of the changes that it must handle.
 
-    A change that is not acknowledged comes again: to this consumer after a restart under its name, to another
-    one when this one has been silent too long. So handle changes idempotently, by version. Changes come
-    again one by one, so that one which kills its consumers drags no other into the dead letters.
+    A change that is not acknowledged is delivered again: to this consumer after a restart under its name, or to
+    another one after `idle` seconds. So handle changes idempotently, by version. Changes are redelivered one by one,
+    so a change that crashes its consumers does not take other changes into the dead letters.
     """
 
     @property
@@ -351,7 +355,7 @@ class Consumer(Face["AsyncConsumer"]):
         return self._async.name
 
     def ack(self, *changes: Change) -> int:
-        """Say that the work of these changes is done; returns how many were this group's. One round trip.
+        """Acknowledge changes; return how many of them were pending in this group. One round trip.
 
         Raises:
             UnavailableError, AccessDeniedError: as `write`.
@@ -359,11 +363,11 @@ class Consumer(Face["AsyncConsumer"]):
         return self._portal.run(self._async.ack(*changes))
 
     def pending(self) -> int:
-        """How many changes of the group are delivered but not acknowledged. One round trip."""
+        """Return how many changes of the group are delivered but not acknowledged. One round trip."""
         return self._portal.run(self._async.pending())
 
     def dead_letters(self) -> list[Change]:
-        """The changes that were delivered too often, oldest first. One round trip."""
+        """Return the changes that became dead letters, oldest first. One round trip."""
         return self._portal.run(self._async.dead_letters())
 
     def __iter__(self) -> Iterator[Change]:
@@ -371,25 +375,25 @@ class Consumer(Face["AsyncConsumer"]):
 
 
 class Execution(Face["AsyncExecution"]):
-    """One execution under way; made by `Decisions.executing`."""
+    """One execution in progress; created by `Decisions.executing`."""
 
     @property
     def claim(self) -> ExecutionClaim:
-        """What `begin_execution` has answered."""
+        """The claim that `begin_execution` returned."""
         return self._async.claim
 
     @property
     def started(self) -> bool:
-        """Whether it is ours to do."""
+        """Whether this caller must execute the plan."""
         return self._async.started
 
     @property
     def record(self) -> ExecutionRecord | None:
-        """How it ended, once that is recorded."""
+        """The record of the outcome; None until it is recorded."""
         return self._async.record
 
     def is_held(self) -> bool:
-        """Whether the claim is surely ours still: look before each step that cannot be taken back."""
+        """Return whether the claim is surely still valid: check before each step that cannot be undone."""
         return self._async.is_held()
 
     def finish(
@@ -401,17 +405,17 @@ class Execution(Face["AsyncExecution"]):
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Record how it ended, as `Decisions.finish`. One round trip.
+        """Record the outcome, as `Decisions.finish`. One round trip.
 
         Args:
             status: `success`; `error` or `failed`; `unknown` or `timeout`.
             executed: whether an order was placed; None: if it was a success.
-            order_id: what the exchange calls it.
+            order_id: id of the order at the exchange.
             order_size_usdt: 0 or more.
-            error: what went wrong.
+            error: error text.
 
         Raises:
-            ClaimLostError: it is not ours, or not any more.
+            ClaimLostError: the claim was refused, or has been lost.
             AlreadyExecutedError, InvalidError, UnavailableError, DurabilityPendingError: as `Decisions.finish`.
         """
         return self._portal.run(
@@ -422,33 +426,33 @@ class Execution(Face["AsyncExecution"]):
 
 
 class Decisions(Face["AsyncDecisions"]):
-    """The decision log of a namespace: `store.decisions`. Sessions know nothing of each other.
+    """The decision log of a namespace: `store.decisions`. Sessions are independent of each other.
 
-    Changes are told on the channels `memory.<session>.plan.saved`, `.execution.recorded` and `.stats.updated`,
+    Changes are published on the channels `memory.<session>.plan.saved`, `.execution.recorded` and `.stats.updated`,
     and on the change feed.
     """
 
     def save_plan(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
     ) -> str:
-        """Save a plan, also when the same one was saved before. One round trip.
+        """Save a plan, even if the same plan was saved before. One round trip.
 
         Args:
-            session: whose plan it is: a name without blanks, colons and braces.
-            symbol: what it is about, up to 256 bytes.
-            action: what to do, up to 256 bytes.
+            session: name of the session, without blanks, colons and braces.
+            symbol: subject of the plan, up to 256 bytes.
+            action: the action to execute, up to 256 bytes.
             confidence: from 0 to 1.
-            reasoning: why, up to 1 MiB.
-            method: how it was decided.
+            reasoning: reasons for the plan, up to 1 MiB.
+            method: method of the decision.
 
         Returns:
-            Its `plan_hash`, which names the newest such plan of the session.
+            Its `plan_hash`, which identifies the newest such plan of the session.
 
         Raises:
-            InvalidError: a field that cannot stand in a plan.
+            InvalidError: a field is invalid.
             AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is saved, its id is the error's `version`, and it waits in Redis for the durable
-                tier; only where `log_durability` is `through`.
+            DurabilityPendingError: the plan is saved, its id is the error's `version`, but the durable tier does not
+                have it yet; only if `log_durability` is `through`.
         """
         return self._portal.run(self._async.save_plan(session, symbol, action, confidence, reasoning, method))
 
@@ -462,16 +466,16 @@ class Decisions(Face["AsyncDecisions"]):
         method: str = "",
         time_window_sec: float = 300.0,
     ) -> SaveResult:
-        """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves.
+        """Save a plan unless the same plan was saved in the time window; one of several racing planners saves it.
 
         One round trip.
 
         Args:
-            session: as `save_plan`, like all up to `method`.
-            symbol: with `action` and `reasoning` it makes two plans the same.
-            action: see there.
+            session: this and the arguments up to `method`: as `save_plan`.
+            symbol: two plans are the same if symbol, `action` and `reasoning` are equal.
+            action: compared exactly.
             confidence: not compared.
-            reasoning: compared to the letter.
+            reasoning: compared exactly.
             method: not compared.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
 
@@ -483,12 +487,12 @@ class Decisions(Face["AsyncDecisions"]):
         )
 
     def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
-        """The newest plans of a session, newest first. One round trip.
+        """Return the newest plans of a session, newest first. One round trip.
 
         Args:
-            session: whose plans.
-            symbol: only plans for it; None for all.
-            limit: how many at most, 1 to 1000. A session keeps `plans_per_session` of them (100).
+            session: name of the session.
+            symbol: only plans with this symbol; None: all.
+            limit: most plans to return, 1 to 1000. A session keeps `plans_per_session` of them (100).
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -498,15 +502,15 @@ class Decisions(Face["AsyncDecisions"]):
     def check_duplicate(
         self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = 300.0
     ) -> tuple[bool, PlanRecord | None]:
-        """Whether the same plan was saved in the time window, and that plan. One round trip.
+        """Return whether the same plan was saved in the time window, and that plan. One round trip.
 
-        Another planner may save it right after: `save_if_new` checks and saves in one step.
+        Another planner may save the plan right after: `save_if_new` checks and saves in one step.
 
         Args:
-            session: whose plans.
-            symbol: as in the plan, like `action` and `reasoning`.
-            action: see there.
-            reasoning: compared to the letter.
+            session: name of the session.
+            symbol: as in the plan.
+            action: as in the plan.
+            reasoning: compared exactly.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
 
         Returns:
@@ -520,39 +524,39 @@ class Decisions(Face["AsyncDecisions"]):
     def begin_execution(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
     ) -> ExecutionClaim:
-        """Claim the execution of a plan before doing it; of racing executors exactly one gets it. One round trip.
+        """Claim the execution of a plan before you execute it; one of several executors gets it. One round trip.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: eight digits for the newest such plan of the session, or a `plan_id`.
-            lease: seconds after which the claim is over unless it is renewed, 0.05 to 86,400.
-            policy: what to do when another's claim is over without a result. `never`: it is `orphaned`, and a
-                person or a probe says by `resolve` how it ended. `takeover`: begin it anew, for what may happen
-                twice.
+            lease: seconds after which the claim expires unless it is renewed, 0.05 to 86,400.
+            policy: what to do if the claim of another executor has expired without a result. `never`: the execution
+                is `orphaned`, until a person or a program calls `resolve` with its outcome. `takeover`: execute it
+                again, for actions that may happen twice.
 
         Returns:
-            A claim. Unless `started`, do not execute: `state` and `execution` say who is at it or how it ended.
+            A claim. Unless `started`, do not execute: `state` and `execution` show the present executor or the outcome.
 
         Raises:
             NotFoundError: the session has no such plan (any more).
-            InvalidError: a lease or policy that is none.
+            InvalidError: the lease or policy is invalid.
             AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is claimed, by the fence that is the error's `version`, but the durable tier
-                does not know: place no order. Only where `log_durability` is `through`.
+            DurabilityPendingError: the execution is claimed, with the error's `version` as fence, but the durable tier
+                does not have the claim: place no order. Only if `log_durability` is `through`.
         """
         return self._portal.run(self._async.begin_execution(session, plan_hash, lease=lease, policy=policy))
 
     def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
-        """Prolong a claim while the work goes on. One round trip.
+        """Renew a claim during the execution. One round trip.
 
         Args:
-            session: whose plan.
-            plan_hash: as `begin_execution`; a `plan_id` is safer, since a newer plan may bear the hash by now.
-            fence: of the claim.
+            session: name of the session.
+            plan_hash: as `begin_execution`; a `plan_id` is safer, since a newer plan may have the same hash by now.
+            fence: fence of the claim.
             lease: seconds from now on, 0.05 to 86,400.
 
         Raises:
-            ClaimLostError: the lease is over, or the execution is another's or has ended.
+            ClaimLostError: the lease has expired, another executor has the claim, or the execution has ended.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
         return self._portal.run(self._async.renew(session, plan_hash, fence, lease=lease))
@@ -569,26 +573,27 @@ class Decisions(Face["AsyncDecisions"]):
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Record how a claimed execution ended. One round trip.
+        """Record the outcome of a claimed execution. One round trip.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `renew`.
-            fence: of the claim. One whose lease is over still counts while nobody took over or resolved.
-            status: `success`; `error` or `failed` when it certainly did not happen; `unknown` or `timeout` when
-                nobody knows whether it did.
+            fence: fence of the claim. It is valid after the lease has expired, unless another executor took over or
+                the execution was resolved.
+            status: `success`; `error` or `failed` if the action certainly did not happen; `unknown` or `timeout` if
+                that cannot be determined.
             executed: whether an order was placed; None: if it was a success.
-            order_id: what the exchange calls it.
+            order_id: id of the order at the exchange.
             order_size_usdt: 0 or more.
-            error: what went wrong; over 4000 characters it is cut.
+            error: error text; truncated to 4000 characters.
 
         Returns:
-            The record; that of before when it was finished so already.
+            The record; the existing one if the same outcome was recorded before.
 
         Raises:
-            ClaimLostError: the execution is another's by now.
-            AlreadyExecutedError: it ended already, and differently.
-            DurabilityPendingError: it is recorded, and waits in Redis for the durable tier; only where
+            ClaimLostError: another executor has the claim by now.
+            AlreadyExecutedError: another outcome was recorded before.
+            DurabilityPendingError: the outcome is recorded, but the durable tier does not have it yet; only if
                 `log_durability` is `through`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -620,30 +625,30 @@ class Decisions(Face["AsyncDecisions"]):
         *,
         fence: int | None = None,
     ) -> ExecutionRecord:
-        """Record the one execution of a plan, also without a claim: the first to mark it wins. One round trip.
+        """Record the execution of a plan, even without a claim: the first call wins. One round trip.
 
-        Two executors that both checked, executed and then mark have executed twice: claim with
-        `begin_execution` first where that must not happen.
+        If two executors both check, execute and then mark, the plan is executed twice. To prevent that, claim with
+        `begin_execution` first.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `begin_execution`.
-            symbol: what was dealt in.
-            action: what was done.
+            symbol: symbol of the execution.
+            action: action of the execution.
             confidence: from 0 to 1.
-            status: as `finish`, like all up to `error`.
+            status: this and the arguments up to `error`: as `finish`.
             executed: whether an order was placed.
-            order_id: see there.
-            order_size_usdt: see there.
-            error: see there.
-            fence: of the claim, if there is one.
+            order_id: as `finish`.
+            order_size_usdt: as `finish`.
+            error: as `finish`.
+            fence: fence of the claim, if there is one.
 
         Returns:
-            The record; that of before when it was marked with the same status and order id already.
+            The record; the existing one if the same status and order id were recorded before.
 
         Raises:
-            AlreadyExecutedError: it was recorded already, and differently.
-            ClaimLostError: somebody else has a claim on it.
+            AlreadyExecutedError: another outcome was recorded before.
+            ClaimLostError: another executor has a claim on it.
             DurabilityPendingError: as `finish`.
             NotFoundError, InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -674,26 +679,26 @@ class Decisions(Face["AsyncDecisions"]):
         order_size_usdt: float = 0.0,
         error: str = "",
     ) -> ExecutionRecord:
-        """Say how an orphaned or unknown execution ended, after looking at the exchange. One round trip.
+        """Record the outcome of an orphaned or unknown execution, after a look at the exchange. One round trip.
 
-        Whoever held the claim cannot finish it any more.
+        After that, the former holder of the claim cannot finish it.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `renew`.
-            status: as `finish`, like all that follow.
-            executed: see there.
-            order_id: see there.
-            order_size_usdt: see there.
-            error: see there.
+            status: this and the arguments that follow: as `finish`.
+            executed: as `finish`.
+            order_id: as `finish`.
+            order_size_usdt: as `finish`.
+            error: as `finish`.
 
         Returns:
-            The record; that of before when it was recorded so already.
+            The record; the existing one if the same outcome was recorded before.
 
         Raises:
-            ConflictError: somebody is still at it.
-            AlreadyExecutedError: it is known already how it ended, and differently.
-            NotFoundError: no such plan, or it was never begun.
+            ConflictError: an executor still has a valid claim.
+            AlreadyExecutedError: another outcome was recorded before.
+            NotFoundError: the plan does not exist, or its execution was never begun.
             DurabilityPendingError: as `finish`.
             InvalidError, AccessDeniedError, UnavailableError: as `begin_execution`.
         """
@@ -710,14 +715,14 @@ class Decisions(Face["AsyncDecisions"]):
         )
 
     def check_executed(self, session: str, plan_hash: str) -> tuple[bool, ExecutionRecord | None]:
-        """Whether a plan was executed, or is being executed, in whatever state that is. One round trip.
+        """Return whether an execution of a plan was begun, in any state. One round trip.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `begin_execution`.
 
         Returns:
-            (True, the record): do not execute. (False, None): nobody has begun.
+            (True, the record): do not execute. (False, None): no execution was begun.
 
         Raises:
             NotFoundError: the session has no such plan (any more).
@@ -726,11 +731,11 @@ class Decisions(Face["AsyncDecisions"]):
         return self._portal.run(self._async.check_executed(session, plan_hash))
 
     def get_execution_stats(self, session: str, symbol: str | None = None) -> ExecutionStats:
-        """How the executions of a session went. One round trip; counted as they happen, not when asked.
+        """Return statistics of the executions of a session. One round trip; counters are updated as executions end.
 
         Args:
-            session: whose executions; one that never had any has zeros.
-            symbol: only executions of it; None for all.
+            session: name of the session; one without executions has zeros.
+            symbol: only executions with this symbol; None: all.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -738,12 +743,12 @@ class Decisions(Face["AsyncDecisions"]):
         return self._portal.run(self._async.get_execution_stats(session, symbol))
 
     def get_open_executions(self, session: str) -> list[ExecutionRecord]:
-        """The executions that wait for an end: running, orphaned and unknown ones, oldest plan first.
+        """Return the executions without a known outcome: running, orphaned and unknown ones, oldest plan first.
 
-        One round trip 500 executions of the session.
+        One round trip for each 500 executions of the session.
 
         Args:
-            session: whose executions.
+            session: name of the session.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -756,13 +761,13 @@ class Decisions(Face["AsyncDecisions"]):
     ) -> Iterator[Execution]:
         """Claim an execution for the length of the block, and renew the claim at a third of its lease.
 
-        A block that ends without `finish`, by an error or not, leaves the execution `unknown`: an order may
-        have been placed. Two round trips, and one a renewal.
+        If the block ends without `finish`, with or without an error, the outcome is `unknown`: an order may have been
+        placed. Two round trips, and one for each renewal.
 
         Args:
-            session: whose plan.
+            session: name of the session.
             plan_hash: as `begin_execution`.
-            lease: seconds after which the claim of an executor that died is over.
+            lease: seconds after which the claim of a dead executor expires.
             policy: as `begin_execution`.
 
         Raises:
@@ -771,55 +776,55 @@ class Decisions(Face["AsyncDecisions"]):
         yield from self._entered(self._async.executing(session, plan_hash, lease=lease, policy=policy), Execution)
 
     def sessions(self) -> list[str]:
-        """The sessions that have plans, sorted. One round trip a thousand of them; a durable tier is asked as well.
+        """Return the sessions that have plans, sorted. One round trip a thousand; reads the durable tier as well.
 
         Raises:
-            AccessDeniedError, UnavailableError: as `read`; also when the durable tier cannot be asked.
+            AccessDeniedError, UnavailableError: as `read`; also if the durable tier is unreachable.
         """
         return self._portal.run(self._async.sessions())
 
     def erase(self, session: str) -> int:
-        """Erase all decisions of a session for good, executions and counts too. One round trip.
+        """Erase all plans, executions and counters of a session for good. One round trip.
 
         The same plans can then be saved and executed again.
 
         Args:
-            session: whose decisions.
+            session: name of the session.
 
         Returns:
-            How many plans it had.
+            The number of its plans.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
-            DurabilityPendingError: it is erased in Redis, and the durable tier is told as soon as it can be.
+            DurabilityPendingError: the session is erased in Redis, but not yet in the durable tier.
         """
         return self._portal.run(self._async.erase(session))
 
 
 class Episodes(Face["AsyncEpisodes"]):
-    """Episodes of one namespace: every actor of it may append to each session, and read all.
+    """Episodes of one namespace: every actor in it may append to each session, and read all sessions.
 
-    A session is forgotten when nothing was appended for `session_ttl_s`.
+    A session expires if nothing was appended for `session_ttl_s`.
 
     Args:
         context: what the hub shares with its stores.
-        scope: hands out names within the actor's rights.
-        finder: how `retrieve` finds; None looks for the query as a piece of text.
+        scope: returns names within the actor's rights.
+        finder: the search of `retrieve`; None: search for the query as a substring.
     """
 
     def append_event(self, session: str, event: object) -> int:
-        """Put an event at the end of a session's episode, with server time and this actor's name. One round trip.
+        """Append an event to a session's episode, with server time and this actor's name. One round trip.
 
         Args:
-            session: a name without colons and blanks; made by its first event.
-            event: text, or any value that `write` takes, such as `{"by": "ada", "text": "..."}`, up to the blob
-                threshold. Beyond `episode_events` (default 10,000) the oldest events go.
+            session: a name without colons and blanks; its first event creates the session.
+            event: text, or any value that `write` accepts, such as `{"by": "ada", "text": "..."}`, up to the blob
+                threshold. Beyond `episode_events` (default 10,000) the oldest events are deleted.
 
         Returns:
-            How many events the episode keeps.
+            The number of events in the episode.
 
         Raises:
-            InvalidError: the name is none, or the event cannot be coded or is too large.
+            InvalidError: the name is invalid, or the event cannot be encoded or is too large.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.append_event(session, event))
@@ -827,22 +832,22 @@ class Episodes(Face["AsyncEpisodes"]):
     def events(
         self, session: str, *, since: datetime | str | int | None = None, limit: int = 1000
     ) -> list[EpisodeEvent]:
-        """The events of a session, oldest first; empty when it has none. One round trip a hundred events.
+        """Return the events of a session, oldest first; empty without events. One round trip a hundred events.
 
         Args:
             session: its name.
-            since: only events after this: the `cursor` of the last one seen, a version, or a time with its zone
-                (datetime, or ISO 8601 text); None from the oldest kept.
-            limit: at most so many; go on with `since` set to the cursor of the last one.
+            since: only events after this: the `cursor` of the last event that was read, a version, or a time with its
+                zone (datetime, or ISO 8601 text); None: from the oldest stored event.
+            limit: most events to return; continue with `since` set to the cursor of the last one.
 
         Raises:
-            InvalidError: the name, moment or limit is none.
+            InvalidError: the name, moment or limit is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.events(session, since=since, limit=limit))
 
     def sessions(self) -> list[str]:
-        """The sessions that have events, the one with the newest event first. Two round trips five hundred.
+        """Return the sessions that have events, newest event first. Two round trips for each five hundred.
 
         Raises:
             AccessDeniedError, UnavailableError: as `read`.
@@ -850,42 +855,42 @@ class Episodes(Face["AsyncEpisodes"]):
         return self._portal.run(self._async.sessions())
 
     def summarize_episode(self, session: str) -> str | None:
-        """What a session was about, in at most seven of its own sentences; None when it has no events.
+        """Summarise a session in at most seven of its own sentences; return None if it has no events.
 
-        A heuristic that quotes (`knowledge.summary` says how it chooses), no model of language: it reads the newest
-        2,000 sentences. The summary is kept and answered from the store until something is appended: one round trip
-        then, else three, and one more for each hundred events read.
+        A heuristic that quotes sentences (`knowledge.summary` documents the choice), not a language model: it reads the
+        newest 2,000 sentences. The summary is stored and returned from the store until an event is appended: then it
+        takes one round trip, otherwise three, and one more for each hundred events read.
 
         Raises:
-            InvalidError: the name is none.
-            AccessDeniedError, UnavailableError: as `write`, since the summary is kept.
+            InvalidError: the name is invalid.
+            AccessDeniedError, UnavailableError: as `write`, since the summary is stored.
         """
         return self._portal.run(self._async.summarize_episode(session))
 
     def retrieve(self, query: str, k: int = 5, filters: Mapping[str, object] | None = None) -> list[str]:
-        """The newest events and summaries of the namespace that hold a piece of text, in any case, as text.
+        """Return the newest events and summaries of the namespace that contain a text, ignoring case, as text.
 
-        An event that is no text is searched and answered as `speaker: text`, else as `field: value, ...`.
+        An event that is not a text is searched and returned as `speaker: text`, else as `field: value, ...`.
 
         Args:
-            query: looked for as it stands; nothing in it has a meaning of its own. Empty text finds the newest.
-            k: at most so many answers.
-            filters: any of `session`, `actor` (events alone have one), `since` (newer than) and `until` (not newer
-                than), each a cursor, a version, or a time with its zone. A summary is as old as the last event
-                it tells of.
+            query: matched literally, without special characters. An empty text matches the newest entries.
+            k: most results to return.
+            filters: any of `session`, `actor` (only events have one), `since` (newer than) and `until` (not newer
+                than), each a cursor, a version, or a time with its zone. A summary is as old as the last event that it
+                covers.
 
         Returns:
-            Newest first. One round trip a hundred events looked at; holds one page and the answers in memory.
+            Texts, newest first. One round trip a hundred events read; one page and the results are in memory.
 
         Raises:
-            InvalidError: the query is no text, k is below one, or a filter is unknown or none.
+            InvalidError: the query is not a text, k is below one, or a filter is unknown or invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.retrieve(query, k, filters))
 
 
 class Barrier(Face["AsyncBarrier"]):
-    """One barrier, shared by all who use its name. Made by `barrier`."""
+    """One barrier, shared by all users of its name. Created by `barrier`."""
 
     @property
     def name(self) -> str:
@@ -894,30 +899,30 @@ class Barrier(Face["AsyncBarrier"]):
 
     @property
     def parties(self) -> int:
-        """How many have to come."""
+        """The number of parties that must arrive."""
         return self._async.parties
 
     def wait(self, *, timeout: float | None = None) -> Arrival:
-        """Wait until all have come. Then all are called at once, and the barrier is closed again for the next time.
+        """Wait until all parties have arrived. Then the barrier notifies all of them at once and closes again.
 
-        Who dies while it waits no longer counts when its lease has ended: the barrier waits for somebody who lives.
-        One round trip for the last to come, two and one every `lease` / 3 seconds for the others.
+        A party that dies while it waits no longer counts after its lease has expired; the barrier then waits for
+        another one. One round trip for the last party; two, and one every `lease` / 3 seconds, for the others.
 
         Args:
-            timeout: seconds to wait at most; 0 goes through only as the last to come, None for as long as it takes.
+            timeout: longest wait in seconds; 0: pass only as the last party; None: no limit.
 
         Returns:
-            The place in the order of arrival, and the generation: a number that rises with every opening.
+            The position in the order of arrival, and the generation: a number that rises with every opening.
 
         Raises:
-            BarrierError: not all came in that time; this one has left again, and no longer counts.
-            ConflictError: others wait at this barrier for another number of parties.
+            BarrierError: not all parties came in time; this one no longer counts as arrived.
+            ConflictError: other callers wait at this barrier with another number of parties.
             InvalidError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.wait(timeout=timeout))
 
     def waiting(self) -> int:
-        """How many wait here now. One round trip.
+        """Return the number of parties that wait now. One round trip.
 
         Raises:
             UnavailableError: as `read`.
@@ -926,7 +931,7 @@ class Barrier(Face["AsyncBarrier"]):
 
 
 class RateLimit(Face["AsyncRateLimit"]):
-    """One rate limit, shared by all who use its name. Made by `rate_limit`."""
+    """One rate limit, shared by all users of its name. Created by `rate_limit`."""
 
     @property
     def name(self) -> str:
@@ -934,35 +939,35 @@ class RateLimit(Face["AsyncRateLimit"]):
         return self._async.name
 
     def take(self, cost: int = 1) -> Permit:
-        """Ask for a permit; a refusal is an answer, not an error. One round trip.
+        """Request a permit; a refusal is a result, not an error. One round trip.
 
         Args:
-            cost: how much of the limit it takes; all of it or nothing.
+            cost: cost of the request; admitted as a whole or not at all.
 
         Returns:
-            A `Permit`, true if it was admitted; else `retry_after` says in seconds when it can be.
+            A `Permit`, true if the cost was admitted; otherwise try again after `retry_after` seconds.
 
         Raises:
-            InvalidError: the cost is under 1 or can never be admitted; or others use another algorithm by this name.
+            InvalidError: the cost is under 1 or over the limit; or other callers use another algorithm with this name.
             UnavailableError: as `write`.
         """
         return self._portal.run(self._async.take(cost))
 
     def acquire(self, cost: int = 1, *, wait: float | None = None) -> Permit:
-        """Wait until a cost is admitted. One round trip a try; a try is made when it can succeed.
+        """Wait until a cost is admitted. One round trip an attempt; attempts are made when they can succeed.
 
         Args:
-            cost: as `take`.
-            wait: seconds to wait at most; 0 not at all, None for as long as it takes.
+            cost: as in `take`.
+            wait: longest wait in seconds; 0: do not wait; None: no limit.
 
         Raises:
-            LimitedError: it would take longer; raised at once, with `retry_after`.
+            LimitedError: the wait would be longer; raised at once, with `retry_after`.
             InvalidError, UnavailableError: as `take`.
         """
         return self._portal.run(self._async.acquire(cost, wait=wait))
 
     def state(self) -> LimitState:
-        """What is left, without taking any of it. One round trip.
+        """Return the remaining limit, without using any of it. One round trip.
 
         Raises:
             InvalidError, UnavailableError: as `take`.
@@ -971,38 +976,38 @@ class RateLimit(Face["AsyncRateLimit"]):
 
 
 class Presence(Face["AsyncPresence"]):
-    """The actors of a namespace who are here. The property `presence` of a store.
+    """The actors of a namespace that are present. The property `presence` of a store.
 
-    Joining, leaving and lapsing go on the change stream as `presence.join`, `presence.leave` and `presence.lapse`, each
-    with the key `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` follows them.
+    The change feed announces `presence.join`, `presence.leave` and `presence.lapse`, each with the key
+    `<namespace>:$presence:<actor>`: `store.watch("<namespace>:$presence:*")` yields them.
     """
 
     @contextmanager
     def here(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> Iterator[Presence]:
-        """Be here while the block runs. One round trip now, one every `ttl` / 3 seconds, one at the end.
+        """Be present while the block runs. One round trip now, one every `ttl` / 3 seconds, one at the end.
 
-        An actor that lapsed (its process hung, or its server was away) joins anew with its next sign of life. Of
-        two processes under one name the last one to speak is what others see, and the first one to leave takes
-        the name away until the other speaks again: give each a name of its own.
+        An actor that lapsed (its process hung, or its server was unreachable) joins again with its next heartbeat. If
+        two processes use one name, the others see the last heartbeat of both, and the first process to leave removes
+        the name until the other sends a heartbeat: give each process its own name.
 
         Args:
-            role: what it does here, up to 128 bytes.
-            info: anything that can be a value, up to 8 KiB coded.
-            ttl: seconds after which it counts as lapsed without a heartbeat; 0.3 to a day.
+            role: role of the actor, up to 128 bytes.
+            info: any value, up to 8 KiB encoded.
+            ttl: seconds after which the actor lapses without a heartbeat; 0.3 to a day.
 
         Yields:
             This object.
 
         Raises:
-            InvalidError: an argument is refused, or the store has no actor.
+            InvalidError: an argument is invalid, or the store has no actor.
             UnavailableError: as `write`.
         """
         yield from self._entered(self._async.here(role=role, info=info, ttl=ttl), Presence)
 
     def announce(self, *, role: str = "", info: object = None, ttl: float = 15.0) -> None:
-        """Be here for the next `ttl` seconds: one sign of life, for those who have a rhythm of their own.
+        """Be present for the next `ttl` seconds: one heartbeat, for callers that send their own.
 
-        One round trip; the others are informed first of those who have lapsed.
+        One round trip; it first announces the actors that have lapsed.
 
         Raises:
             InvalidError, UnavailableError: as `here`.
@@ -1010,7 +1015,7 @@ class Presence(Face["AsyncPresence"]):
         return self._portal.run(self._async.announce(role=role, info=info, ttl=ttl))
 
     def leave(self) -> bool:
-        """Be here no longer; whether this actor was. One round trip.
+        """Stop being present; return whether this actor was present. One round trip.
 
         Raises:
             InvalidError: the store has no actor.
@@ -1019,10 +1024,10 @@ class Presence(Face["AsyncPresence"]):
         return self._portal.run(self._async.leave())
 
     def list(self, role: str | None = None) -> builtins.list[Present]:
-        """List who is here, in the order in which they came. One round trip, another one if somebody has lapsed.
+        """List the present actors, in the order in which they joined. One round trip, two if an actor has lapsed.
 
         Args:
-            role: only those in this role; None for all.
+            role: only actors with this role; None: all.
 
         Raises:
             UnavailableError: as `read`.
@@ -1031,24 +1036,24 @@ class Presence(Face["AsyncPresence"]):
 
 
 class ClaimedTask(Face["AsyncClaimedTask"]):
-    """A claimed task that is worked on; it is renewed until its block ends.
+    """A claimed task in progress; it is renewed until its block ends.
 
-    Hand `finish` what comes out of it.
+    Pass its result to `finish`.
     """
 
     @property
     def task(self) -> Task:
-        """What was claimed."""
+        """The claimed task."""
         return self._async.task
 
     @property
     def payload(self) -> Any:
-        """What there is to do."""
+        """The payload of the task."""
         return self._async.payload
 
     @property
     def attempt(self) -> int:
-        """How often it was claimed, this time included."""
+        """The number of claims, this one included."""
         return self._async.attempt
 
     @property
@@ -1058,29 +1063,29 @@ class ClaimedTask(Face["AsyncClaimedTask"]):
 
     @property
     def result(self) -> Any:
-        """What has come out of it so far."""
+        """The result so far."""
         return self._async.result
 
     def finish(self, result: object) -> None:
-        """Say what has come out of it; the end of the block hands it in. No round trip."""
+        """Set the result; it is sent at the end of the block. No round trip."""
         return self._async.finish(result)
 
     @property
     def id(self) -> str:
-        """Which task it is."""
+        """The id of the task."""
         return self._async.id
 
 
 class TaskQueue(Face["AsyncTaskQueue"]):
-    """A queue of tasks, each of which is done at least once, however many workers die over it.
+    """A queue of tasks. Each task is done at least once, even if workers die.
 
-    A task is given to one worker at a time. Who has it renews it (heartbeat) within the visibility time and says what
-    became of it; else somebody else gets it. After the last attempt it is a dead letter.
+    One worker at a time has a task. It must renew the task (heartbeat) within the visibility timeout and report the
+    outcome; otherwise another worker gets the task. After the last attempt the task becomes a dead letter.
     """
 
     @property
     def name(self) -> str:
-        """What the queue is called, as it was asked for."""
+        """The name of the queue, as the caller gave it."""
         return self._async.name
 
     def put(
@@ -1096,18 +1101,18 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         """Put a task into the queue. One round trip.
 
         Args:
-            payload: what there is to do, as values of `write`, up to the blob threshold (256 KiB).
-            priority: the higher, the sooner; equal ones in the order in which they were put.
-            delay: seconds until somebody may have it.
-            id: deduplication id: while a task put under it is not done, another put answers that task.
-            unique_for: seconds from now for which that also holds once the task is done.
-            max_attempts: how often it is tried; None for the queue's own.
+            payload: content of the task, a value as in `write`, up to the blob threshold (256 KiB).
+            priority: higher ones are claimed first; equal ones in the order in which they were put.
+            delay: seconds until a worker may claim it.
+            id: deduplication id: while a task with this id is not done, another put returns that task.
+            unique_for: seconds from now for which that also holds after the task is done.
+            max_attempts: highest number of attempts; None: the setting of the queue.
 
         Returns:
             The task's `id`, and whether it is new (`is_new`).
 
         Raises:
-            InvalidError: an argument is refused, or the payload cannot be coded or is too large.
+            InvalidError: an argument is invalid, or the payload cannot be encoded or is too large.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(
@@ -1119,14 +1124,14 @@ class TaskQueue(Face["AsyncTaskQueue"]):
     def put_many(
         self, payloads: Iterable[object], *, priority: int = 0, delay: float = 0.0, max_attempts: int | None = None
     ) -> list[PutResult]:
-        """Put up to 500 tasks of one kind in one atomic step, in their order. One round trip.
+        """Put up to 500 tasks in one atomic step, in their order. One round trip.
 
         Args:
-            payloads: what there is to do, a task each.
-            priority, delay, max_attempts: as `put`, for all of them.
+            payloads: the payloads, one for each task.
+            priority, delay, max_attempts: as `put`, for all tasks.
 
         Raises:
-            InvalidError: there are more than 500, or `put` would refuse one of them.
+            InvalidError: there are more than 500 payloads, or `put` would reject one of them.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(
@@ -1134,28 +1139,28 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         )
 
     def claim(self, *, wait: float | None = 0.0) -> Task | None:
-        """Take the next task; for the time of its visibility nobody else gets it. One round trip.
+        """Claim the next task; no other worker gets it during its visibility timeout. One round trip.
 
-        Whoever waits is called when there is something, and does not ask again and again.
+        A waiting caller is notified when there is a task, so it does not poll.
 
         Args:
-            wait: seconds to wait for a task; None for as long as it takes.
+            wait: longest wait in seconds; None: no limit.
 
         Returns:
-            The task, or None when there is none, or the queue is paused.
+            The task; None if no task is ready or the queue is paused.
 
         Raises:
-            InvalidError: `wait` is refused.
+            InvalidError: `wait` is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.claim(wait=wait))
 
     def claim_many(self, n: int, *, wait: float | None = 0.0) -> list[Task]:
-        """Take up to `n` tasks (at most 100, and about 1 MiB of payloads) at once. One round trip.
+        """Claim up to `n` tasks (at most 100, and about 1 MiB of payloads) at once. One round trip.
 
         Args:
-            n: how many at most.
-            wait: as `claim`, for the first of them.
+            n: most tasks to claim.
+            wait: as in `claim`, for the first task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `claim`.
@@ -1163,58 +1168,58 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.run(self._async.claim_many(n, wait=wait))
 
     def renew(self, task: Receipt) -> float:
-        """Keep a task for another visibility time from now on. One round trip.
+        """Renew a claim: its visibility timeout starts again now. One round trip.
 
         Args:
-            task: what `claim` answered.
+            task: the task that `claim` returned.
 
         Returns:
-            Until when nobody else gets it, on this process's monotonic clock.
+            The end of the visibility timeout, on this process's monotonic clock.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done.
+            ClaimLostError: another worker has the task, or it is done.
             UnavailableError: as `write`.
         """
         return self._portal.run(self._async.renew(task))
 
     def ack(self, task: Receipt, result: object = None) -> None:
-        """Say that a task is done. One round trip.
+        """Acknowledge that a task is done. One round trip.
 
         Args:
-            task: what `claim` answered.
-            result: what came out of it, kept for the `result_ttl` of the queue.
+            task: the task that `claim` returned.
+            result: the result of the task, stored for the `result_ttl` of the queue.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done; nothing has changed.
-            InvalidError: the result cannot be coded or is too large; the task is still yours.
+            ClaimLostError: another worker has the task, or it is done; nothing was changed.
+            InvalidError: the result cannot be encoded or is too large; the task is still claimed.
             UnavailableError: as `write`.
         """
         return self._portal.run(self._async.ack(task, result))
 
     def retry(self, task: Receipt, *, error: str = "", delay: float | None = None) -> bool:
-        """Say that a task has failed and may be tried again. One round trip.
+        """Report that a task has failed and may be tried again. One round trip.
 
         Args:
-            task: what `claim` answered.
-            error: what went wrong; the next worker sees it. 2000 characters are kept.
-            delay: seconds to pause; None backs off: exponentially, with jitter.
+            task: the task that `claim` returned.
+            error: what went wrong; the next worker can read it. 2000 characters are stored.
+            delay: pause in seconds; None: exponential backoff with jitter.
 
         Returns:
-            Whether it will be tried again; False when it was the last attempt and it is now a dead letter.
+            Whether it will be tried again; False if this was the last attempt and it is now a dead letter.
 
         Raises:
-            ClaimLostError: somebody else has it, or it is done; nothing has changed.
-            InvalidError: an argument is refused.
+            ClaimLostError: another worker has the task, or it is done; nothing was changed.
+            InvalidError: an argument is invalid.
             UnavailableError: as `write`.
         """
         return self._portal.run(self._async.retry(task, error=error, delay=delay))
 
     def fail(self, task: Receipt, error: str) -> None:
-        """Say that a task cannot be done: it goes to the dead letters, however many attempts are left. One round trip.
+        """Report that a task cannot be done: it becomes a dead letter, even with attempts left. One round trip.
 
         Args:
-            task: what `claim` answered.
-            error: what went wrong. 2000 characters are kept.
+            task: the task that `claim` returned.
+            error: what went wrong. 2000 characters are stored.
 
         Raises:
             ClaimLostError, InvalidError, UnavailableError: as `retry`.
@@ -1222,10 +1227,10 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.run(self._async.fail(task, error))
 
     def release(self, task: Receipt) -> None:
-        """Give back a task that was not begun: it is ready at once, and the attempt does not count. One round trip.
+        """Release a task that was not begun: it is ready at once, and the attempt does not count. One round trip.
 
         Args:
-            task: what `claim` answered.
+            task: the task that `claim` returned.
 
         Raises:
             ClaimLostError, UnavailableError: as `retry`.
@@ -1234,22 +1239,22 @@ class TaskQueue(Face["AsyncTaskQueue"]):
 
     @contextmanager
     def claimed(self, *, wait: float | None = 0.0) -> Iterator[ClaimedTask | None]:
-        """Claim a task for the time of a block: it is renewed meanwhile, and acknowledged at the end.
+        """Claim a task for a block: it is renewed while the block runs, and acknowledged at its end.
 
-        Yields None when there is no task. A block that raises, or is cancelled, leaves the task to be retried.
+        Yields None if there is no task. If the block raises or is cancelled, the task is retried.
 
         Args:
-            wait: as `claim`.
+            wait: as in `claim`.
 
         Raises:
-            ClaimLostError: at the end of the block: somebody else has the task by now.
-            InvalidError: `wait` is refused; or the result cannot be coded, and the task is a dead letter.
+            ClaimLostError: at the end of the block: another worker has the task by now.
+            InvalidError: `wait` is invalid; or the result cannot be encoded, and the task is a dead letter.
             AccessDeniedError, UnavailableError: as `claim`.
         """
         yield from self._entered_if_any(self._async.claimed(wait=wait), ClaimedTask)
 
     def tasks(self) -> Iterator[Task]:
-        """Claimed tasks, one by one, for ever; the loop itself reports the outcome of each (`ack`, `retry`, `fail`).
+        """Yield claimed tasks, one by one, without end; the caller reports each outcome (`ack`, `retry`, `fail`).
 
         Raises:
             AccessDeniedError, UnavailableError: as `claim`.
@@ -1257,42 +1262,42 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.iterate(self._async.tasks())
 
     def work(self, handler: Callable[[Task], object], *, concurrency: int = 1) -> None:
-        """Do tasks for ever: what the handler returns is the result; when it raises, the task is retried.
+        """Run a handler for tasks without end; its return value is the result; if it raises, the task is retried.
 
-        It ends when it is cancelled: tasks that were not begun are given back, those under way are cancelled and
-        may be tried again at once. While the server is away it waits.
+        Cancel it to end it: tasks that were not begun are released; running ones are cancelled and may be tried
+        again at once. While the server is unreachable, it waits.
 
         Args:
-            handler: gets the task; runs in a thread of its own and may be called again for the same task.
-            concurrency: how many tasks at a time, up to 1000.
+            handler: function or coroutine function that receives the task; may be called again for the same task.
+            concurrency: most tasks at a time, up to 1000.
 
         Raises:
-            InvalidError: `concurrency` is refused.
+            InvalidError: `concurrency` is invalid.
             AccessDeniedError: as `claim`.
         """
         return self._portal.run(self._async.work(threaded(handler), concurrency=concurrency))
 
     def result(self, task_id: str, *, wait: float | None = 0.0) -> TaskOutcome:
-        """What became of a task. One round trip; whoever waits is called when there is an outcome.
+        """Return the outcome of a task. One round trip; a waiting caller is notified of the outcome.
 
         Args:
-            task_id: what `put` answered.
-            wait: seconds to wait until it is done or dead; None for as long as it takes.
+            task_id: the id that `put` returned.
+            wait: longest wait in seconds until the task is done or a dead letter; None: no limit.
 
         Returns:
-            Its state, with the result once it is `done`, and the last error until then.
+            The state of the task, with its result once it is `done`, and its last error until then.
 
         Raises:
-            NotFoundError: it is not there, or its result has expired.
-            InvalidError: an argument is refused.
+            NotFoundError: the task does not exist, or its result has expired.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.result(task_id, wait=wait))
 
     def stats(self) -> QueueStats:
-        """What is in the queue, and what has happened in it. One round trip, however long it is.
+        """Return the content of the queue and its counters. One round trip, however long the queue is.
 
-        A task whose delay or visibility has just ended counts as `delayed` or `claimed` until somebody claims.
+        A task whose delay or visibility has just ended counts as `delayed` or `claimed` until the next claim.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -1300,23 +1305,23 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.run(self._async.stats())
 
     def peek(self, n: int = 10, *, state: QueueLine = "ready") -> list[QueuedTask]:
-        """The next tasks, in the order in which they will be claimed, without touching them. One round trip.
+        """Return the next tasks, in the order in which they will be claimed, without claiming them. One round trip.
 
         Args:
-            n: how many at most, up to 1000 (and about 4 MiB of payloads).
-            state: `ready`, or `delayed` or `claimed`, by the time at which that ends.
+            n: most tasks to return, up to 1000 (and about 4 MiB of payloads).
+            state: `ready`; or `delayed` or `claimed`, ordered by the end of that state.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.peek(n, state=state))
 
     def dead(self, n: int = 10) -> list[QueuedTask]:
-        """The dead letters with their errors, the oldest first. One round trip.
+        """Return the dead letters with their errors, the oldest first. One round trip.
 
         Args:
-            n: how many at most, as `peek`.
+            n: as in `peek`.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -1324,10 +1329,10 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.run(self._async.dead(n))
 
     def redrive(self, task_id: str) -> bool:
-        """Try a dead letter again, as if it had just been put; False when it is none. One round trip.
+        """Try a dead letter again, as if it had just been put; return False if it is no dead letter. One round trip.
 
         Args:
-            task_id: which one.
+            task_id: id of the task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -1335,7 +1340,7 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.run(self._async.redrive(task_id))
 
     def redrive_all(self) -> int:
-        """Try all dead letters again; returns how many there were. One round trip for each hundred.
+        """Try all dead letters again; return their number. One round trip for each hundred.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -1343,12 +1348,12 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.run(self._async.redrive_all())
 
     def delete(self, task_id: str) -> bool:
-        """Delete a task that is not done: a dead letter, or any other; False when there is none. One round trip.
+        """Delete a task that is not done, such as a dead letter; return False if it does not exist. One round trip.
 
-        A worker that has it now gets the error when it reports the outcome.
+        A worker that has it now gets an error when it reports the outcome.
 
         Args:
-            task_id: which one.
+            task_id: id of the task.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
@@ -1356,9 +1361,9 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.run(self._async.delete(task_id))
 
     def pause(self) -> bool:
-        """Hand out no more tasks until `resume`; False when it was paused already. One round trip.
+        """Stop claims until `resume`; return False if the queue was paused already. One round trip.
 
-        Tasks may still be put, and those that are claimed be renewed, acknowledged and retried.
+        Producers can still put tasks, and workers can renew, acknowledge and retry claimed ones.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -1366,7 +1371,7 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         return self._portal.run(self._async.pause())
 
     def resume(self) -> bool:
-        """Hand out tasks again; False when it was not paused. One round trip.
+        """Allow claims again; return False if the queue was not paused. One round trip.
 
         Raises:
             AccessDeniedError, UnavailableError: as `write`.
@@ -3363,9 +3368,9 @@ class Synthesis(Face["AsyncSynthesis"]):
 
 
 class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
-    """Shared memory of one namespace, with the rights of one actor. Made by `Hub.store`; immutable.
+    """Shared memory of one namespace, with the rights of one actor. Created by `Hub.store`; immutable.
 
-    A key without `:` lies in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
+    A key without `:` is in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
     its first part is the namespace.
     """
 
@@ -3376,7 +3381,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
     @property
     def actor(self) -> str | None:
-        """Who acts; None for a store that speaks for the namespace itself."""
+        """The actor of this store; None for a store of the namespace itself."""
         return self._async.actor
 
     @property
@@ -3386,17 +3391,17 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
     @property
     def decisions(self) -> Decisions:
-        """The decision log of the namespace: plans, their executions, and how those went."""
+        """The decision log of the namespace: plans, their executions, and their outcomes."""
         return Decisions(self._portal, self._async.decisions)
 
     @property
     def episodes(self) -> Episodes:
-        """Episodic memory of the namespace: events of sessions, their summaries, finding things again."""
+        """Episodic memory of the namespace: events of sessions, their summaries, and search."""
         return Episodes(self._portal, self._async.episodes)
 
     @property
     def memory(self) -> Memories:
-        """Semantic memory of the namespace: what its agents remember, found again by meaning and by words.
+        """Semantic memory of the namespace: texts that agents store and find by meaning and by words.
 
         Raises:
             UnsupportedError: the extra `memory` is missing, or the settings name an embedder that is not installed.
@@ -3405,7 +3410,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
     @property
     def cache(self) -> SemanticCache:
-        """Semantic cache of the namespace: answers that somebody has paid for already.
+        """Semantic cache of the namespace: stored answers of models, found by the same or a similar prompt.
 
         Raises:
             UnsupportedError: the extra `memory` is missing, or the settings name an embedder that is not installed.
@@ -3414,7 +3419,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
     @property
     def graph(self) -> Graph:
-        """Temporal knowledge graphs of the namespace: entities and dated facts, as true and known at any time.
+        """Temporal knowledge graphs of the namespace: entities and dated facts, at any valid and transaction time.
 
         Raises:
             UnsupportedError: the extra `graph` is missing, or the settings name an embedder or a backend that is not
@@ -3425,7 +3430,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
     @property
     def synthesis(self) -> Synthesis:
-        """Synthesised memory of the namespace: notes made of conversations, which settle their conflicts themselves.
+        """Synthesised memory of the namespace: notes made of conversations, with resolution of conflicts.
 
         Raises:
             UnsupportedError: the settings name an embedder that is not installed, or the extra `synthesis` is missing.
@@ -3434,17 +3439,17 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
     @property
     def remembers(self) -> bool:
-        """Whether actors with this store remember (setting `memory_enabled`)."""
+        """Whether actors with this store use memory (setting `memory_enabled`)."""
         return self._async.remembers
 
     @property
     def counters(self) -> Counters:
-        """What the hub of this store has counted."""
+        """The counters of this store's hub."""
         return self._async.counters
 
     @property
     def shared(self) -> SharedMemoryStore:
-        """The same store seen on the scope that all actors of the namespace share."""
+        """The same store with the scope that all actors of the namespace share."""
         return SharedMemoryStore(self._portal, self._async.shared)
 
     @overload
@@ -3456,13 +3461,13 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     @overload
     def read(self, key: str, default: Any = None, *, as_: Any) -> Any: ...
     def read(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
-        """Return the value of a key, or `default` when there is none. One round trip.
+        """Return the value of a key, or `default` if it does not exist. One round trip.
 
         Args:
             key: plain (in this store's scope) or absolute.
             default: returned as it is when the key has no value.
-            as_: a type that pydantic's `TypeAdapter` takes: a model, a dataclass, `list[int]`, `int | None`. The value
-                is validated and returned as this type. Without it the value is returned as it was stored.
+            as_: a type that pydantic's `TypeAdapter` accepts: a model, a dataclass, `list[int]`, `int | None`. The
+                value is validated and returned as this type. Without it the value is returned as it was stored.
 
         Raises:
             WrongTypeError: the key holds a list, hash or set, or a value that does not fit `as_`.
@@ -3472,7 +3477,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.read(key, default, as_=as_))
 
     def entry(self, key: str) -> Entry | None:
-        """The value of a key with its version, actor, times and ttl, or None. One round trip.
+        """Return the value of a key with its version, actor, times and ttl; None if it does not exist. One round trip.
 
         Raises:
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `read`.
@@ -3486,13 +3491,13 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     @overload
     def read_many(self, keys: Iterable[str], *, as_: Any) -> dict[str, Any]: ...
     def read_many(self, keys: Iterable[str], *, as_: Any = None) -> dict[str, Any]:
-        """Return the values of several keys, by the names that the caller gave; keys without a value are left out.
+        """Return the values of several keys, by the given names; keys without a value are left out.
 
         One round trip for 200 keys of a namespace. Keys that hold lists, hashes or sets are left out, too.
 
         Args:
             keys: plain or absolute.
-            as_: the type of every value, as `read` takes it.
+            as_: the type of every value, as in `read`.
 
         Raises:
             WrongTypeError: a value does not fit `as_`.
@@ -3509,24 +3514,24 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         kind: Kind | str | None = None,
         if_version: int | None = None,
     ) -> int:
-        """Write a value under a new version. One round trip, shared with writes of the same moment.
+        """Write a value under a new version. One round trip, shared with concurrent writes.
 
         Args:
             key: plain (in this store's scope) or absolute.
             value: JSON-like, bytes, datetimes, UUIDs, Decimals, sets, dataclasses, pydantic models, numpy arrays.
-            ttl: seconds to live; None goes by `kind`, then by the namespace rules, else for ever.
-            kind: `ephemeral`, `session` or `knowledge`, which sets the default life.
-            if_version: write only over this version; 0: only if there is no value.
+            ttl: seconds to live; None: `kind` decides, then the key rules; without both, the key never expires.
+            kind: `ephemeral`, `session` or `knowledge`, which sets the default lifetime.
+            if_version: write only if the key has this version; 0: only if it has no value.
 
         Returns:
             The new version: rising, never used twice, and the server's time of the write in microseconds.
 
         Raises:
-            VersionConflictError: `if_version` was given and another version is there.
-            InvalidError: the key, value, ttl or kind is none. Nothing was written.
+            VersionConflictError: `if_version` was given and the key has another version.
+            InvalidError: the key, value, ttl or kind is invalid. Nothing was written.
             WrongTypeError: the key holds a list, hash or set.
             AccessDeniedError: this actor may not write there.
-            UnavailableError: the server stayed away; the write may or may not have happened.
+            UnavailableError: the server cannot be reached; the write may or may not have happened.
         """
         return self._portal.run(self._async.write(key, value, ttl=ttl, kind=kind, if_version=if_version))
 
@@ -3540,21 +3545,21 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         kind: Kind | str | None = None,
         patience: float = 60.0,
     ) -> T:
-        """Read, change and write a value, again and again until nobody came in between.
+        """Read, change and write a value; repeat if another client changed it in between.
 
         Args:
             key: as `write`.
-            fn: gets the current value (its own copy) and returns the new one; runs in a thread of its own and may
-                be called several times.
-            default: what `fn` gets when there is no value.
+            fn: function or coroutine function; receives a copy of the current value and returns the new one; may be
+                called several times.
+            default: the value that `fn` receives if the key has none.
             ttl, kind: as `write`; without them an existing expiry stays.
-            patience: seconds after which the conflict is raised instead.
+            patience: seconds after which the conflict is raised.
 
         Returns:
-            The value that was written. Two round trips a try.
+            The value that was written. Two round trips an attempt.
 
         Raises:
-            VersionConflictError: others were faster for the whole patience.
+            VersionConflictError: other clients changed the value before each attempt.
             WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `write`.
         """
         return self._portal.run(
@@ -3564,7 +3569,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     def write_many(
         self, mapping: Mapping[str, object], *, ttl: float | None = None, kind: Kind | str | None = None
     ) -> dict[str, int]:
-        """Write several values; those of one namespace all together or not at all. One round trip a namespace.
+        """Write several values; those of one namespace atomically. One round trip a namespace.
 
         Args:
             mapping: values by key, at most 1,000 a namespace.
@@ -3574,7 +3579,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
             The new versions by key.
 
         Raises:
-            InvalidError: a key or value is none, or too many; nothing was written.
+            InvalidError: a key or value is invalid, or there are too many; nothing was written.
             WrongTypeError: a key holds a list, hash or set; nothing was written to its namespace.
             AccessDeniedError, UnavailableError: as `write`.
         """
@@ -3589,40 +3594,40 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         ttl: float | None = None,
         kind: Kind | str | None = None,
     ) -> int:
-        """Put a value at the end of a list. One round trip.
+        """Append a value to a list. One round trip.
 
         Args:
             key: plain or absolute.
-            value: as `write` takes it, up to the blob threshold.
-            max_length: keep only that many of the newest, cut in the same atomic step.
-            ttl: seconds until the whole list expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            value: as in `write`, up to the blob threshold.
+            max_length: keep only so many of the newest values; trimmed in the same atomic step.
+            ttl: seconds until the whole list expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             The length of the list.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.append(key, value, max_length=max_length, ttl=ttl, kind=kind))
 
     def read_list(self, key: str, start: int = 0, end: int = -1) -> list[Any]:
-        """The values from `start` to `end`, both included; negative ones count from the end (-10: the last ten).
+        """Return the values from `start` to `end`, both included; negative ones count from the end (-10: the last ten).
 
-        One round trip a thousand values. What is appended or cut while a longer read goes on may move it.
+        One round trip a thousand values. Appends and trims during a longer read may shift its pages.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.read_list(key, start, end))
 
     def list_length(self, key: str) -> int:
-        """How many values a list holds; 0 when there is none. One round trip.
+        """Return how many values a list holds; 0 if it does not exist. One round trip.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.list_length(key))
@@ -3637,26 +3642,26 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         ttl: float | None = None,
         kind: Kind | str | None = None,
     ) -> int:
-        """Set one field, or those of a mapping, in one atomic step. One round trip.
+        """Set one field, or all fields of a mapping, in one atomic step. One round trip.
 
         Args:
             key: plain or absolute.
-            field, value: what to set; or
+            field, value: one field and its value; or
             mapping: values by field.
-            ttl: seconds until the whole hash expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            ttl: seconds until the whole hash expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             How many fields are new.
 
         Raises:
-            WrongTypeError: the key holds something else.
+            WrongTypeError: the key holds another type.
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.hset(key, field, value, mapping=mapping, ttl=ttl, kind=kind))
 
     def hget(self, key: str, field: str, default: Any = None) -> Any:
-        """The value of a field, or `default` when there is none. One round trip.
+        """Return the value of a field, or `default` if it does not exist. One round trip.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3664,9 +3669,9 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.hget(key, field, default))
 
     def hgetall(self, key: str) -> dict[str, Any]:
-        """All fields and values; empty when there are none. One round trip a thousand fields.
+        """Return all fields and values; empty if the hash does not exist. One round trip a thousand fields.
 
-        A hash that changes while a longer read goes on may show old and new fields together.
+        If the hash changes during a longer read, the result may contain both old and new fields.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3674,7 +3679,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.hgetall(key))
 
     def hdel(self, key: str, *fields: str) -> int:
-        """Remove fields; returns how many were there. One round trip.
+        """Delete fields; return how many existed. One round trip.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -3684,31 +3689,31 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     def hincrby(
         self, key: str, field: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None
     ) -> int:
-        """Add to the whole number in a field, which starts at 0; returns the new number. One round trip.
+        """Add to the whole number in a field, which starts at 0; return the new number. One round trip.
 
         Raises:
-            InvalidError: the field holds no whole number, or the result would leave 64 bits.
+            InvalidError: the field holds no whole number, or the result would exceed 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.hincrby(key, field, by, ttl=ttl, kind=kind))
 
     def sadd(self, key: str, *values: object, ttl: float | None = None, kind: Kind | str | None = None) -> int:
-        """Add members; returns how many are new. One round trip.
+        """Add members; return how many are new. One round trip.
 
         Args:
             key: plain or absolute.
             values: text, numbers, bytes, datetimes, UUIDs, tuples of these.
-            ttl: seconds until the whole set expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            ttl: seconds until the whole set expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Raises:
-            InvalidError: a member that cannot be coded or hashed, or none at all.
+            InvalidError: a member cannot be encoded or hashed, or no member was given.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.sadd(key, *values, ttl=ttl, kind=kind))
 
     def srem(self, key: str, *values: object) -> int:
-        """Remove members; returns how many were there. One round trip.
+        """Remove members; return how many existed. One round trip.
 
         Raises:
             InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
@@ -3716,9 +3721,9 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.srem(key, *values))
 
     def smembers(self, key: str) -> set[Any]:
-        """All members; empty when there are none. One round trip a thousand members.
+        """Return all members; empty if the set does not exist. One round trip a thousand members.
 
-        A set that changes while a longer read goes on may show old and new members together.
+        If the set changes during a longer read, the result may contain both old and new members.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3726,7 +3731,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.smembers(key))
 
     def sismember(self, key: str, value: object) -> bool:
-        """Whether a value is a member. One round trip.
+        """Return whether a value is a member. One round trip.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3734,7 +3739,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.sismember(key, value))
 
     def scard(self, key: str) -> int:
-        """How many members a set has; 0 when there is none. One round trip.
+        """Return how many members a set has; 0 if it does not exist. One round trip.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3742,9 +3747,9 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.scard(key))
 
     def spop(self, key: str) -> Any:
-        """Take a random member out, or None when the set is empty; of racing takers exactly one gets it.
+        """Remove and return a random member, or None if the set is empty; one of several racing callers gets it.
 
-        One round trip; a repeat after a lost reply brings the same member.
+        One round trip; a repeat after a lost reply returns the same member.
 
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -3752,10 +3757,10 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.spop(key))
 
     def smove(self, source: str, destination: str, value: object) -> bool:
-        """Move a member to another set of the same namespace; False when it was not there. One round trip.
+        """Move a member to another set of the same namespace; False if it was not there. One round trip.
 
         Raises:
-            InvalidError: the sets are of different namespaces, or the value cannot be a member.
+            InvalidError: the sets are in different namespaces, or the value cannot be a member.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.smove(source, destination, value))
@@ -3765,15 +3770,15 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
         Args:
             key: plain or absolute.
-            by: how much, a whole number of 64 bits.
-            ttl: seconds until the counter expires, counted anew; None goes by `kind` and the rules.
-            kind: memory kind, which sets the default life.
+            by: the amount, a whole number of 64 bits.
+            ttl: seconds until the counter expires, counted anew; None: `kind` and the key rules decide.
+            kind: kind of the key, which sets its default lifetime.
 
         Returns:
             The new number.
 
         Raises:
-            InvalidError: the key holds no whole number, or the result would leave 64 bits.
+            InvalidError: the key holds no whole number, or the result would exceed 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(self._async.incr(key, by, ttl=ttl, kind=kind))
@@ -3783,14 +3788,14 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.decr(key, by, ttl=ttl, kind=kind))
 
     def publish(self, channel: str, message: object) -> int:
-        """Send a message to whoever subscribes now. One round trip; a repeat after a lost reply sends once.
+        """Send a message to the present subscribers. One round trip; a repeat after a lost reply sends once.
 
         Args:
             channel: plain (`<namespace>:shared:<channel>`) or absolute, as keys are.
-            message: as `write` takes values.
+            message: a value as in `write`.
 
         Returns:
-            How many subscriptions got it (of this server, on a cluster).
+            The number of subscriptions that received it (on this server only, if it is a cluster).
 
         Raises:
             AccessDeniedError: this actor may not write there.
@@ -3805,10 +3810,10 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
         Args:
             channel: plain or absolute; `*` and `?` make it a pattern.
-            callback: a function, called in another thread. When it fails, that is logged and counted
-                (`sharedmem_callback_failures`), and the subscription goes on.
-            on_missed: called when messages may have been lost: after a lost connection, or when callbacks are so
-                slow that too many wait.
+            callback: a function or coroutine function. Its exceptions are logged and counted
+                (`sharedmem_callback_failures`), and the subscription continues.
+            on_missed: called when messages may be lost: after a lost connection, or if the callbacks are so slow that
+                too many messages wait.
 
         Returns:
             A function that ends the subscription.
@@ -3823,7 +3828,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
     @contextmanager
     def subscription(self, *channels: str) -> Iterator[Subscription]:
-        """Subscribe for the length of the block; iterate over what it gives.
+        """Subscribe for the length of the block; yield a `Subscription` to iterate over.
 
         Args:
             channels: plain or absolute; `*` and `?` make one a pattern.
@@ -3835,30 +3840,30 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         yield from self._entered(self._async.subscription(*channels), Subscription)
 
     def watch(self, pattern: str = "*", *, since: str | int | None = None) -> Iterator[Change]:
-        """Yield every change of the keys that match, in order, for ever; two round trips a wake-up.
+        """Yield every change of the matching keys, in order, without end; two round trips a wake-up.
 
         Args:
-            pattern: with `*` and `?`. Without `:` it is matched against the identifier in every scope of the own
+            pattern: with `*` and `?`. Without `:` it is matched against the identifier in every scope of the store's
                 namespace (`*`: everything); with `:` it is absolute and begins with a literal namespace.
-            since: the `cursor` of the last change seen, or a version; 0 from the oldest kept; None from now on.
+            since: the `cursor` of the last change that was read, or a version; 0: the oldest kept change; None: now.
 
         Yields:
-            `Change`, and `Gap` (a kind of it) where changes were trimmed before they could be read. A lost
-            connection is waited out: nothing is lost or doubled by it.
+            `Change`, or `Gap` (a subclass) where changes were trimmed before they were read. If the connection is
+            lost, the iterator waits and continues; no change is lost or repeated.
 
         Raises:
             AccessDeniedError: this actor may not read that namespace.
-            InvalidError: the pattern or cursor is none.
+            InvalidError: the pattern or cursor is invalid.
             ConfigError: the server refuses this user.
-            UnavailableError: the server stayed away for longer than the retry time; go on from the last cursor.
+            UnavailableError: the server was unreachable for the retry time; continue from the last cursor.
         """
         return self._portal.iterate(self._async.watch(pattern, since=since))
 
     def cursor(self, pattern: str = "*") -> str:
-        """Where the feed stands now: `watch` with it as `since` misses nothing from here on. One round trip.
+        """Return the present end of the feed: `watch(since=...)` from it yields all later changes. One round trip.
 
         Args:
-            pattern: as `watch` takes it; it names the namespace.
+            pattern: as in `watch`; only its namespace counts.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `watch`.
@@ -3872,11 +3877,11 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         """Share the namespace's changes with the other consumers of a group: each change goes to one of them.
 
         Args:
-            group: who shares the work; made when it does not exist.
-            name: this consumer, unique in the group.
-            since: where a new group begins: a cursor or version, 0 for the oldest kept, None for now.
-            idle: seconds after which a change that a consumer got but never acknowledged goes to another.
-            max_deliveries: a change delivered so often without acknowledgement becomes a dead letter.
+            group: name of the group; created if it does not exist.
+            name: name of this consumer, unique in the group.
+            since: the start of a new group: a cursor or version; 0: the oldest kept change; None: now.
+            idle: seconds after which an unacknowledged change is delivered to another consumer.
+            max_deliveries: after so many deliveries without acknowledgement, a change becomes a dead letter.
 
         Yields:
             A `Consumer`: iterate over it, and `ack` each change when its work is done.
@@ -3890,7 +3895,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         )
 
     def exists(self, key: str) -> bool:
-        """Whether the key holds anything. One round trip.
+        """Return whether the key exists. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3898,7 +3903,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.exists(key))
 
     def delete(self, key: str) -> bool:
-        """Remove a key with whatever it holds; False when there was nothing. One round trip.
+        """Delete a key of any type; return False if it did not exist. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -3906,7 +3911,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.delete(key))
 
     def expire(self, key: str, ttl: float) -> bool:
-        """Let a key expire in `ttl` seconds; False when there is no such key. One round trip.
+        """Let a key expire in `ttl` seconds; return False if it does not exist. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -3914,7 +3919,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.expire(key, ttl))
 
     def persist(self, key: str) -> bool:
-        """Take a key's expiry away; False when it has none or is not there. One round trip.
+        """Remove the expiry of a key; return False if it has no expiry or does not exist. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `write`.
@@ -3922,7 +3927,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.persist(key))
 
     def ttl(self, key: str) -> float | None:
-        """Seconds until the key expires; None when it never does or is not there. One round trip.
+        """Return the seconds until the key expires; None if it never expires or does not exist. One round trip.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
@@ -3930,11 +3935,11 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.ttl(key))
 
     def keys(self, pattern: str = "*") -> Iterator[str]:
-        """The absolute keys that match, in no order, each once; pages of the server's scan, then of the durable tier.
+        """Yield the absolute keys that match, each once, in no order; in pages, from Redis, then from the durable tier.
 
         Args:
             pattern: with `*` and `?` as wild cards. Without `:` it is matched against the identifier in every
-                scope of the own namespace (`*`: all its keys); with `:` it is absolute and begins with a
+                scope of the store's namespace (`*`: all its keys); with `:` it is absolute and begins with a
                 literal namespace.
 
         Raises:
@@ -3943,97 +3948,97 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.iterate(self._async.keys(pattern))
 
     def usage(self, progress: Callable[[int], None] | None = None) -> Usage:
-        """Count the keys and bytes of the namespace, by type; paced so that nobody else waits long.
+        """Count the keys and bytes of the namespace, by type; paced so that other clients do not wait long.
 
-        What is agreed on and remembered there is counted too; the search indexes are not.
+        Locks, queues, decisions and memories are counted too; search indexes are not.
 
         Args:
-            progress: called with the number of keys seen so far.
+            progress: called with the number of keys counted so far.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.usage(progress))
 
     def clear(self, progress: Callable[[int], None] | None = None) -> int:
-        """Remove every key of the namespace that this store may write; returns how many.
+        """Delete every key of the namespace that this store may write; return their number.
 
-        A store without an actor may write them all, and what is agreed on with them: locks (their holders are
-        told that they lost them), queues and their tasks, decisions, memories and the semantic cache. Writers are
-        then refused until it is done, and one change `clear` is announced. An actor's store removes key by key, each
-        announced, and leaves what is agreed on and remembered. Paced: other clients of the server hardly notice,
-        also with millions of keys.
+        A store without an actor deletes all of them, and also locks (their holders lose them), queues with their tasks,
+        decisions, memories and the semantic cache. Until it is done, writes are refused; the change feed gets one
+        change `clear`. A store with an actor deletes key by key, each with a change of its own, and leaves locks,
+        queues, decisions and memories as they are. The work is paced: other clients of the server hardly notice it,
+        even with millions of keys.
 
         Args:
-            progress: called with the number of keys removed so far.
+            progress: called with the number of keys deleted so far.
 
         Raises:
-            UnavailableError: the server stayed away; call it again to go on.
+            UnavailableError: the server cannot be reached; call it again to continue.
         """
         return self._portal.run(self._async.clear(progress))
 
     def sweep(self, *, remove: bool = True) -> int:
-        """Find what nothing refers to any more: blobs of keys that have expired, and what memories leave that have.
+        """Find unreferenced data: blobs of expired keys, and what expired memories left behind.
 
         Args:
-            remove: whether to remove them, or only to count.
+            remove: whether to delete the data, or only to count it.
 
         Returns:
-            How many were found. Blobs younger than an hour are left out: a write may be about to refer to them.
+            The number of finds. Blobs younger than an hour do not count: a write may be about to refer to them.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.sweep(remove=remove))
 
     def damaged_keys(self) -> dict[str, str]:
-        """Look at sharedmem's own keys of the namespace: which of them another client has damaged.
+        """Find the service keys of the namespace that another client has damaged.
 
-        The types of all keys are compared, and of what they hold up to 1,000 members each.
+        Checks the type of every service key, and up to 1,000 members of each.
 
         Returns:
-            By key, as it lies in Redis: what is wrong with it, and what to do about it.
+            The problem and its remedy by physical key.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.damaged_keys())
 
     @contextmanager
     def lock(self, name: str, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:
-        """Hold a lock while the block runs: of all actors and processes one at a time.
+        """Hold a lock while the block runs; one holder at a time among all actors and processes.
 
-        The lease renews itself in the background. When it is lost all the same (the server was out of reach, this
-        process was frozen), `check` of the lease says so in the block, and the `with` raises
-        LockLostError. Those who wait do so in line, first come first served, and are notified. Taking a free lock
-        is one round trip, giving it back another.
+        The lease is renewed in the background. If it is lost (the server was unreachable, or this process was frozen),
+        `check` of the lease says so in the block, and the `with` raises LockLostError. Waiters queue, first
+        come first served, and are notified when it is their turn. One round trip to take a free lock, one to release
+        it.
 
         Args:
-            name: plain (`<namespace>:shared:<name>`) or absolute, as channels are.
-            lease: seconds until the lock comes free if this process dies; from 0.05 to a day.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            name: plain (`<namespace>:shared:<name>`) or absolute, like a channel.
+            lease: seconds until the lock is free if this process dies; from 0.05 to a day.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Yields:
-            The lease, whose `token` goes along with what is written under the lock.
+            The lease; send its `token` with every write under the lock.
 
         Raises:
-            LockHeldError: others hold it, and it did not come free within `wait`.
-            LockLostError: it was lost before the block ended.
+            LockHeldError: the lock is held, and was not released within `wait`.
+            LockLostError: the lock was lost before the block ended.
             AccessDeniedError: this actor may not write the name.
-            InvalidError: a time is out of bounds, or the name is none.
-            UnavailableError: the server stayed away; after the block: the lock comes free when its lease ends.
+            InvalidError: a time is out of bounds, or the name is invalid.
+            UnavailableError: the server cannot be reached; after the block: the lock is free when its lease expires.
         """
         yield from self._entered(self._async.lock(name, lease=lease, wait=wait), Lease)
 
     @contextmanager
     def semaphore(self, name: str, limit: int, *, lease: float = 30.0, wait: float | None = None) -> Iterator[Lease]:
-        """Hold one of `limit` places while the block runs; all else as `lock`.
+        """Hold one of `limit` places while the block runs; otherwise like `lock`.
 
         Args:
-            name: plain or absolute. A semaphore is no lock of the same name.
-            limit: how many hold it at a time; should be the same for all who use the name.
-            lease: seconds until the place comes free if this process dies; from 0.05 to a day.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            name: plain or absolute. A semaphore and a lock of the same name are independent.
+            limit: most holders at a time; should be the same for all users of the name.
+            lease: seconds until the place is free if this process dies; from 0.05 to a day.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, LockLostError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
@@ -4041,7 +4046,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         yield from self._entered(self._async.semaphore(name, limit, lease=lease, wait=wait), Lease)
 
     def rwlock(self, name: str) -> ReadWriteLock:
-        """A lock that many may read under together, and one may write under alone. No round trip.
+        """Return a lock for many concurrent readers or one exclusive writer. No round trip.
 
         Args:
             name: plain or absolute.
@@ -4060,19 +4065,19 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         on_gain: Callable[[int], None] | None = None,
         on_loss: Callable[[int], None] | None = None,
     ) -> Iterator[Candidacy]:
-        """Stand for election while the block runs: of all candidates for a name one leads.
+        """Take part in an election while the block runs: one of all candidates for a name leads.
 
-        Entering does not wait; the campaign runs in the background, and goes on after a loss. Leaving the block
-        gives leadership up at once, so that the next in line leads. A gain is announced on the change stream
+        Entering does not wait: the election runs in the background, and continues after a loss. Leaving the block ends
+        the term at once, so that the next candidate leads. The start of a term is announced on the change feed
         (`leader.gain`).
 
         Args:
             name: plain or absolute.
-            lease: seconds after which another takes over when this process has fallen silent.
-            on_gain: a function or coroutine function, called with the token. It may go on for as long as the
-                candidate leads: it is cancelled when that ends. When it fails, that is logged and counted
-                (`sharedmem_callback_failures`), and the campaign goes on.
-            on_loss: a function or coroutine function, called with the token when the candidate does not lead any more.
+            lease: seconds after which another candidate leads if this process dies or hangs.
+            on_gain: a function or coroutine function, called with the token. It may run for as long as the candidate
+                leads: it is cancelled when the term ends. Its exceptions are logged and counted
+                (`sharedmem_callback_failures`), and the election continues.
+            on_loss: a function or coroutine function, called with the token when the term has ended.
 
         Raises:
             AccessDeniedError, InvalidError: as `lock`.
@@ -4082,11 +4087,11 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         )
 
     def lease_state(self, name: str, kind: LeaseKind = "lock") -> LeaseState:
-        """Who holds a name, and how many wait for it. One round trip.
+        """Return the holders of a name, and the number of waiters. One round trip.
 
         Args:
             name: plain or absolute.
-            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
 
         Raises:
             AccessDeniedError: this actor may not read the name.
@@ -4104,18 +4109,18 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         lease: float = 30.0,
         wait: float | None = 0.0,
     ) -> LeaseGrant:
-        """Take a lock that does not renew itself, for holders who come and go between calls. One round trip.
+        """Take a lock that is not renewed automatically, for clients that make separate calls. One round trip.
 
-        Inside of Python `lock`, `semaphore`, `rwlock` and `leader` are the better way: they renew themselves, and end
-        with their blocks.
+        In Python, prefer `lock`, `semaphore`, `rwlock` and `leader`: they renew their lease, and release it at the end
+        of their block.
 
         Args:
-            name: plain or absolute; the same lock as `lock` takes.
-            kind: `lock`, `semaphore`, `rwlock` or `leader`: each has names of its own.
-            limit: of a semaphore: how many hold it at a time.
-            shared: of a read/write lock: hold it for reading, together with other readers.
-            lease: seconds until the lock comes free if it is not renewed; from 0.05 to a day.
-            wait: seconds; 0 tries once, None waits for as long as it takes.
+            name: plain or absolute; the same names as for `lock`.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
+            limit: most holders of a semaphore at a time.
+            shared: hold a read/write lock for reading, together with other readers.
+            lease: seconds until the lock is free if it is not renewed; from 0.05 to a day.
+            wait: longest wait in seconds; 0: try once; None: no limit.
 
         Raises:
             LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
@@ -4125,27 +4130,27 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         )
 
     def lease_renew(self, name: str, id: str, *, kind: LeaseKind = "lock", lease: float = 30.0) -> LeaseGrant:
-        """Keep a lock that `lease_acquire` gave. One round trip.
+        """Renew a lock from `lease_acquire`. One round trip.
 
         Args:
-            name: as it was taken.
-            id: of the grant.
-            kind: as it was taken.
+            name: the name as given to `lease_acquire`.
+            id: id of the grant.
+            kind: the kind as given to `lease_acquire`.
             lease: seconds from now.
 
         Raises:
-            LockLostError: the lease has ended, or was given back.
+            LockLostError: the lease has expired, or was released.
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
         return self._portal.run(self._async.lease_renew(name, id, kind=kind, lease=lease))
 
     def lease_release(self, name: str, id: str, *, kind: LeaseKind = "lock") -> bool:
-        """Give a lock back that `lease_acquire` gave; whether it was held until now. One round trip.
+        """Release a lock from `lease_acquire`; return whether it was held until now. One round trip.
 
         Args:
-            name: as it was taken.
-            id: of the grant.
-            kind: as it was taken.
+            name: the name as given to `lease_acquire`.
+            id: id of the grant.
+            kind: the kind as given to `lease_acquire`.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
@@ -4153,13 +4158,13 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.lease_release(name, id, kind=kind))
 
     def queues(self) -> list[str]:
-        """The queues of the namespace, sorted, as `queue()` takes their names; pages of the server's scan.
+        """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN.
 
-        A queue is listed while it holds a task, is paused, or has counted one lately.
+        A queue is listed while it has tasks, is paused, or has recent counters.
 
         Raises:
             AccessDeniedError: this Redis user may not list keys.
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
         """
         return self._portal.run(self._async.queues())
 
@@ -4172,17 +4177,17 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         backoff: Backoff | tuple[float, float] = (1.0, 300.0),
         result_ttl: float = 86400.0,
     ) -> TaskQueue:
-        """A queue of tasks; those of one name are one queue, whoever opens it. No round trip.
+        """Return a task queue; all users of a name share one queue. No round trip.
 
         Args:
-            name: like a channel: a plain one is `<namespace>:shared:<name>`.
-            visibility: seconds for which a claimed task is nobody else's, unless it is renewed.
-            max_attempts: how often tasks put by this object are tried.
-            backoff: pauses between attempts of tasks retried by this object, in seconds: (at first, at most).
-            result_ttl: seconds for which results given by this object can be asked for; 0 keeps none.
+            name: plain (`<namespace>:shared:<name>`) or absolute, like a channel.
+            visibility: seconds after which another worker gets a claimed task that was not renewed.
+            max_attempts: highest number of attempts for tasks that this object puts.
+            backoff: pauses in seconds between attempts of tasks that this object retries: (first, longest).
+            result_ttl: seconds for which results from this object are stored; 0: not stored.
 
         Raises:
-            InvalidError: an argument is refused.
+            InvalidError: an argument is invalid.
             AccessDeniedError: the actor may not write the name.
         """
         return TaskQueue(
@@ -4193,70 +4198,70 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         )
 
     def once(self, key: str, fn: Callable[[], T], *, ttl: float, lease: float = 30.0, wait: float | None = None) -> T:
-        """Do a piece of work unless it has been done, and return its result: of all callers exactly one runs `fn`.
+        """Run a function once for all callers with the same key, and return its stored result to all of them.
 
-        The others wait, and get the stored result. If `fn` raises, the next in line runs it; if its process dies,
-        somebody does when the lease has ended. So what is done once is that a result is stored; `fn` itself may run
-        again after a crash: hand `once_token()` to what must refuse a runner that was overtaken.
+        The other callers wait for the stored result. If `fn` raises, the next waiter runs it; if its process dies,
+        another caller runs it after the lease has expired. So one result is stored, but `fn` itself may run again
+        after a crash: pass `once_token()` to resources that must reject a runner whose lease has expired.
 
         Args:
-            key: names the work; plain is `<namespace>:shared:<key>`.
-            fn: does it, without arguments; a function or coroutine function. Its result is coded as a value; one
+            key: names the work; plain (`<namespace>:shared:<key>`) or absolute.
+            fn: function or coroutine function without arguments. Its result is encoded as a value; one
                 over `blob_threshold_bytes` is in the blob store.
-            ttl: seconds for which the result is kept, and returned at once; of the caller who runs `fn`.
-            lease: seconds after which another caller may begin if the runner stops; renewed while `fn` runs.
-            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+            ttl: seconds for which the result is stored; the value of the caller that runs `fn` counts.
+            lease: seconds after which another caller may run `fn` if this one dies; renewed while `fn` runs.
+            wait: longest wait in seconds for the run of another caller; 0: do not wait; None: no limit.
 
         Returns:
-            The result as it is stored (a tuple is a list), the same for all. One round trip when it is stored
-            already, two for the runner, three for those who wait.
+            The result as it is stored (a tuple becomes a list), the same for all callers. One round trip if it is
+            stored already, two for the runner, three for waiters.
 
         Raises:
-            LockHeldError: somebody else was still at it when `wait` had passed.
+            LockHeldError: another caller still ran the work after `wait` seconds.
             ClaimLostError: the lease was lost while `fn` ran; its result is not stored.
-            ResultNotKeptError: somebody has done it, but its large result could not be stored, or is gone. The caller
-                who ran `fn` gets the result all the same.
-            InvalidError: an argument is refused, or the result cannot be coded (the next in line then runs its own).
+            ResultNotKeptError: the work is done, but its large result could not be stored, or is lost. The caller
+                that ran `fn` gets the result nevertheless.
+            InvalidError: an argument is invalid, or the result cannot be encoded (then the next waiter runs its `fn`).
             AccessDeniedError, UnavailableError: as `write`.
             Exception: what `fn` raises.
         """
         return self._portal.run(self._async.once(key, threaded(fn), ttl=ttl, lease=lease, wait=wait))
 
     def once_token(self) -> int:
-        """The fencing token of the work that is being done here; no round trip.
+        """Return the fencing token of the run that this code is part of; no round trip.
 
-        It is higher than that of every earlier run of the key. Call it inside of `fn`, and hand it to what must
-        not be changed by a runner whose lease has ended.
+        It is higher than that of every earlier run of the key. Call it inside `fn`, and pass it to resources that must
+        reject a runner whose lease has expired.
 
         Raises:
-            NotFoundError: the caller is not inside of a `fn` of `once`.
+            NotFoundError: the caller is not inside the `fn` of `once`.
         """
         return self._async.once_token()
 
     def once_begin(self, key: str, *, ttl: float = 86400.0, lease: float = 30.0, wait: float | None = 0.0) -> OnceGrant:
-        """Take a piece of work for a caller who reports its end with `once_finish` or `once_fail`.
+        """Claim a piece of work; the caller reports its end with `once_finish` or `once_fail`.
 
-        Inside of Python `once` is the better way: it runs a function, renews the lease and stores the result. Both
-        share their work: of all callers exactly one does it. One round trip.
+        In Python, prefer `once`: it runs a function, renews the lease and stores the result. Both share their keys: one
+        caller at a time has the claim. One round trip.
 
         Args:
             key: as `once`.
-            ttl: seconds for which the number of attempts is kept after the lease.
-            lease: seconds after which another caller may begin, unless `once_renew` prolongs it.
-            wait: seconds to wait for somebody else's run; 0 not at all, None for as long as it takes.
+            ttl: seconds for which the number of attempts is stored after the lease.
+            lease: seconds after which another caller may begin, unless `once_renew` renews it.
+            wait: longest wait in seconds for the run of another caller; 0: do not wait; None: no limit.
 
         Raises:
-            LockHeldError: somebody else was still at it when `wait` had passed.
+            LockHeldError: another caller still ran the work after `wait` seconds.
             ResultNotKeptError, AccessDeniedError, InvalidError, UnavailableError: as `once`.
         """
         return self._portal.run(self._async.once_begin(key, ttl=ttl, lease=lease, wait=wait))
 
     def once_renew(self, key: str, token: int, *, lease: float = 30.0, ttl: float = 86400.0) -> None:
-        """Prolong the lease of work that `once_begin` gave. One round trip.
+        """Renew the lease of work from `once_begin`. One round trip.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
             lease: seconds from now.
             ttl: as `once_begin`.
 
@@ -4267,13 +4272,13 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.once_renew(key, token, lease=lease, ttl=ttl))
 
     def once_finish(self, key: str, token: int, result: object = None, *, ttl: float = 86400.0) -> None:
-        """Store the result of work that `once_begin` gave; all who wait for it get it. One round trip.
+        """Store the result of work from `once_begin`; all waiters get it. One round trip.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
-            result: any value that `write` takes.
-            ttl: seconds for which the result is kept.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
+            result: any value that `write` accepts.
+            ttl: seconds for which the result is stored.
 
         Raises:
             ClaimLostError: the lease has ended, or the work is done; the result is not stored.
@@ -4282,15 +4287,15 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.once_finish(key, token, result, ttl=ttl))
 
     def once_fail(self, key: str, token: int, *, ttl: float = 86400.0) -> bool:
-        """Give back work that `once_begin` gave and that has failed: the next in line may do it. One round trip.
+        """Release failed work from `once_begin`: the next waiter may run it. One round trip.
 
         Args:
-            key: as it was begun.
-            token: of the `OnceGrant`.
-            ttl: seconds for which the number of attempts is kept.
+            key: the key as given to `once_begin`.
+            token: token of the `OnceGrant`.
+            ttl: seconds for which the number of attempts is stored.
 
         Returns:
-            Whether it was still the caller's.
+            Whether the caller still had the claim.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
@@ -4298,7 +4303,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.once_fail(key, token, ttl=ttl))
 
     def once_state(self, key: str) -> OnceState:
-        """How far a piece of work is. One round trip.
+        """Return the state of a piece of work. One round trip.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `read`.
@@ -4306,9 +4311,9 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.once_state(key))
 
     def once_delete(self, key: str) -> bool:
-        """Delete a stored result, so that the work can be done again; whether there was one. One round trip.
+        """Delete a stored result, so that the work can run again; return whether it existed. One round trip.
 
-        Work that is under way is left alone.
+        Running work is not changed.
 
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `write`.
@@ -4318,46 +4323,46 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     def rate_limit(
         self, name: str, *, limit: int, per: float, algorithm: Algorithm = "sliding_window", burst: int | None = None
     ) -> RateLimit:
-        """A rate limit that all who use its name share. No round trip.
+        """Return a rate limit that all users of its name share. No round trip.
 
         Args:
-            name: plain is `<namespace>:shared:<name>`.
-            limit: how much is admitted, 1 or more; at most 10,000 for `sliding_window`.
-            per: in how many seconds, 0.001 to 366 days.
-            algorithm: `sliding_window` never admits more than `limit` in any `per` seconds, and remembers each
+            name: plain (`<namespace>:shared:<name>`) or absolute.
+            limit: highest admitted cost, 1 or more; at most 10,000 for `sliding_window`.
+            per: period of the limit in seconds, from 0.001 to 366 days.
+            algorithm: `sliding_window` never admits more than `limit` in any `per` seconds, and stores each
                 admission (about 11 bytes each, `limit` of them). `token_bucket` admits `burst` at once and `limit`
-                per `per` seconds in the long run, in one small key whatever the limit.
-            burst: size of the token bucket; None is `limit`.
+                per `per` seconds in the long run, and uses one small key for any limit.
+            burst: size of the token bucket; None: `limit`.
 
-        Processes should name the same numbers. If they do not, each call is judged by its own numbers, over what
-        was admitted to all. A window remembers as far back as the longest `per` lately used under its name.
+        All processes should give the same numbers. If they differ, each call is checked against its own numbers and
+        the admissions of all callers. A window stores admissions for the longest `per` lately used under its name.
 
         Raises:
             InvalidError: an argument is out of bounds.
-            AccessDeniedError: this actor may not take part.
+            AccessDeniedError: this actor may not use the name.
         """
         return RateLimit(
             self._portal, self._async.rate_limit(name, limit=limit, per=per, algorithm=algorithm, burst=burst)
         )
 
     def barrier(self, name: str, parties: int, *, lease: float = 30.0) -> Barrier:
-        """A place where so many wait for each other, again and again. No round trip.
+        """Return a barrier, at which `parties` callers wait for each other, any number of times. No round trip.
 
         Args:
-            name: plain is `<namespace>:shared:<name>`.
-            parties: how many have to come, 1 to 1,000; all have to name the same number.
+            name: plain (`<namespace>:shared:<name>`) or absolute.
+            parties: number of parties that must arrive, 1 to 1,000; all callers must give the same number.
             lease: seconds after which a waiter that sends no heartbeat no longer counts;
                 renewed while it waits.
 
         Raises:
             InvalidError: an argument is out of bounds.
-            AccessDeniedError: this actor may not take part.
+            AccessDeniedError: this actor may not use the name.
         """
         return Barrier(self._portal, self._async.barrier(name, parties, lease=lease))
 
     @property
     def presence(self) -> Presence:
-        """Who is here, of the actors of this namespace."""
+        """The actors of this namespace that are present."""
         return Presence(self._portal, self._async.presence)
 
 
@@ -4369,7 +4374,7 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
     """
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces that have documents in the store, in order. One request to the store.
+        """Return the namespaces that have documents in the store, sorted. One request to the store.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.
@@ -4380,7 +4385,7 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
         """Return all documents of a key in the store, its head first, tombstones included. One request.
 
         Args:
-            key: absolute.
+            key: absolute key.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
@@ -4393,24 +4398,24 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
         """Return documents of a namespace that are not deleted, newest first. One query.
 
         Args:
-            namespace: whose.
+            namespace: the namespace.
             of_type: `value`, `list`, `plan`, ... (see `DurableRecord`).
-            where: fields of the JSON body that must be equal, dots for inner ones (`address.city`).
-            limit: how many at most, 1 to 1,000.
+            where: fields of the JSON body that must be equal, with dots for inner ones (`address.city`).
+            limit: most results, 1 to 1,000.
 
         Raises:
-            InvalidError: a field name with other than letters, digits, `_` and dots, or a limit out of bounds.
+            InvalidError: a field name has other characters than letters, digits, `_`, dots; or the limit is wrong.
             UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
         """
         return self._portal.run(self._async.query(namespace, of_type=of_type, where=where, limit=limit))
 
     def status(self) -> DurableStatus:
-        """Return the state of the store and its lag; it returns also in an outage of the store.
+        """Return the state of the store and its lag; it works also during an outage of the store.
 
         Two requests to the tier, and six round trips to Redis for each namespace with changes.
 
         Raises:
-            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         return self._portal.run(self._async.status())
 
@@ -4418,12 +4423,12 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
         """Return how far the store is behind in a namespace, and whether Redis is behind the store. Six round trips.
 
         Raises:
-            UnavailableError, AccessDeniedError: Redis stayed away, or does not allow it.
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         return self._portal.run(self._async.lag(namespace))
 
     def lags(self) -> list[DurableLag]:
-        """Return the lag of each namespace that any hub changed lately.
+        """Return the lag of each namespace that a hub changed lately.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -4431,23 +4436,23 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
         return self._portal.run(self._async.lags())
 
     def drain(self, namespace: str | None = None, *, timeout: float = 60.0) -> None:
-        """Return when the store has all changes that were made until now, by any hub.
+        """Wait until the store has all changes that any hub has made until now.
 
         Args:
-            namespace: whose changes; None for those of all that were changed lately.
-            timeout: seconds.
+            namespace: the namespace of the changes; None: all that were changed lately.
+            timeout: longest wait in seconds.
 
         Raises:
-            UnavailableError: it took longer; the rest stays in Redis and is delivered later.
+            UnavailableError: the wait was longer; the rest stays in Redis and is delivered later.
         """
         return self._portal.run(self._async.drain(namespace, timeout=timeout))
 
     def dead_letters(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
-        """Return the dead letters: documents that the store refused for good, oldest first. One round trip.
+        """Return the dead letters: documents that the store rejected for good, oldest first. One round trip.
 
         Args:
-            namespace: whose.
-            limit: how many at most.
+            namespace: the namespace.
+            limit: most results.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -4455,7 +4460,7 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
         return self._portal.run(self._async.dead_letters(namespace, limit=limit))
 
     def replay(self, namespace: str) -> int:
-        """Deliver all dead letters of a namespace once more, oldest first; returns how many.
+        """Deliver all dead letters of a namespace once more, oldest first; return their number.
 
         Raises:
             UnavailableError, AccessDeniedError: as `lag`.
@@ -4463,11 +4468,11 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
         return self._portal.run(self._async.replay(namespace))
 
     def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
-        """Delete dead letters; returns how many there were. The store keeps what it had before.
+        """Delete dead letters; return their number. The store keeps its earlier documents.
 
         Args:
-            namespace: whose.
-            ids: which; None for all.
+            namespace: the namespace.
+            ids: ids of dead letters; None: all.
 
         Raises:
             InvalidError: an id is invalid.
@@ -4478,12 +4483,12 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
     def verify(self, namespace: str, progress: Callable[[int], None] | None = None) -> Verification:
         """Compare the durable keys in Redis with the store.
 
-        What is in the tier alone is as it should be; what still waits for it is counted, and not compared. A request
-        to the tier for some hundred documents, and a few round trips a key, many at once.
+        Keys only in the tier are no difference; keys with waiting changes are counted, but not compared. One request to
+        the tier for some hundred documents, and a few round trips a key, many at once.
 
         Args:
-            namespace: which.
-            progress: called with the number of keys looked at so far.
+            namespace: the namespace.
+            progress: called with the number of keys compared so far.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable.
@@ -4491,13 +4496,13 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
         return self._portal.run(self._async.verify(namespace, progress))
 
     def restore(self, namespace: str, progress: Callable[[int], None] | None = None) -> int:
-        """Restore a namespace in Redis from the store; returns how many of its keys Redis has then.
+        """Restore a namespace in Redis from the store; return how many of its keys Redis has then.
 
-        It need not be done: a key that is asked for comes back by itself. Keys that are in Redis stay as they are.
+        It is optional: reading a key restores it. Keys that are in Redis are not changed.
 
         Args:
-            namespace: which.
-            progress: called with the number of keys looked at so far.
+            namespace: the namespace.
+            progress: called with the number of keys restored so far.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: Redis or the store is unavailable; restored keys stay.
@@ -4510,7 +4515,7 @@ class Archives(Face["AsyncArchives"]):
 
     Args:
         endpoint: the server and its store.
-        version: of this sharedmem, for the headers of archives.
+        version: version of this sharedmem, for the headers of archives.
     """
 
     @property
@@ -4519,7 +4524,7 @@ class Archives(Face["AsyncArchives"]):
         return self._async.url
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces that can be exported or copied, in order. One scan of the server.
+        """Return the namespaces that can be exported or copied, sorted. One scan of the server.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: an endpoint is unavailable, or forbids it.
@@ -4529,10 +4534,10 @@ class Archives(Face["AsyncArchives"]):
     def export(
         self, namespace: str, file: Path | str, *, replace: bool = False, progress: Progress | None = None
     ) -> Exported:
-        """Write a namespace to an archive; after an interruption the same call continues it.
+        """Write a namespace to an archive; after an interruption, the same call continues it.
 
         Args:
-            namespace: which.
+            namespace: the namespace.
             file: the archive; a name that ends in `.zst` compresses it.
             replace: whether to replace an existing file, once the new one is complete.
             progress: called from time to time.
@@ -4549,8 +4554,8 @@ class Archives(Face["AsyncArchives"]):
         """Stream an archive of a namespace, in a few MiB of memory. Left-out documents are not reported.
 
         Args:
-            namespace: which.
-            compressed: zstd, as a file that ends in `.zst`; else text.
+            namespace: the namespace.
+            compressed: true: zstd, as in a file that ends in `.zst`; false: text.
 
         Raises:
             NotFoundError: the namespace was never written.
@@ -4572,15 +4577,15 @@ class Archives(Face["AsyncArchives"]):
 
         Args:
             file: the archive. A damaged or truncated one changes nothing.
-            namespace: reject the archive of another one; None accepts any.
+            namespace: reject the archive of another namespace; None: accept any.
             replace: overwrite structures, counters and foreign strings in Redis, which have no version.
             progress: called from time to time.
-            limits: the largest unpacked size; None for a trusted archive.
+            limits: limits of the unpacked size; None: no limits, for a trusted archive.
 
         Raises:
-            InvalidError: the file is no archive, truncated, damaged, of another namespace, or too large unpacked.
+            InvalidError: the file is not an archive, truncated, damaged, of another namespace, or too large unpacked.
             UnsupportedError: a newer sharedmem wrote it, or the compression library is not installed.
-            NotFoundError, UnavailableError: it cannot be read, or an endpoint is unavailable.
+            NotFoundError, UnavailableError: the file cannot be read, or an endpoint is unavailable.
         """
         return self._portal.run(
             self._async.import_(file, namespace=namespace, replace=replace, progress=progress, limits=limits)
@@ -4599,9 +4604,9 @@ class Archives(Face["AsyncArchives"]):
         """Import foreign records, one JSON object a line; existing keys stay unchanged.
 
         Args:
-            file: JSON lines; `.zst` at the end of the name means compressed.
-            mapping: from records to keys and values.
-            namespace: of keys without a colon.
+            file: JSON lines; compressed if the name ends in `.zst`.
+            mapping: mapping from records to keys and values.
+            namespace: namespace of keys without a colon.
             rejects: a file for rejected lines, each with its number and the reason.
             dry_run: report what would happen, and write nothing.
             progress: called from time to time.
@@ -4623,14 +4628,14 @@ class Indexes(Face["AsyncIndexes"]):
 
     Args:
         context: what the hub shares with its stores.
-        vectors: what vectors are made of, by family, besides those of memories and graphs.
+        vectors: sources of vectors by family, other than those of memories and graphs.
     """
 
     def check(self, namespace: str) -> list[str]:
-        """What is wrong with the search of a namespace, in sentences; empty when nothing is. Makes a missing index.
+        """Return the problems with the search of a namespace, in sentences; create its index if it does not exist.
 
         Args:
-            namespace: which is to be searched.
+            namespace: the namespace to check.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -4638,10 +4643,10 @@ class Indexes(Face["AsyncIndexes"]):
         return self._portal.run(self._async.check(namespace))
 
     def promote(self, namespace: str, *, family: str = "memory", progress: IndexProgress | None = None) -> None:
-        """Give a namespace an index of its own, while it is used; done already, it does nothing.
+        """Build an index for a namespace alone, while it is used; do nothing if it has one.
 
         Args:
-            namespace: which.
+            namespace: name of the namespace.
             family: `memory`, `cache`, `graph` or `note`.
             progress: called with (documents done, documents in all).
 
@@ -4654,26 +4659,25 @@ class Indexes(Face["AsyncIndexes"]):
     def rebuild(
         self, namespace: str | None = None, *, family: str = "memory", progress: IndexProgress | None = None
     ) -> None:
-        """Build an index anew beside the old one, and change over when it is complete.
+        """Build a new index beside the old one, and switch to it when it is complete.
 
-        Where the embedder is another one than that of the old index, the memories, notes or records of graphs in it get
-        new vectors; until they have them, they are found by their words. Notes of an earlier
-        release that lack words get them.
+        If the old index was made for another embedder, its memories, notes or records of graphs get new vectors. Until
+        then, searches find them by their words. Notes of an earlier release get the words that they lack.
 
         Args:
-            namespace: in whose index it is searched, its own or the shared one; None for the shared one.
+            namespace: the namespace whose index is rebuilt, its own or the shared one; None for the shared one.
             family: `memory`, `cache`, `graph` or `note`.
-            progress: called with (documents done, documents in all), then likewise for the vectors made anew.
+            progress: called with (documents done, documents in all), then likewise for the new vectors.
 
         Raises:
             InvalidError: there is no such family.
             UnavailableError: server or embedding provider cannot be reached; call it again to go on.
-            LimitedError, ConfigError: the embedding provider refuses.
+            LimitedError, ConfigError: the embedding provider rejected a request.
         """
         return self._portal.run(self._async.rebuild(namespace, family=family, progress=progress))
 
     def all(self) -> list[IndexStatus]:
-        """Every index with its documents, failures and problems. A few round trips.
+        """Return every index with its documents, failures and problems. A few round trips.
 
         Raises:
             UnavailableError: the server cannot be reached.
@@ -4685,12 +4689,12 @@ class Hub(HubFace):
     """A connection to shared memory: `with Hub.open() as hub: ...`.
 
     Args:
-        url: the Redis server; None goes by `settings`, then starts or joins the embedded server.
-        settings: None reads arguments, environment and files.
-        clock: the time this process goes by.
-        connect: how to get a line, for tests.
-        embedder: who turns texts into vectors; None goes by the settings.
-        model: who writes summaries; None goes by the settings.
+        url: the Redis server; None: as in `settings`, otherwise start or join the embedded server.
+        settings: None: read arguments, environment and files.
+        clock: gives the time of this process.
+        connect: creates the connection, for tests.
+        embedder: computes embeddings; None: as in the settings.
+        model: writes summaries; None: as in the settings.
     """
 
     def store(
@@ -4701,16 +4705,16 @@ class Hub(HubFace):
         subscribe: Iterable[str] = (),
         grants: Iterable[str | Grant] = (),
     ) -> SharedMemoryStore:
-        """A namespace as one actor sees it. No round trip.
+        """Return a namespace as one actor sees it. No round trip.
 
         Args:
-            namespace: whose plain keys it reads and writes.
-            actor: who acts; None speaks for the namespace itself and may write all of it.
-            subscribe: further namespaces it may read.
-            grants: further keys it may read and write, as absolute patterns (`chat:team-alpha*`) or `Grant`s.
+            namespace: namespace of plain keys.
+            actor: name of the actor; None: the namespace itself, which may write all of it.
+            subscribe: further namespaces that it may read.
+            grants: further keys that it may read and write, as absolute patterns (`chat:team-alpha*`) or `Grant`s.
 
         Raises:
-            InvalidError: a name or pattern is none.
+            InvalidError: a name or pattern is invalid.
         """
         return SharedMemoryStore(
             self._portal, self._async.store(namespace, actor=actor, subscribe=subscribe, grants=grants)
@@ -4718,41 +4722,41 @@ class Hub(HubFace):
 
     @property
     def url(self) -> str:
-        """The server in use, as a client on this machine can open it; a password is left out."""
+        """The URL of the server in use, for clients on this machine; without the password."""
         return self._async.url
 
     @property
     def powers(self) -> Powers:
-        """What the server can do; `powers.missing` says what each absent power takes."""
+        """Features of the server; `powers.missing` says how to get each missing one."""
         return self._async.powers
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """The settings of this hub."""
         return self._async.settings
 
     @property
     def counters(self) -> Counters:
-        """What this hub has counted: failed callbacks, lost connections, background failures."""
+        """Counters of this hub: failed callbacks, lost connections, background failures."""
         return self._async.counters
 
     @property
     def durable(self) -> DurableAdmin:
-        """The durable tier behind this server: how it is, what waits for it, and how to bring things back.
+        """The durable tier of this server: its status, waiting changes, and restore.
 
         Raises:
-            UnsupportedError: none stands behind it.
+            UnsupportedError: the server has no durable tier.
         """
         return DurableAdmin(self._portal, self._async.durable)
 
     @property
     def archive(self) -> Archives:
-        """Whole namespaces as files and back, and from one place to another."""
+        """Export and import of whole namespaces, and copies between places."""
         return Archives(self._portal, self._async.archive)
 
     @property
     def index(self) -> Indexes:
-        """The search indexes of this server: how they are, and building them anew.
+        """The search indexes of this server: their state, and rebuilding them.
 
         Raises:
             UnsupportedError: the settings name an embedder that is not installed.
@@ -4760,18 +4764,18 @@ class Hub(HubFace):
         return Indexes(self._portal, self._async.index)
 
     def health(self) -> Health:
-        """Ask the server how it is. Two round trips.
+        """Return the health of the server. Two round trips.
 
         Raises:
-            UnavailableError: it does not answer within the retry time.
+            UnavailableError: the server does not reply within the retry time.
         """
         return self._portal.run(self._async.health())
 
     def namespaces(self) -> list[str]:
-        """The namespaces that were ever written to on this server, in order; pages of the server's scan.
+        """Return the namespaces that were ever written to on this server, sorted; read in pages with SCAN.
 
         Raises:
-            UnavailableError: the server stayed away.
+            UnavailableError: the server cannot be reached.
             AccessDeniedError: this Redis user may not list keys.
         """
         return self._portal.run(self._async.namespaces())
@@ -4789,15 +4793,15 @@ class Hub(HubFace):
 
         Args:
             url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
-                `SHAREDMEM_REDIS_URL` decides, and without that a private server of this machine is started or joined.
-            settings: everything else; None reads `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
-            embedder: who turns texts into vectors; None goes by the settings.
-            model: who writes summaries; None goes by the settings.
+                `SHAREDMEM_REDIS_URL` decides, without that the hub starts or joins a private server on this machine.
+            settings: all other settings; None: read `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
+            embedder: computes embeddings; None: as in the settings.
+            model: writes summaries; None: as in the settings.
 
         Raises (when it is opened):
             UnavailableError: the server cannot be reached, or the embedded one does not start, or the hub could not be
-                opened within `connect_timeout_s`; the error names what it still waited for.
-            ConfigError: a setting is wrong, or the server refuses the log-in.
-            UnsupportedError: there is no server to start, or a newer sharedmem has laid out this one's data.
+                opened within `connect_timeout_s`; the error names the step that it still waited for.
+            ConfigError: a setting is wrong, or the server rejects the log-in.
+            UnsupportedError: there is no server to start, or a newer version of sharedmem wrote this server's data.
         """
         return cls(url, settings=settings, embedder=embedder, model=model)
