@@ -211,7 +211,7 @@ class MemoryRepository:
             id=item.id,
             expect=before.item.version if before else 0,
             change=change,
-            told=change_json,
+            change_json=change_json,
             digest=digest,
             former=before.digest if before else "",
             over=over,
@@ -283,7 +283,7 @@ class MemoryRepository:
                 keys=self._keys([one.id for one in deletes], [one.thread for one in deletes]),
                 most=settings.memory_history,
                 history_s=settings.memory_history_s,
-                told=change_json,
+                change_json=change_json,
                 deletes=deletes,
                 keep=self._keep([one.id for one in deletes]),
             )
