@@ -1,6 +1,6 @@
-"""A year of one customer: what was true on a day, and what the shop knew of it on another.
+"""A year of one customer: the facts of any day, as the shop knew them on any other day.
 
-python examples/customer_timeline/timeline.py                   take in the year, ask 40 questions, tell the score
+python examples/customer_timeline/timeline.py                   load the year, ask 40 questions, print the score
 python examples/customer_timeline/timeline.py --fake            the same without any server
 python examples/customer_timeline/timeline.py --backwards       last message first: the answers are the same
 python examples/customer_timeline/timeline.py --graph year.html the graph as a page with two sliders of time
@@ -31,13 +31,13 @@ HERE = Path(__file__).resolve().parent
 NAMESPACE = "customer-timeline"
 CUSTOMER = "Mara Lindqvist"
 ZONE = timezone(timedelta(hours=1))
-"""The shop's clocks stay on winter time all year."""
+"""The shop's clocks are on winter time all year."""
 AT_ONCE = 8
-"""Episodes that are taken in together."""
+"""Episodes of one step."""
 
 
 class Question(BaseModel):
-    """Something to be asked of the graph, and what it has to answer."""
+    """A question to the graph, with the expected answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,24 +46,24 @@ class Question(BaseModel):
     ask: Literal["facts", "history", "walk", "path", "retrieve"]
     entity: str = ""
     target: str = ""
-    """Of a path: where it leads."""
+    """Target of a path."""
     type: str = ""
     steps: tuple[str, ...] = ()
-    """Of a walk: types of the facts along which it goes."""
+    """Types of the facts along a walk."""
     direction: Direction = "out"
     as_of: AwareDatetime | None = None
     known_at: AwareDatetime | None = None
     expect: tuple[str, ...]
-    """Nothing, where nothing is known."""
+    """Empty if nothing is known."""
     wrong: tuple[str, ...] = ()
-    """Of a retrieval: what held at another time, or turned out not to hold."""
+    """Facts that a retrieval must not return: they held at another time, or turned out to be wrong."""
     because: tuple[str, ...]
-    """Ids of the episodes that say so."""
+    """Ids of the episodes behind the answer."""
     about: str
 
 
 class Answer(BaseModel):
-    """What the graph said to a question."""
+    """The graph's answer to a question."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -72,12 +72,12 @@ class Answer(BaseModel):
 
     @property
     def ok(self) -> bool:
-        """Whether it is what was expected, no more and no less."""
+        """Whether it is exactly the expected answer."""
         return self.found == self.question.expect
 
 
 class Year(BaseModel):
-    """The customer's year as it went into the graph, and what came out of it."""
+    """The customer's year in the graph, and the answers."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -89,11 +89,11 @@ class Year(BaseModel):
 
     @property
     def score(self) -> int:
-        """How many questions were answered as expected."""
+        """The number of questions with the expected answer."""
         return sum(answer.ok for answer in self.answers)
 
 
-class Told(BaseModel):
+class Message(BaseModel):
     """A line of `episodes.jsonl`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -110,16 +110,16 @@ Row = TypeVar("Row", bound=BaseModel)
 
 
 def read(name: str, model: type[Row]) -> list[Row]:
-    """Return the lines of a file that lies beside this one."""
+    """Return the lines of a file beside this one."""
     return [model.model_validate_json(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines()]
 
 
 class Desk:
-    """Asks the graph of one group.
+    """Queries the graph of one group.
 
     Args:
-        store: whose graph.
-        group: the customer's.
+        store: store of the graph.
+        group: group of the customer.
     """
 
     def __init__(self, store: SharedMemoryStore, group: str) -> None:
@@ -133,8 +133,8 @@ class Desk:
             "retrieve": self._retrieve,
         }
 
-    async def take_in(self, told: Sequence[Told]) -> None:
-        """Make some messages part of the graph."""
+    async def take_in(self, messages: Sequence[Message]) -> None:
+        """Add some messages to the graph."""
         await self._graph.add_episodes(
             [
                 Episode(
@@ -143,16 +143,16 @@ class Desk:
                     user=CUSTOMER,
                     **one.model_dump(include={"id", "occurred_at", "recorded_at", "source", "session"}),
                 )
-                for one in told
+                for one in messages
             ]
         )
 
     async def answer(self, question: Question) -> Answer:
-        """Return what the graph says to a question."""
+        """Return the graph's answer to a question."""
         return Answer(question=question, found=tuple(await self._ways[question.ask](question)))
 
     async def _facts(self, asked: Question) -> Sequence[str]:
-        """Return what held of an entity at one time, as known at another."""
+        """Return the facts of an entity at one time, as known at another."""
         facts = await self._graph.facts(
             asked.entity,
             group_id=self._group,
@@ -164,7 +164,7 @@ class Desk:
         return sorted(fact.source_name if asked.direction == "in" else fact.target_name for fact in facts)
 
     async def _history(self, asked: Question) -> Sequence[str]:
-        """How something was over time, as it was known at a time: versions that are out of date are there, too."""
+        """Return the history of a fact as known at a time, with versions that have ended."""
         known = asked.known_at or datetime.max.replace(tzinfo=ZONE)
         versions = [
             fact
@@ -173,11 +173,11 @@ class Desk:
             and fact.recorded_at <= known
             and (fact.superseded_at is None or known < fact.superseded_at)
         ]
-        told = sorted((day(fact.valid_from), fact.target_name, day(fact.valid_to)) for fact in versions)
-        return [f"{name} from {begins} to {ends}" for begins, name, ends in told]
+        spans = sorted((day(fact.valid_from), fact.target_name, day(fact.valid_to)) for fact in versions)
+        return [f"{name} from {begins} to {ends}" for begins, name, ends in spans]
 
     async def _walk(self, asked: Question) -> Sequence[str]:
-        """To whom a chain of facts led: the boss of the employer of the customer."""
+        """Return the end of a chain of facts: the boss of the employer of the customer."""
         around = await self._graph.traverse_from_entities(
             [asked.entity],
             group_id=self._group,
@@ -191,7 +191,7 @@ class Desk:
         return sorted(name for name, types in ways.items() if types == asked.steps)
 
     async def _path(self, asked: Question) -> Sequence[str]:
-        """Through whom two entities are connected."""
+        """Return the entities on the path between two others."""
         way = await self._graph.path(
             asked.entity, asked.target, group_id=self._group, as_of=asked.as_of, known_at=asked.known_at
         )
@@ -199,7 +199,7 @@ class Desk:
         return [asked.entity, *ends] if way else []
 
     async def _retrieve(self, asked: Question) -> Sequence[str]:
-        """Return what the facts say that a language model would be given as context."""
+        """Return the facts in the context for a language model."""
         context = await self._graph.retrieve(
             asked.question, group_id=self._group, as_of=asked.as_of, known_at=asked.known_at
         )
@@ -214,14 +214,14 @@ def day(moment: datetime | None) -> str:
 
 
 async def live(store: SharedMemoryStore, group: str, asked: argparse.Namespace) -> Year:
-    """Take in the year, then ask. Each message tells when it was recorded, so that it may come in late."""
+    """Add the year, then ask. Each message has its time of recording, so the order of additions does not matter."""
     desk = Desk(store, group)
-    told, questions = await asyncio.gather(
-        asyncio.to_thread(read, "episodes.jsonl", Told), asyncio.to_thread(read, "questions.jsonl", Question)
+    messages, questions = await asyncio.gather(
+        asyncio.to_thread(read, "episodes.jsonl", Message), asyncio.to_thread(read, "questions.jsonl", Question)
     )
     if asked.backwards:
-        told.reverse()
-    portions = [told[first : first + AT_ONCE] for first in range(0, len(told), AT_ONCE)]
+        messages.reverse()
+    portions = [messages[first : first + AT_ONCE] for first in range(0, len(messages), AT_ONCE)]
     for portion in track(portions, "taking in the year", console=Console(stderr=True), disable=asked.json):
         await desk.take_in(portion)
     answers = [await desk.answer(question) for question in questions]
@@ -236,7 +236,7 @@ async def live(store: SharedMemoryStore, group: str, asked: argparse.Namespace) 
 
 
 async def draw(store: SharedMemoryStore, group: str, file: Path) -> None:
-    """Write the graph as a page that needs nothing but a browser."""
+    """Write the graph as a page for any browser."""
     from sharedmem.visualization.graph import as_html  # noqa: PLC0415  # only who draws needs it
 
     drawing = await store.graph.drawing(group_id=group)
@@ -244,7 +244,7 @@ async def draw(store: SharedMemoryStore, group: str, file: Path) -> None:
 
 
 def opened(asked: argparse.Namespace) -> AbstractAsyncContextManager[Hub]:
-    """Return the hub: on the server that was named, on a private one of this machine, or on none at all."""
+    """Return the hub: on the given server, on a private one of this machine, or without a server."""
     rules = str(HERE / "rules.yaml")
     if asked.fake:
         from sharedmem.testing import fake_hub  # noqa: PLC0415  # only this way needs fakeredis
@@ -254,7 +254,7 @@ def opened(asked: argparse.Namespace) -> AbstractAsyncContextManager[Hub]:
 
 
 async def run(asked: argparse.Namespace) -> Year:
-    """Return a group of its own for the year, which is gone afterwards unless it is to be kept."""
+    """Run the year in a group of its own, which is deleted afterwards unless it is kept."""
     async with await asyncio.to_thread(opened, asked) as hub:
         store = hub.store(NAMESPACE, actor="shop")
         group = f"shop:mara-{uuid4().hex[:8]}"
@@ -279,7 +279,7 @@ def shown(year: Year) -> None:
         asked = answer.question
         mark = "[green]+[/]" if answer.ok else "[red]-[/]"
         table.add_row(mark, asked.question, asked.ask, listed(asked.expect), listed(answer.found))
-    # Into a file or a pipe, lines may be as long as they are.
+    # In a file or a pipe, lines have any length.
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table)
     facts = f"{year.facts} facts that hold and {year.past_facts} that are over or turned out to be wrong"
@@ -288,21 +288,21 @@ def shown(year: Year) -> None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names for people."""
+    """Return some names for display."""
     return "\n".join(names) or "nothing known"
 
 
 def as_json(year: Year) -> str:
-    """Return the year for programs."""
+    """Return the year as JSON."""
     answers = [
         {"id": one.question.id, "expect": one.question.expect, "found": one.found, "ok": one.ok} for one in year.answers
     ]
-    told = {**year.model_dump(exclude={"answers"}), "answers": answers, "score": year.score, "of": len(year.answers)}
-    return json.dumps(told, ensure_ascii=False)
+    result = {**year.model_dump(exclude={"answers"}), "answers": answers, "score": year.score, "of": len(year.answers)}
+    return json.dumps(result, ensure_ascii=False)
 
 
 def main() -> int:
-    """Run as the command line says; 0 when every question was answered as expected."""
+    """Run the command line; return 0 if every question had the expected answer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a server of yours; without it a private one is started or joined")
     parser.add_argument("--fake", action="store_true", help="on no server at all: fakeredis, as in unit tests")

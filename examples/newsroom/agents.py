@@ -4,8 +4,8 @@
     python agents.py writer writer
     python agents.py reviewer reviewer
 
-They share nothing but the store. No agent is told what another does: a claim is a conditional write
-with a lease, so a document belongs to one researcher at a time and to somebody else when that one dies.
+They share only the store. Agents do not send messages to each other: a claim is a conditional write
+with a lease, so a document belongs to one researcher at a time, and to another one if that one dies.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _IDLE_S = 0.2
 
 
 class Researcher:
-    """Claims documents one by one, reads them, shares what it found.
+    """Claims documents one by one, reads them, and shares the findings.
 
     Args:
-        store: its view of the namespace, with a grant for the claims.
-        name: the actor, signed under everything it does.
-        task: what is to be read and how fast.
-        linger_at: over its so-and-so-many-th document it lingers until it is killed; 0 for never.
+        store: its store of the namespace, with a grant for the claims.
+        name: the actor of its changes.
+        task: the documents and the speed.
+        linger_at: number of the document over which it lingers until it is killed; 0 for never.
     """
 
     def __init__(self, store: SharedMemoryStore, name: str, task: Task, *, linger_at: int = 0) -> None:
@@ -65,15 +65,15 @@ class Researcher:
         self._taken = 0
 
     async def work(self) -> None:
-        """Take what is free until everything is done, also what a dead colleague leaves behind."""
+        """Read free documents until all are done, also those that a dead colleague leaves behind."""
         while pending := await self._pending():
             free = next((document for document, claim in pending.items() if claim is None), None)
             if free is None:
-                # The rest is in other hands. A lease that runs out is no change of the feed, so look again.
+                # Other researchers have the rest. The feed has no change for an expired lease, so check again.
                 await asyncio.sleep(_IDLE_S)
             elif version := await self._claim(free):
                 await self._read(free, version)
-        # Who died between its last page and saying so is made good: adding twice is adding once.
+        # A researcher may have died between its last page and its report: adding twice has the effect of adding once.
         await self._store.sadd(DONE, *self._task.documents)
 
     async def _pending(self) -> dict[str, Claim | None]:
@@ -81,7 +81,7 @@ class Researcher:
         return {document: claim for document, claim in claims.items() if claim is None or claim.state != "done"}
 
     async def _claim(self, document: str) -> int | None:
-        """Return the version under which the document is ours; None when a colleague was faster."""
+        """Return the version under which the document is ours; None if a colleague was faster."""
         lingers = self._taken + 1 == self._linger_at
         claim = Claim(by=self._name, state="reading", pages=LINGERING_PAGES if lingers else PAGES)
         version = await self._put(document, claim, version=0)
@@ -99,21 +99,21 @@ class Researcher:
             claim = Claim(by=self._name, state="reading", page=page, pages=pages)
             renewed = await self._put(document, claim, version=version)
             if renewed is None:
-                return await say(self._store, self._name, f"My lease on {document} ran out, I leave it to the others.")
+                return await say(self._store, self._name, f"My lease on {document} ran out, so others may claim it.")
             version = renewed
         return await self._finish(document, read_document(document, text), version)
 
     async def _finish(self, document: str, reading: Reading, version: int) -> None:
-        """Share the findings, then turn the claim to done.
+        """Share the findings, then mark the claim as done.
 
-        Only the holder of the claim's present version can do the latter, so of two that have read the
-        same document, because a lease ran out, exactly one counts; the other's findings stay unused.
+        Only the holder of the claim's current version can do the latter. If two researchers have read the
+        same document because a lease expired, exactly one counts; the findings of the other are not used.
         """
         key = findings_key(self._name, document)
         findings_version = await self._store.write(key, reading.model_dump(mode="json"))
         done = Claim(by=self._name, state="done", page=PAGES, findings=key, findings_version=findings_version)
         if await self._put(document, done, version=version) is None:
-            return await say(self._store, self._name, f"I was too late with {document}, somebody else has it.")
+            return await say(self._store, self._name, f"I was too late with {document}, another researcher has it.")
         await self._store.hincrby(COMPLETIONS, document, 1)
         await self._store.sadd(DONE, document)
         total = await self._store.incr(STATEMENTS, len(reading.findings))
@@ -122,7 +122,7 @@ class Researcher:
         )
 
     async def _put(self, document: str, claim: Claim, *, version: int) -> int | None:
-        """Write the claim over that version of it; None when it is no longer there."""
+        """Write the claim over that version of it; return None if the version is not current any more."""
         ttl = None if claim.state == "done" else self._task.lease_s
         try:
             return await self._store.write(
@@ -133,7 +133,7 @@ class Researcher:
 
 
 async def research(store: SharedMemoryStore, name: str, task: Task, *, linger_at: int) -> None:
-    """Report for duty, wait for the start together with the others, work."""
+    """Report for work, wait for the common start, work."""
     await store.sadd(PRESENT, name)
     await written_at(store, START)
     await Researcher(store, name, task, linger_at=linger_at).work()
@@ -141,17 +141,17 @@ async def research(store: SharedMemoryStore, name: str, task: Task, *, linger_at
 
 
 async def write(store: SharedMemoryStore, name: str, task: Task) -> None:
-    """When every document is done, assemble the report from what the researchers shared."""
+    """Once every document is done, assemble the report from the researchers' findings."""
     await all_done(store, len(task.documents))
     readings, readers = await readings_of(store, list(task.documents))
     text = assembled(readings, readers)
     await asyncio.to_thread(_save, Path(task.report), text)
     await store.write(REPORT, {"path": task.report, "characters": len(text)})
-    await say(store, name, f"The report stands: {len(readings)} documents, {len(text):,} characters.")
+    await say(store, name, f"The report is written: {len(readings)} documents, {len(text):,} characters.")
 
 
 async def review(store: SharedMemoryStore, name: str, task: Task) -> None:
-    """When the report stands, look for contradictions and duplicates and append them to it."""
+    """Once the report is written, find contradictions and duplicates, and append them to it."""
     await written_at(store, REPORT)
     readings, _ = await readings_of(store, list(task.documents))
     contradictions = contradictions_among(finding for reading in readings for finding in reading.findings)
@@ -199,7 +199,7 @@ def _append(path: Path, text: str) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="One agent of the newsroom; demo.py starts them all.")
     parser.add_argument("role", choices=("researcher", "writer", "reviewer"))
-    parser.add_argument("name", help="the actor it signs as")
+    parser.add_argument("name", help="name of the actor")
     parser.add_argument("--linger-at", type=int, default=0, help="which document it lingers over until it is killed")
     return parser.parse_args()
 

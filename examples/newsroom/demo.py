@@ -2,8 +2,8 @@
 
     python demo.py            # or: sharedmem demo
 
-The editor (this process) lays out the documents, starts three researchers, a writer and a reviewer,
-watches the change feed, kills one researcher in the middle of a document, and sums up.
+The editor (this process) publishes the documents, starts three researchers, a writer and a reviewer,
+watches the change feed, kills one researcher in the middle of a document, and prints a summary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Loaded by its path, as `sharedmem demo` does, this file would not find its neighbours.
+# `sharedmem demo` loads this file by its path, so its folder must be added to the import path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from desk import (
@@ -40,14 +40,14 @@ from desk import (
 )
 from grading import Grade, grade, planted_in
 from pydantic import BaseModel, ConfigDict, Field
-from summary import AgentPart, Speed, Summary, told
+from summary import AgentPart, Speed, Summary, as_text
 from view import Board, LiveView, PlainView, opened_view
 
 from sharedmem import Change, Hub, Settings, SharedMemoryError, SharedMemoryStore, UnavailableError
 
 FOLDER = Path(__file__).resolve().parent
 _CLAIM_PREFIX = "newsroom:claims:"
-# What clearing the namespace before the start leaves at the beginning of the feed.
+# The first changes in the feed are those of clearing the namespace before the start.
 _NO_WORK = frozenset({"gap", "clear"})
 _LINGER_AT = 2
 _SHOWN_PAGES = 2
@@ -57,7 +57,7 @@ _PROBE_TTL_S = 60
 
 
 class Options(BaseModel):
-    """How the demo is to run; the defaults give something to watch for about twenty seconds."""
+    """Options of the demo; with the defaults it takes about twenty seconds."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -67,7 +67,7 @@ class Options(BaseModel):
     patience_s: float = Field(180.0, gt=0, description="Seconds after which the demo gives up.")
     plain: bool = Field(default=False, description="Lines instead of tables, also on a terminal.")
     report: Path | None = Field(None, description="File for the report; without it, newsroom-report.md in the data.")
-    redis_url: str | None = Field(None, description="Server to use; without it, what the settings say.")
+    redis_url: str | None = Field(None, description="Server to use; by default the one of the settings.")
     data_dir: Path | None = Field(None, description="Data folder of the embedded server.")
 
 
@@ -80,7 +80,7 @@ class AgentFailedError(SharedMemoryError):
 
 @dataclass
 class Newsroom:
-    """The running processes and what is known of them."""
+    """The running processes and their state."""
 
     store: SharedMemoryStore
     board: Board
@@ -110,19 +110,19 @@ class Newsroom:
         """Wait until an agent's process has ended.
 
         Raises:
-            AgentFailedError: it failed, and not because we killed it.
+            AgentFailedError: it failed, and was not killed on purpose.
         """
         process = self.processes[name]
         output, _ = await process.communicate()
         if process.returncode and name not in self.killed:
             raise AgentFailedError(name, process.returncode, output.decode(errors="replace"))
 
-    async def everybody_home(self) -> None:
+    async def all_ended(self) -> None:
         """Wait for all agents, the killed one included."""
         await asyncio.gather(*(self.finished(name) for name in self.processes))
 
-    async def send_everybody_home(self) -> None:
-        """End whatever still runs; for the way out after an error."""
+    async def end_all(self) -> None:
+        """End all running processes, after an error."""
         for process in self.processes.values():
             if process.returncode is None:
                 with suppress(ProcessLookupError):
@@ -130,11 +130,11 @@ class Newsroom:
             await process.wait()
 
     async def watch(self) -> None:
-        """Follow the change feed from its beginning to the editor's last word."""
+        """Follow the change feed from its beginning to the editor's last message."""
         async for change in self.store.watch("*", since=0):
             if change.operation not in _NO_WORK:
                 self.board.changed(change)
-            self.view.tell(await self._lines_for(change))
+            self.view.show(await self._lines_for(change))
             if change.key == END:
                 return
 
@@ -156,7 +156,7 @@ class Newsroom:
         return lines
 
     def _kill(self, document: str) -> list[str]:
-        """SIGKILL for the victim, once; nothing in it can react to that."""
+        """Kill the victim with SIGKILL, once; nothing in it can react to that."""
         process = self.processes[self.victim]
         if self.victim in self.killed or process.returncode is not None:
             return []
@@ -167,15 +167,15 @@ class Newsroom:
     async def _chat_lines(self) -> list[str]:
         news = await self.store.read_list(CHAT, self.chat_read)
         self.chat_read += len(news)
-        return [self.board.said(line["by"], line["says"]) for line in news]
+        return [self.board.chat_line(line["by"], line["says"]) for line in news]
 
 
 async def run(options: Options | None = None) -> Summary:
     """Run the demo from an empty namespace to its summary, which is also printed.
 
     Raises:
-        SharedMemoryError: no server could be had, or an agent failed.
-        UnavailableError: `patience_s` was not enough.
+        SharedMemoryError: no server is available, or an agent failed.
+        UnavailableError: the demo took longer than `patience_s`.
     """
     chosen = options or Options()
     try:
@@ -183,7 +183,7 @@ async def run(options: Options | None = None) -> Summary:
             summary = await _run(chosen)
     except TimeoutError as error:
         raise UnavailableError("the newsroom", f"it was not done within {chosen.patience_s:g} s") from error
-    sys.stdout.write(told(summary) + "\n")
+    sys.stdout.write(as_text(summary) + "\n")
     return summary
 
 
@@ -207,7 +207,7 @@ async def _run(chosen: Options) -> Summary:
 
 
 async def _work(store: SharedMemoryStore, task: Task, options: Options) -> Board:
-    """Everything from the first process to the last, watched."""
+    """Run all processes and watch them."""
     board = Board(list(task.documents))
     with opened_view(board, plain=options.plain) as view:
         room = Newsroom(store, board, view, _environment(options), victim="researcher-2")
@@ -220,19 +220,19 @@ async def _work(store: SharedMemoryStore, task: Task, options: Options) -> Board
             for running in tasks:
                 running.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await room.send_everybody_home()
+            await room.end_all()
     return board
 
 
 async def _staff(room: Newsroom, researchers: int) -> None:
-    """Hire everybody and wait for the last to leave."""
+    """Start all agents and wait for the last to end."""
     for number in range(1, researchers + 1):
         name = f"researcher-{number}"
         await room.hire("researcher", name, *(("--linger-at", str(_LINGER_AT)) if name == room.victim else ()))
     await room.hire("writer", "writer")
     await room.hire("reviewer", "reviewer")
-    await room.everybody_home()
-    await room.store.write(END, "The editor turns off the light.")
+    await room.all_ended()
+    await room.store.write(END, "The editor ends the demo.")
 
 
 async def _start_when_all_are_there(store: SharedMemoryStore, researchers: int) -> None:
@@ -245,7 +245,7 @@ async def _start_when_all_are_there(store: SharedMemoryStore, researchers: int) 
 async def _summed_up(
     store: SharedMemoryStore, task: Task, board: Board, *, seconds: float, server: str, data: str
 ) -> Summary:
-    """Judge by what lies in the store, not by what the view has seen."""
+    """Make the summary from the data in the store, not from the view."""
     claims = await claims_of(store, list(task.documents))
     completions = await store.hgetall(COMPLETIONS)
     refused = await store.hgetall(REFUSED)
@@ -282,7 +282,7 @@ async def _graded(store: SharedMemoryStore) -> Grade:
 
 
 async def _speed(store: SharedMemoryStore) -> Speed:
-    """Write and read small values from many tasks at once; they are gone a minute later."""
+    """Write and read small values from many tasks at once; these expire after a minute."""
 
     async def write_some(task: int) -> None:
         for number in range(_PROBES // _PROBE_TASKS):
@@ -308,13 +308,13 @@ def _documents() -> dict[str, str]:
 
 
 def _environment(options: Options) -> dict[str, str]:
-    """Return the agents read their settings from where we do, or from what we were told."""
-    told_us = {"SHAREDMEM_REDIS_URL": options.redis_url, "SHAREDMEM_DATA_DIR": options.data_dir}
-    return {**os.environ, **{name: str(value) for name, value in told_us.items() if value is not None}}
+    """Return the environment of the agents: ours, or with the settings of the options."""
+    overrides = {"SHAREDMEM_REDIS_URL": options.redis_url, "SHAREDMEM_DATA_DIR": options.data_dir}
+    return {**os.environ, **{name: str(value) for name, value in overrides.items() if value is not None}}
 
 
 def main() -> int:
-    """Run as the command line says; 0 when nothing was lost, done twice or missed."""
+    """Run the command line; return 0 if nothing was lost, done twice or missed."""
     parser = argparse.ArgumentParser(description="Agents in processes of their own share one memory.")
     parser.add_argument("--researchers", type=int, default=3, help="researcher processes, at least 2")
     parser.add_argument("--think-s", type=float, default=1.0, help="seconds to think over a document")

@@ -1,4 +1,4 @@
-"""What the agents of the newsroom share: the names of the keys, the task, and how a claim looks."""
+"""The shared definitions of the newsroom's agents: the names of the keys, the task, and the form of a claim."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Note(BaseModel):
 
 
 class Task(_Note):
-    """What the editor asks for, and how fast the agents pretend to think."""
+    """The editor's task, and the thinking time of the agents."""
 
     folder: str
     documents: dict[str, str]
@@ -47,7 +47,7 @@ class Task(_Note):
 
 
 class Claim(_Note):
-    """Who has a document, and how far it is; its version changes with every page."""
+    """The holder of a document, and its progress; its version changes with every page."""
 
     by: str
     state: Literal["reading", "done"]
@@ -59,19 +59,19 @@ class Claim(_Note):
 
 
 class Review(_Note):
-    """What the reviewer found, short enough for the summary."""
+    """The reviewer's findings, in short form for the summary."""
 
     contradictions: tuple[Fact, ...]
     duplicates: tuple[tuple[str, str], ...]
 
 
 def claim_key(document: str) -> str:
-    """Return where the claim of a document lies, in a scope that every researcher was granted."""
+    """Return the key of the claim of a document, in a scope that every researcher was granted."""
     return f"newsroom:claims:{document}"
 
 
 def findings_key(actor: str, document: str) -> str:
-    """Return where an agent puts its reading: in its own scope, where nobody else may write."""
+    """Return the key of an agent's reading: in its own scope, where no other agent may write."""
     return f"newsroom:{actor}:findings:{document}"
 
 
@@ -88,7 +88,7 @@ async def claims_of(store: SharedMemoryStore, documents: Sequence[str]) -> dict[
 
 
 async def readings_of(store: SharedMemoryStore, documents: Sequence[str]) -> tuple[list[Reading], dict[str, str]]:
-    """Return the reading that each finished claim points to, and who made it. Two round trips."""
+    """Return the reading of each finished claim, and its reader. Two round trips."""
     claims = {name: claim for name, claim in (await claims_of(store, documents)).items() if claim and claim.findings}
     found = await store.read_many([claim.findings for claim in claims.values()])
     readings = [Reading.model_validate(value) for value in found.values()]
@@ -96,8 +96,8 @@ async def readings_of(store: SharedMemoryStore, documents: Sequence[str]) -> tup
 
 
 async def written_at(store: SharedMemoryStore, key: str) -> object:
-    """Wait until somebody writes the key and return its value; the change feed wakes us, nothing polls."""
-    # From the beginning of the feed: a key written before we came has left its change there.
+    """Wait until another agent writes the key and return its value; the change feed notifies, without polling."""
+    # From the beginning of the feed: a key that was written earlier has its change there.
     async for _ in store.watch(key, since=_BEGINNING):
         value = await store.read(key)
         if value is not None:

@@ -1,4 +1,4 @@
-"""What was planted against what was found: for the summary and the tests, never for an agent."""
+"""Compare the planted facts with the findings: for the summary and the tests, never for an agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Side(_Frozen):
 
 
 class PlantedFact(_Frozen):
-    """A fact that was written down in two ways."""
+    """A fact that was written in two versions."""
 
     fact: str
     unit: str
@@ -37,7 +37,7 @@ class Planted(_Frozen):
 
 
 class Grade(_Frozen):
-    """How the reviewer did."""
+    """The result of the reviewer."""
 
     contradictions: int
     contradictions_planted: int
@@ -48,7 +48,7 @@ class Grade(_Frozen):
 
     @property
     def precision(self) -> float:
-        """The share of what was reported that had been planted, 0 to 1."""
+        """The share of planted facts among the reported ones, 0 to 1."""
         right = self.contradictions + self.duplicates
         return right / max(1, right + len(self.false_alarms))
 
@@ -59,7 +59,7 @@ def planted_in(path: Path) -> Planted:
 
 
 def grade(planted: Planted, contradictions: Iterable[Fact], duplicates: Iterable[tuple[str, str]]) -> Grade:
-    """Compare; a contradiction counts only with both values and exactly the documents that give them."""
+    """Compare; a contradiction counts only with both values and exactly the documents that contain them."""
     truth = {
         as_fact(fact.unit, ((side.value, side.documents) for side in fact.sides)): fact.fact
         for fact in planted.contradictions

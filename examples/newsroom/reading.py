@@ -1,9 +1,9 @@
-"""How a document is read without a language model: facts with figures, and what two documents share.
+"""Read a document without a language model: facts with figures, and similarities of documents.
 
-Everything here is a pure function of text, an offline heuristic and named so. It knows no answer in
+Everything here is a pure function of text and an offline heuristic. It knows no answers in
 advance: a *finding* is any sentence part with a number, sum of money, date, time or vote; two findings
-*contradict* each other when they speak of the same thing in mostly the same words, with the same unit
-and another value; two documents are *near duplicates* when they share most of their word sequences.
+*contradict* each other if they are about the same subject in mostly the same words, with the same unit
+and another value; two documents are *near duplicates* if they share most of their word sequences.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pydantic import BaseModel, ConfigDict
 SHINGLE_WORDS = 4
 """Words in a row that make one shingle."""
 SAME_WORDING = 0.4
-"""Weighted Dice of two clauses from which on they are taken to state the same fact."""
+"""Least weighted Dice of two clauses that state the same fact."""
 SAME_TEXT = 0.5
-"""Jaccard of two documents' shingles from which on one is a reprint of the other."""
+"""Least Jaccard of two documents' shingles for one to be a reprint of the other."""
 ROUGH_SLACK = 0.15
-"""How far apart, relatively, values may lie when one of them is called "about" so much."""
+"""The relative difference that a value with "about" may have."""
 
 _UNITS = (
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
@@ -71,30 +71,30 @@ _HEAD_WORDS = 30
 
 
 class Finding(BaseModel):
-    """One statement with a value, as a document makes it."""
+    """One statement with a value in a document."""
 
     model_config = ConfigDict(frozen=True)
 
     document: str
     subject: str
-    """What is spoken of: the names in the clause, else its first word of weight."""
+    """The subject: the names in the clause, else its first content word."""
     attribute: str
-    """What is said of it: the other words of weight, stemmed, in their order."""
+    """The predicate: the other content words, stemmed, in their order."""
     unit: str
-    """`date`, `time`, `votes`, or the thing counted or measured in the singular (`crown`, `metre`, `home`)."""
+    """`date`, `time`, `votes`, or the counted or measured thing in the singular (`crown`, `metre`, `home`)."""
     value: str
     """Normalised: `21300000`, `4.62`, `2021-10-27`, `03:15`, `14:5`."""
     written: str
-    """The value as the document has it."""
+    """The value as in the document."""
     rough: bool
-    """Whether the document itself calls the value approximate."""
+    """Whether the document calls the value approximate."""
     sentence: str
     position: int
     """Characters from the start of the document to the value."""
 
 
 class Reading(BaseModel):
-    """All that is taken from one document."""
+    """The data from one document."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -107,7 +107,7 @@ class Reading(BaseModel):
 
 
 class Contradiction(NamedTuple):
-    """One fact for which documents give two values."""
+    """One fact with two values in the documents."""
 
     unit: str
     likeness: float
@@ -117,11 +117,11 @@ class Contradiction(NamedTuple):
 
 
 Fact = tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]
-"""A contradiction as a plain value: the unit, then each value with the documents that give it, all sorted."""
+"""A contradiction as a plain value: the unit, then each value with the documents that contain it, all sorted."""
 
 
 class Duplicate(NamedTuple):
-    """Two documents of which one is the other, lightly edited."""
+    """Two documents, one of which is the other one, lightly edited."""
 
     first: str
     second: str
@@ -137,7 +137,7 @@ class _Clause(NamedTuple):
 
 
 def read_document(document: str, text: str) -> Reading:
-    """Everything that one pass over `text` yields, findings in their order; linear in its length."""
+    """Return the reading of `text`, with findings in their order; linear in its length."""
     plain = _without_markup(text)
     return Reading(
         document=document,
@@ -149,7 +149,7 @@ def read_document(document: str, text: str) -> Reading:
 
 
 def findings_of(document: str, text: str) -> Iterator[Finding]:
-    """Yield each value in `text` that has a unit, with the clause that says what it is a value of."""
+    """Yield each value in `text` that has a unit, with the clause around it."""
     for sentence in _SENTENCE.finditer(text, _end_of_head(text)):
         for match in _VALUE.finditer(sentence.group()):
             finding = _finding(document, sentence, match)
@@ -158,7 +158,7 @@ def findings_of(document: str, text: str) -> Iterator[Finding]:
 
 
 def contradictions_among(findings: Iterable[Finding]) -> list[Contradiction]:
-    """Facts for which different documents give different values, the surest first.
+    """Return facts for which different documents give different values, the surest first.
 
     Quadratic in the number of findings of one unit; some hundred findings take milliseconds.
     """
@@ -179,7 +179,7 @@ def contradictions_among(findings: Iterable[Finding]) -> list[Contradiction]:
 
 
 def duplicates_among(readings: Iterable[Reading]) -> list[Duplicate]:
-    """Pairs of documents that share at least `SAME_TEXT` of their shingles, the closest first."""
+    """Return pairs of documents that share at least `SAME_TEXT` of their shingles, the closest first."""
     ordered = sorted(readings, key=lambda reading: reading.document)
     pairs = (
         Duplicate(one.document, other.document, jaccard(set(one.shingles), set(other.shingles)))
@@ -194,12 +194,12 @@ def fact_of(found: Contradiction) -> Fact:
 
 
 def as_fact(unit: str, sides: Iterable[tuple[str, Iterable[str]]]) -> Fact:
-    """Put a unit and values with their documents into the one order in which facts compare equal."""
+    """Return a unit and values with their documents in the one order in which facts compare equal."""
     return unit, tuple(sorted((value, tuple(sorted(documents))) for value, documents in sides))
 
 
 def shingles_of(text: str) -> set[int]:
-    """Checksums of every run of `SHINGLE_WORDS` words, in lower case and without punctuation."""
+    """Return checksums of every run of `SHINGLE_WORDS` words, in lower case and without punctuation."""
     words = re.findall(r"[a-z0-9]+", text.lower())
     runs = (words[start : start + SHINGLE_WORDS] for start in range(max(1, len(words) - SHINGLE_WORDS + 1)))
     return {zlib.crc32(" ".join(run).encode()) for run in runs}
@@ -212,7 +212,7 @@ def jaccard(one: set[int], other: set[int]) -> float:
 
 
 def number_of(written: str) -> float | None:
-    """Return the number that digits or words such as `forty-one` or `2.3 million` stand for; None if they are none."""
+    """Return the number of digits or words such as `forty-one` or `2.3 million`; None if they are not a number."""
     total = 1.0
     for position, word in enumerate(written.replace(",", "").lower().split()):
         factor = _SCALES.get(word) if position else _simple_number(word)
@@ -232,12 +232,12 @@ def stem(word: str) -> str:
 
 
 def _without_markup(text: str) -> str:
-    """Return the text with Markdown's signs blanked out, so that positions stay true."""
+    """Return the text with Markdown's signs replaced by blanks, so that positions stay the same."""
     return re.sub(r"[*_#`>|]", " ", text)
 
 
 def _end_of_head(text: str) -> int:
-    """Return where the first real paragraph begins: title and byline tell of the document, not of its subject."""
+    """Return the position of the first real paragraph: title and byline are not about the subject."""
     for paragraph in _PARAGRAPH.finditer(text):
         if len(paragraph.group().split()) >= _HEAD_WORDS:
             return paragraph.start()
@@ -267,7 +267,7 @@ def _finding(document: str, sentence: re.Match[str], match: re.Match[str]) -> Fi
 
 
 def _measured(sentence: str, match: re.Match[str]) -> tuple[str, str] | None:
-    """Unit and normalised value of a match; None for a bare number, which says nothing comparable."""
+    """Return unit and normalised value of a match; None for a bare number, which cannot be compared."""
     written = " ".join(match.group().split())
     if match["date"]:
         return "date", datetime.strptime(written, "%d %B %Y").date().isoformat()  # noqa: DTZ007 - a day has no zone
@@ -280,7 +280,7 @@ def _measured(sentence: str, match: re.Match[str]) -> tuple[str, str] | None:
 
 
 def _unit_after(rest: str) -> str | None:
-    """Return the thing counted: the first plural among the next words of the same clause."""
+    """Return the counted thing: the first plural among the next words of the same clause."""
     for word in re.split(r"[,;:.()]", rest, maxsplit=1)[0].split()[:_UNIT_REACH]:
         if word.lower() in _STOP or not word[0].isalpha():
             return None
@@ -290,7 +290,7 @@ def _unit_after(rest: str) -> str | None:
 
 
 def _clause_around(sentence: str, match: re.Match[str]) -> tuple[str, int]:
-    """The clause that holds the match and where it starts; the whole sentence when the clause says too little."""
+    """Return the clause of the match and its position; the whole sentence if the clause is too short."""
     ends = [end.start() for end in _CLAUSE_END.finditer(sentence)]
     start = max((end + 1 for end in ends if end < match.start()), default=0)
     stop = min((end for end in ends if end >= match.end()), default=len(sentence))
@@ -299,25 +299,25 @@ def _clause_around(sentence: str, match: re.Match[str]) -> tuple[str, int]:
 
 
 def _blanked(text: str, start: int, stop: int) -> str:
-    # A sign, not a blank: what stands before the value must not seem to count what stands behind it.
+    # A sign, not a blank: the word before the value must not seem to count the word after it.
     return text[:start] + "#" * (stop - start) + text[stop:]
 
 
 def _terms(clause: str, unit: str) -> list[str]:
-    """Return the words of weight, stemmed, each once; names keep their capital, `pier 4` becomes `pier-4`."""
+    """Return the content words, stemmed, each once; names keep their capital, `pier 4` becomes `pier-4`."""
     words = re.findall(r"[A-Za-z][\w'-]*", _NUMBERED.sub(_labelled, clause))
     kept = (_term(word, first=position == 0) for position, word in enumerate(words) if word.lower() not in _STOP)
     return [term for term in dict.fromkeys(kept) if term and term != unit]
 
 
 def _labelled(match: re.Match[str]) -> str:
-    """`pier 4` is a label; `carried 96 passengers` is a count."""
+    """Return the text of a match; `pier 4` is a label; `carried 96 passengers` is a count."""
     counts = match[1] in _STOP or _unit_after(match.string[match.end() :])
     return match.group() if counts else f"{match[1]}-{match[2]}"
 
 
 def _term(word: str, *, first: bool) -> str:
-    # The first word of a clause has its capital from the grammar, so it proves no name.
+    # The first word of a clause has a capital in any case, so it may not be a name.
     return word if word[0].isupper() and not first else stem(word)
 
 
@@ -340,13 +340,13 @@ def _clause(finding: Finding) -> _Clause:
 
 
 def _weights(clauses: list[_Clause]) -> dict[str, float]:
-    """Rare words say more about what a clause is about than common ones."""
+    """Return weights by which rare words count more than common ones."""
     seen = Counter(term for clause in clauses for term in clause.terms)
     return {term: math.log(1 + len(clauses) / count) for term, count in seen.items()}
 
 
 def _likeness(one: _Clause, other: _Clause, weights: dict[str, float]) -> float:
-    """Weighted Dice of the clauses' words; 0 when they are of one document or name different things."""
+    """Return the weighted Dice of the clauses' words; 0 if they are of one document or name different things."""
     if one.finding.document == other.finding.document or len(one.terms & other.terms) < _FEWEST_TERMS:
         return 0.0
     if one.names and other.names and one.names.isdisjoint(other.names):
@@ -356,7 +356,7 @@ def _likeness(one: _Clause, other: _Clause, weights: dict[str, float]) -> float:
 
 
 def _disagree(one: Finding, other: Finding) -> bool:
-    """Return whether the values differ by more than rounding or an honest `about` explains."""
+    """Return whether the values differ by more than rounding or an `about` allows."""
     if one.value == other.value:
         return False
     if one.unit in {"date", "time", "votes"}:
@@ -367,7 +367,7 @@ def _disagree(one: Finding, other: Finding) -> bool:
 
 
 def _rounds_to(precise: float, rounded: float) -> bool:
-    """Return whether `rounded` is `precise` given with fewer digits."""
+    """Return whether `rounded` is `precise` with fewer digits."""
     digits = len(f"{rounded:.12g}".replace(".", "").strip("0"))
     return digits > 1 and math.isclose(float(f"{precise:.{digits}g}"), rounded)
 
@@ -380,6 +380,6 @@ def _merged(unit: str, pairs: list[tuple[float, Finding, Finding]]) -> Contradic
 
 
 def _takes_two(contradiction: Contradiction) -> bool:
-    """Whether each value has its own documents; one document with both speaks of two things, such as first and last."""
+    """Return whether each value has its own documents; one document with both is about two things."""
     one, other = ({finding.document for finding in side} for side in contradiction.sides)
     return one.isdisjoint(other)

@@ -1,4 +1,4 @@
-"""The report of the newsroom as Markdown: pure functions from what was read to text."""
+"""The report of the newsroom as Markdown: pure functions from readings to text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TOLD_IN_FIGURES = ("crown", "passenger", "people", "home", "metre", "kilometre"
 
 
 def assembled(readings: Sequence[Reading], readers: dict[str, str]) -> str:
-    """Return the writer's part: what lay on the table, the chronicle, and the figures.
+    """Return the writer's part: the documents, the chronicle, and the figures.
 
     Args:
         readings: one for each document.
@@ -33,7 +33,7 @@ def assembled(readings: Sequence[Reading], readers: dict[str, str]) -> str:
 
 
 def reviewed(contradictions: Sequence[Contradiction], duplicates: Sequence[Duplicate]) -> str:
-    """Return the reviewer's part: where the documents contradict each other, and which repeat each other."""
+    """Return the reviewer's part: contradictions between documents, and near duplicates."""
     parts = [
         "## Review",
         "Found by offline heuristics: compare the sentences before you print anything.",
@@ -77,7 +77,7 @@ def _figure_order(finding: Finding) -> tuple[int, str]:
 
 
 def _lines(findings: Iterable[Finding]) -> str:
-    """Return one line a sentence; reprints say the same in several documents."""
+    """Return one line for each sentence; reprints have the same sentences in several documents."""
     sources: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         sources.setdefault((finding.written, finding.sentence), []).append(f"`{finding.document}`")
@@ -89,9 +89,9 @@ def _lines(findings: Iterable[Finding]) -> str:
 def _contradiction(number: int, found: Contradiction) -> str:
     first = found.sides[0][0]
     head = f"{number}. **{first.subject}: {first.attribute}** ({found.unit}, likeness {found.likeness:.2f})"
-    said = (
+    quotes = (
         f"   - {finding.written} in `{finding.document}`: {finding.sentence}"
         for side in found.sides
         for finding in side
     )
-    return "\n".join([head, *said])
+    return "\n".join([head, *quotes])

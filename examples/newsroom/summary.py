@@ -1,4 +1,4 @@
-"""The end of the demo: who did what, whether anything went wrong, and where to look."""
+"""The end of the demo: the work of each agent, the problems, and commands to look at the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class _Frozen(BaseModel):
 
 
 class AgentPart(_Frozen):
-    """What one agent did."""
+    """The work of one agent."""
 
     name: str
     documents: int
@@ -21,7 +21,7 @@ class AgentPart(_Frozen):
 
 
 class Speed(_Frozen):
-    """What the store does flat out, measured after the agents have gone home."""
+    """The speed of the store, measured after the agents have ended."""
 
     operations: int
     writes_per_s: float
@@ -29,15 +29,15 @@ class Speed(_Frozen):
 
 
 class Summary(_Frozen):
-    """All that the demo has to show for itself."""
+    """The results of the demo."""
 
     documents: int
     lost: tuple[str, ...]
-    """Documents that nobody finished."""
+    """Documents that no agent finished."""
     twice: tuple[str, ...]
     """Documents that were finished more than once."""
     takeovers: tuple[tuple[str, str, str], ...]
-    """Document, who had it, who took it over when the lease had run out."""
+    """Document, its former reader, and the one who took it over after the lease had expired."""
     agents: tuple[AgentPart, ...]
     statements: int
     changes: int
@@ -50,7 +50,7 @@ class Summary(_Frozen):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What must not happen and did, in sentences; empty when all is well."""
+        """The problems, as sentences; empty if there are none."""
         return (
             *(f"document {name} was lost" for name in self.lost),
             *(f"document {name} was done twice" for name in self.twice),
@@ -60,12 +60,12 @@ class Summary(_Frozen):
 
     @property
     def ok(self) -> bool:
-        """Whether the newsroom did its work."""
+        """Whether there are no problems."""
         return not self.problems
 
 
-def told(summary: Summary) -> str:
-    """Return the summary as text for people."""
+def as_text(summary: Summary) -> str:
+    """Return the summary as text."""
     return "\n".join(
         ["", *_who_did_what(summary), "", *_outcome(summary), "", *_numbers(summary), "", *_where_to_look(summary)]
     )

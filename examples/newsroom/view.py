@@ -1,4 +1,4 @@
-"""The newsroom as one watches it: the change feed turned into a board, and the board into tables or lines."""
+"""The view of the newsroom: the change feed as a board, and the board as tables or lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHAT_LINES = 7
 
 @dataclass
 class AgentRow:
-    """One agent as far as the feed shows it."""
+    """One agent, as far as the feed shows it."""
 
     name: str
     pid: int = 0
@@ -36,14 +36,14 @@ class AgentRow:
 
 @dataclass
 class Board:
-    """What has happened so far; only `seen` and its siblings change it, none of them waits."""
+    """The state so far; only its methods change it, and none of them waits."""
 
     documents: Sequence[str]
     agents: dict[str, AgentRow] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     operations: Counter[str] = field(default_factory=Counter)
     takeovers: list[tuple[str, str, str]] = field(default_factory=list)
-    """Document, who had it, who took it over."""
+    """Document, its former reader, its new reader."""
     feed: deque[str] = field(default_factory=lambda: deque(maxlen=_FEED_LINES))
     chat: deque[str] = field(default_factory=lambda: deque(maxlen=_CHAT_LINES))
 
@@ -53,14 +53,14 @@ class Board:
         return sum(claim.state == "done" for claim in self.claims.values())
 
     def hired(self, name: str, pid: int) -> None:
-        """An agent's process was started."""
+        """Record that an agent's process was started."""
         self.agents[name] = AgentRow(name, pid, doing="waits for its turn")
 
     def killed(self, name: str, document: str) -> str:
-        """Return an agent's process was killed; returns the line that says so."""
+        """Record that an agent's process was killed; return the line for it."""
         row = self.agents[name]
         row.killed, row.doing = True, f"KILLED while reading {document}"
-        return self._told(f"*** {name} (pid {row.pid}) was killed with SIGKILL in the middle of {document} ***")
+        return self._recorded(f"*** {name} (pid {row.pid}) was killed with SIGKILL in the middle of {document} ***")
 
     def changed(self, change: Change) -> None:
         """Count a change and put it on the feed."""
@@ -70,7 +70,7 @@ class Board:
         self.feed.append(f"{change.at:%H:%M:%S.%f}"[:-3] + f"  {change.operation:<8} {change.actor:<13} {change.key}")
 
     def claimed(self, document: str, claim: Claim) -> list[str]:
-        """Take note of a claim as it is now; returns what is worth a line."""
+        """Record the current state of a claim; return lines for the view."""
         before = self.claims.get(document)
         self.claims[document] = claim
         row = self.agents.setdefault(claim.by, AgentRow(claim.by))
@@ -80,11 +80,11 @@ class Board:
             row.doing = _progress(document, claim)
         if before and before.by != claim.by:
             self.takeovers.append((document, before.by, claim.by))
-            return [self._told(f"{claim.by} takes over {document}: the lease of {before.by} ran out")]
+            return [self._recorded(f"{claim.by} takes over {document}: the lease of {before.by} ran out")]
         return [] if before else [f"{claim.by} takes {document}"]
 
-    def said(self, who: str, text: str) -> str:
-        """Return a line of the group chat; returns it for the plain view."""
+    def chat_line(self, who: str, text: str) -> str:
+        """Record a line of the group chat; return it for the plain view."""
         self.chat.append(f"{who}: {text}")
         row = self.agents.get(who)
         if row and not row.killed:
@@ -96,16 +96,16 @@ class Board:
         row.doing = f"done with {document}"
         return f"{row.name} has done {document} ({self.done} of {len(self.documents)})"
 
-    def _told(self, line: str) -> str:
+    def _recorded(self, line: str) -> str:
         self.chat.append(line)
         return line
 
 
 class PlainView:
-    """Lines for a pipe or a log: the notable things, as they happen."""
+    """Lines for a pipe or a log: important events, as they happen."""
 
-    def tell(self, lines: Sequence[str]) -> None:
-        """Print what is new."""
+    def show(self, lines: Sequence[str]) -> None:
+        """Print new lines."""
         for line in lines:
             sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -120,13 +120,13 @@ class LiveView:
     def __rich__(self) -> Group:
         return Group(_agent_table(self._board), _progress_line(self._board), _panels(self._board))
 
-    def tell(self, lines: Sequence[str]) -> None:
-        """Nothing: the next redraw shows it."""
+    def show(self, lines: Sequence[str]) -> None:
+        """Do nothing: the next redraw shows the lines."""
 
 
 @contextmanager
 def opened_view(board: Board, *, plain: bool) -> Iterator[PlainView | LiveView]:
-    """The view that fits: tables on a terminal, lines elsewhere or when asked for."""
+    """Open the right view: tables on a terminal, lines elsewhere or on request."""
     if plain or not sys.stdout.isatty():
         yield PlainView()
         return

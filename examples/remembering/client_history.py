@@ -1,4 +1,4 @@
-"""What a borrower told one agent in spring, another agent knows in autumn, and nobody else's file is ever opened.
+"""Two agents share a borrower's history from spring to autumn, and never read another borrower's file.
 
 python examples/remembering/client_history.py
 """
@@ -39,7 +39,7 @@ QUESTIONS = (
 
 
 async def remember_talks(store: SharedMemoryStore) -> None:
-    """Each talk is a thread of the client's, each sentence a turn of it."""
+    """Add each talk as a thread of the client, and each sentence as a turn."""
     for (client, day), turns in TALKS.items():
         at = datetime.fromisoformat(day).replace(tzinfo=UTC)
         await store.memory.within(user_id=client, thread_id=f"{client} {day}").add_many(
@@ -56,7 +56,7 @@ async def remember_talks(store: SharedMemoryStore) -> None:
 
 
 async def main() -> None:
-    """Spring and summer are remembered; in autumn another agent decides."""
+    """Add the talks of spring and summer; in autumn another agent decides."""
     async with Hub.open() as hub:
         await hub.store("loans").clear()
         await remember_talks(hub.store("loans", actor="agent-spring"))
@@ -66,8 +66,8 @@ async def main() -> None:
         for question in QUESTIONS:
             print(question)
             for hit in await of_ines.search(question, limit=2):
-                said = hit.item.timestamp.date() if hit.item.timestamp else ""
-                print(f"    {said} {hit.item.author}: {hit.item.memory}")
+                day = hit.item.timestamp.date() if hit.item.timestamp else ""
+                print(f"    {day} {hit.item.author}: {hit.item.memory}")
 
         strange = [hit.item.user_id for hit in await of_ines.search("bakery in Vale Street", limit=10)]
         print(f"\nfiles of others that were opened: {sum(user != 'ines' for user in strange)}")

@@ -1,4 +1,4 @@
-"""Nodes of a LangGraph graph that remember: the mixin beside the framework's own class, and nothing else changes.
+"""Nodes of a LangGraph graph with memory: a mixin beside the framework's own class, and no other change.
 
 pip install langgraph
 python examples/remembering/graph_agents.py
@@ -16,7 +16,7 @@ from sharedmem import ActorContext, Hub, RemembersMixin
 
 
 class Work(TypedDict):
-    """What the nodes hand on."""
+    """The state that the nodes pass on."""
 
     question: str
     known: list[str]
@@ -30,15 +30,15 @@ class Researcher(RemembersMixin, Runnable[Work, Work]):
         self.context = context
 
     def extract_memory(self, output: Any) -> str:
-        """Return the answer is worth remembering."""
+        """Return the text to remember."""
         return str(output["answer"])
 
     def invoke(self, input: Work, config: RunnableConfig | None = None, **kwargs: Any) -> Work:  # noqa: A002, ARG002  # the framework's names
-        """Return the framework asks for this; the graph below is run with `ainvoke`."""
+        """Run without a loop, as the framework requires; the graph below is run with `ainvoke`."""
         return asyncio.run(self.ainvoke(input))
 
     async def ainvoke(self, input: Work, config: RunnableConfig | None = None, **kwargs: Any) -> Work:  # noqa: A002, ARG002  # likewise
-        """Answer a question with what the team knows."""
+        """Answer a question with the team's memories."""
         known = [hit.item.memory for hit in await self.recall(input["question"], limit=2)]
         # A model would write this; the second agent need not ask the harbour again.
         answer = known[0] if known else "The ferry to Skarn sails at 7 and at 16 o'clock, says the harbour."
@@ -57,7 +57,7 @@ def graph_of(researcher: Researcher) -> Any:
 
 
 async def main() -> None:
-    """Two graphs of two agents: the second knows what the first found out."""
+    """Run two graphs of two agents: the second uses the findings of the first."""
     async with Hub.open() as hub:
         await hub.store("ferry").clear()
         for name in ("ada", "bob"):

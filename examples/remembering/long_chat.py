@@ -1,6 +1,6 @@
-"""A chat that goes on for a year: what was said in winter is known next winter, from any session, by meaning and words.
+"""A chat over a year: a turn from last winter is found in any session, by meaning and by words.
 
-python examples/remembering/long_chat.py                              the conversation that lies beside this file
+python examples/remembering/long_chat.py                              the conversation beside this file
 python examples/remembering/long_chat.py --folder PATH --group ID     your own: items.jsonl(.gz), queries.jsonl(.gz)
 python examples/remembering/long_chat.py --talk                       then ask it yourself
 """
@@ -30,7 +30,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def turn(row: dict[str, Any]) -> MemoryItem:
-    """Return a turn of the conversation as it is remembered."""
+    """Return the memory of a turn of the conversation."""
     return MemoryItem(
         memory=row["text"],
         thread_id=row["session"],
@@ -41,12 +41,12 @@ def turn(row: dict[str, Any]) -> MemoryItem:
 
 
 async def listen(store: SharedMemoryStore, turns: list[dict[str, Any]]) -> None:
-    """Remember all that is said."""
+    """Add all turns to memory."""
     await store.memory.add_many([turn(row) for row in turns], dedup=False)
 
 
 async def answer(store: SharedMemoryStore, questions: list[dict[str, Any]], last: set[str]) -> None:
-    """Ask what was said, and compare with a chat that only sees its newest turns."""
+    """Ask the questions, and compare with a chat that only reads its newest turns."""
     remembered = in_window = 0
     for question in questions:
         wanted = set(question["relevant"])
@@ -62,15 +62,15 @@ async def answer(store: SharedMemoryStore, questions: list[dict[str, Any]], last
 
 
 async def talk(store: SharedMemoryStore) -> None:
-    """Let a person ask."""
+    """Answer questions from standard input."""
     while question := (await asyncio.to_thread(input, "? ")).strip():
         for hit in await store.memory.search(question, limit=3):
-            said = hit.item.timestamp.date() if hit.item.timestamp else ""
-            print(f"  {said} {hit.item.author}: {hit.item.memory}")
+            day = hit.item.timestamp.date() if hit.item.timestamp else ""
+            print(f"  {day} {hit.item.author}: {hit.item.memory}")
 
 
 async def main() -> None:
-    """Listen, then answer."""
+    """Add the turns, then answer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="with items.jsonl and queries.jsonl, compressed or not")
     parser.add_argument("--group", help="which conversation of these files")

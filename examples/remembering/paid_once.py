@@ -1,4 +1,4 @@
-"""Eight agents have the same questions at once: the model is asked once for each, and findings are kept once.
+"""Eight agents have the same questions at once: the model is called once for each, and findings are stored once.
 
 python examples/remembering/paid_once.py
 """
@@ -34,7 +34,7 @@ async def main() -> None:
 
         @stores[0].cache.cached(cost=PRICE)
         async def ask_model(prompt: str) -> str:
-            """Stands for a call of a language model."""
+            """Simulate a call of a language model."""
             calls.append(prompt)
             return f"answer {len(calls)}"
 
@@ -47,7 +47,7 @@ async def main() -> None:
 
         results = await asyncio.gather(*(store.memory.add(text) for store in stores for text in FINDINGS))
         kept = {result.id for result in results}
-        print(f"{len(results)} findings remembered, {len(kept)} memories: years and `not` tell the others apart")
+        print(f"{len(results)} findings remembered, {len(kept)} memories: years and `not` distinguish the others")
         for id_ in sorted(kept):
             item = await stores[0].memory.get(id_)
             if item is not None:

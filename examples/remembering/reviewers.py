@@ -1,7 +1,7 @@
-"""Reviewers of house appraisals judge by the same yardstick, and never judge the same thing twice.
+"""Reviewers of house appraisals use the same criteria, and never judge the same case twice.
 
-Each reviewer is an actor with a memory it shares: before it asks its (here simulated) model, it looks whether a
-colleague has an answer, and recalls how like cases were judged.
+Each reviewer is an actor with a shared memory: before it calls its (here simulated) model, it checks whether a
+colleague has an answer, and recalls the judgements on similar cases.
 
 python examples/remembering/reviewers.py            with memory
 python examples/remembering/reviewers.py --without  the same reviewers, each alone
@@ -32,7 +32,7 @@ HOUSES = [
 
 @dataclass
 class Review:
-    """What a reviewer found."""
+    """The result of a review."""
 
     criterion: str
     kind: str
@@ -51,11 +51,11 @@ class Reviewer(RemembersMixin):
     precedents: list[str] = field(default_factory=list)
 
     def extract_memory(self, output: Any) -> str:
-        """Return what colleagues should know of a review."""
+        """Return the text of a review for colleagues."""
         return f"{output.criterion} of a {output.kind}: {output.verdict}, because {output.because}"
 
     async def review(self, house: dict[str, Any]) -> str:
-        """Return the verdict on a house: from a colleague, or from the model with what is remembered of like cases."""
+        """Return the verdict on a house: from a colleague, or from the model with memories of similar cases."""
         question = f"{CRITERIA[self.criterion]} {house['kind']}, {house['roof']}, {house['sales']} sales"
         if answered := await self.check_cache(question, key=self.criterion):
             self.known += 1
@@ -69,7 +69,7 @@ class Reviewer(RemembersMixin):
         return review.verdict
 
     def ask_model(self, house: dict[str, Any]) -> Review:
-        """Stands for a call of a language model, which takes seconds and costs money."""
+        """Simulate a call of a language model, which takes seconds and costs money."""
         self.asked += 1
         sound = {
             "roof": ("slate" in house["roof"], house["roof"]),
@@ -81,7 +81,7 @@ class Reviewer(RemembersMixin):
 
 
 async def main(*, with_memory: bool) -> None:
-    """Review all houses and tell what memory changed."""
+    """Review all houses and print the effect of memory."""
     async with Hub.open() as hub:
         store = hub.store("appraisals", actor="reviewers")
         await hub.store("appraisals").clear()

@@ -1,4 +1,4 @@
-"""A rulebook that agents ask: found by meaning and by paragraph number, with every former wording kept.
+"""A rulebook for agents: found by meaning and by paragraph number, with every former wording kept.
 
 python examples/remembering/rulebook.py
 """
@@ -31,7 +31,7 @@ QUESTIONS = {
 
 
 async def load(store: SharedMemoryStore) -> None:
-    """Put the rules into memory; a second time changes nothing."""
+    """Put the rules into memory; a second call changes nothing."""
     items = [
         MemoryItem(
             memory=text, content=f"{number}: {text}", category="rule", metadata={"number": number}, tags=("rule",)
@@ -43,7 +43,7 @@ async def load(store: SharedMemoryStore) -> None:
 
 
 async def ask(store: SharedMemoryStore) -> int:
-    """Ask every question; returns how many were answered by the right rule within the first three."""
+    """Ask every question; return how many had the right rule among the first three results."""
     right = 0
     for question, expected in QUESTIONS.items():
         hits = await store.memory.search(question, limit=3, filters={"category": "rule"})
@@ -54,7 +54,7 @@ async def ask(store: SharedMemoryStore) -> int:
 
 
 async def amend(store: SharedMemoryStore) -> None:
-    """A rule changes: the new wording is found, the former one stays in its history and can be put back."""
+    """Change a rule: searches find the new wording, the history keeps the former one, and `undo` restores it."""
     (hit, *_) = await store.memory.search("how long are reports kept", filters={"metadata": {"number": "R-403"}})
     wording = "Reports are kept for ten years."
     await store.memory.update(hit.item.id, memory=wording, content=f"R-403: {wording}")

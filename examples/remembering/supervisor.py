@@ -1,6 +1,6 @@
-"""A supervisor hands out work in shared memory; workers take it, and the supervisor hears of every risk at once.
+"""A supervisor distributes work in shared memory; workers claim it, and the supervisor receives every risk at once.
 
-Nobody polls: a standing query tells the supervisor what a worker remembers as soon as it is about a risk.
+There is no polling: a standing query notifies the supervisor of each new memory about a risk.
 
 python examples/remembering/supervisor.py
 """
@@ -21,7 +21,7 @@ PARTS = {
 
 
 async def hand_out(store: SharedMemoryStore, house: str) -> None:
-    """The plan lies where every worker finds it, and stays there if a worker dies."""
+    """Put the plan into memory: every worker finds it there, and it stays if a worker dies."""
     await store.memory.add_many(
         [
             {
@@ -38,7 +38,7 @@ async def hand_out(store: SharedMemoryStore, house: str) -> None:
 
 
 async def work(store: SharedMemoryStore, house: str) -> int:
-    """Take assignments until none is left, each of them once among all workers; returns how many."""
+    """Do assignments until none is left, each of them once among all workers; return how many."""
     done = 0
     of_house = {"category": "assignment", "thread_id": f"house {house}"}
     for item in await store.memory.list(of_house, limit=100):
@@ -50,21 +50,21 @@ async def work(store: SharedMemoryStore, house: str) -> int:
     return done
 
 
-async def hear(risks: AsyncIterator[MemoryEvent], count: int) -> list[str]:
-    """So many risks, each told in the moment in which it is remembered."""
-    heard: list[str] = []
+async def receive(risks: AsyncIterator[MemoryEvent], count: int) -> list[str]:
+    """Return so many risks, each received as soon as it is remembered."""
+    received: list[str] = []
     async with asyncio.timeout(10):
         async for event in risks:
             if event.item is not None:
-                heard.append(event.item.memory)
-                print(f"heard at once: {event.item.memory}")
-            if len(heard) == count:
-                return heard
-    return heard
+                received.append(event.item.memory)
+                print(f"received at once: {event.item.memory}")
+            if len(received) == count:
+                return received
+    return received
 
 
 async def main() -> None:
-    """Two workers, one supervisor who listens."""
+    """Run two workers and one supervisor who subscribes."""
     async with Hub.open() as hub:
         await hub.store("inspection").clear()
         supervisor = hub.store("inspection", actor="supervisor")
@@ -74,9 +74,9 @@ async def main() -> None:
             await hand_out(supervisor, "17")
             done = await asyncio.gather(*(work(worker, "17") for worker in workers))
             print(f"{sum(done)} of {len(PARTS)} parts inspected, none twice")
-            heard = await hear(risks, 2)
+            received = await receive(risks, 2)
         findings = await supervisor.memory.list(of_findings, limit=10)
-        print(f"read in all: {len(heard)} of {len(findings)} findings; without memory: every report of every worker")
+        print(f"read in all: {len(received)} of {len(findings)} findings; without memory: every report of every worker")
 
 
 if __name__ == "__main__":

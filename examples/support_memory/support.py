@@ -1,4 +1,4 @@
-"""Sixty conversations of a support desk become memory that tidies itself, over HTTP, in a process of its own.
+"""Sixty conversations of a support desk become notes that are consolidated, over HTTP, in a process of its own.
 
 python examples/support_memory/support.py                      all twelve customers, with rules instead of a model
 python examples/support_memory/support.py --few                three customers
@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 FEW = ("mara", "jonas", "lucia")
 """One customer for each language."""
 LOOKED_AT = 3
-"""Notes of a customer in which an answer has to stand."""
+"""Notes of a customer that must contain an answer."""
 STARTS_WITHIN_S = 60.0
 # Rules compare words, and so does their embedder: its similarities are lower than those of a model.
 OFFLINE = {
@@ -54,7 +54,7 @@ class Conversation(Frozen):
     id: str
     customer: str
     round: int
-    """Which of this customer's conversations it is, from 1 on."""
+    """Its number among this customer's conversations, from 1."""
     language: Literal["en", "de", "es"]
     at: AwareDatetime
     topic: str
@@ -62,7 +62,7 @@ class Conversation(Frozen):
 
     @property
     def timed(self) -> list[SynthesisMessage]:
-        """Its messages, a minute apart."""
+        """Return its messages, a minute apart."""
         return [
             message.model_copy(update={"timestamp": self.at + timedelta(minutes=number)})
             for number, message in enumerate(self.messages)
@@ -70,7 +70,7 @@ class Conversation(Frozen):
 
 
 class Expected(Frozen):
-    """What has to be found once so many conversations of the customer are known."""
+    """The expected answer after so many conversations of the customer."""
 
     after: int
     expect: tuple[str, ...]
@@ -86,19 +86,19 @@ class Question(Frozen):
 
 
 class Answer(Frozen):
-    """What was found for a question at one time."""
+    """The result for a question at one time."""
 
     question: str
     round: int
     expect: tuple[str, ...]
     line: str
-    """Of a note, in which the first of it stands."""
+    """The line of a note that contains its first part."""
     found: bool
-    """Whether all of it stands in the first notes."""
+    """Whether the first notes contain all of it."""
     is_first: bool = False
-    """Whether all of it stands in the very first one."""
+    """Whether the very first note contains all of it."""
     kept: bool = False
-    """Whether it is still known at the end, be it in a note that was superseded."""
+    """Whether it is still readable at the end, also in a superseded note."""
 
 
 class Merger(Frozen):
@@ -112,7 +112,7 @@ class Merger(Frozen):
 
 
 class Desk(Frozen):
-    """All that came of the conversations."""
+    """The result of all conversations."""
 
     conversations: int
     active: int
@@ -123,17 +123,17 @@ class Desk(Frozen):
 
     @property
     def found(self) -> int:
-        """Answers that were found when they held."""
+        """The number of answers that were found while they held."""
         return sum(answer.found for answer in self.answers)
 
     @property
     def kept(self) -> int:
-        """Answers that are still known at the end."""
+        """The number of answers that are still readable at the end."""
         return sum(answer.kept for answer in self.answers)
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything was found, and nothing got lost."""
+        """Whether everything was found, and nothing was lost."""
         return self.found == self.kept == len(self.answers)
 
 
@@ -141,7 +141,7 @@ Row = TypeVar("Row", bound=BaseModel)
 
 
 def read(name: str, model: type[Row]) -> list[Row]:
-    """Return the lines of a file that lies beside this one."""
+    """Return the lines of a file beside this one."""
     return [model.model_validate_json(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines()]
 
 
@@ -155,7 +155,7 @@ def free_port() -> int:
 
 
 def environment(asked: argparse.Namespace, folder: str) -> dict[str, str]:
-    """Return what the service is told: rules, or a model; your own settings win where they are set."""
+    """Return the environment of the service: rules, or a model; your own settings take precedence."""
     chosen = {"SHAREDMEM_DATA_DIR": folder, **OFFLINE}
     if asked.model:
         chosen |= {"SHAREDMEM_LLM": f"openai:{asked.model_name}", "SHAREDMEM_LLM_URL": asked.model}
@@ -165,16 +165,16 @@ def environment(asked: argparse.Namespace, folder: str) -> dict[str, str]:
 
 
 class Service(NamedTuple):
-    """A service that answers, or soon will."""
+    """A service that responds, or will soon."""
 
     url: str
     ended: asyncio.Task[int] | None
-    """Its process; None for one that is not ours."""
+    """Its process; None for a service that was not started here."""
 
 
 @asynccontextmanager
 async def served(asked: argparse.Namespace) -> AsyncIterator[Service]:
-    """A service of this example's own, with a memory that is gone afterwards; or the one that was named."""
+    """Start a service with temporary data; or use the given one."""
     if asked.url:
         yield Service(asked.url, None)
         return
@@ -195,17 +195,17 @@ async def served(asked: argparse.Namespace) -> AsyncIterator[Service]:
 
 
 async def ready(memory: SharedMemoryClient, service: Service) -> None:
-    """Return when the service answers.
+    """Return once the service responds.
 
     Raises:
-        UnavailableError: its process has ended, or it does not answer.
+        UnavailableError: its process has ended, or it does not respond.
     """
     answered: asyncio.Task[bool] = asyncio.create_task(memory.warm_up())
     first = {answered, service.ended} if service.ended else {answered}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if service.ended and service.ended.done():
         answered.cancel()
-        raise UnavailableError(service.url, "its process has ended, see what it has said above")
+        raise UnavailableError(service.url, "its process has ended, see its output above")
     await answered
 
 
@@ -213,11 +213,11 @@ async def ready(memory: SharedMemoryClient, service: Service) -> None:
 
 
 class Support:
-    """Tells conversations to the memory, and asks it.
+    """Adds conversations to the memory, and queries it.
 
     Args:
-        memory: the service.
-        app_id: of this run.
+        memory: client of the service.
+        app_id: id of the app for this run.
     """
 
     def __init__(self, memory: SharedMemoryClient, app_id: str) -> None:
@@ -226,40 +226,45 @@ class Support:
         self.mergers: list[Merger] = []
         self.degraded: list[str] = []
         self.heads: dict[str, str] = {}
-        """The newest note that came of several, by customer."""
+        """The newest consolidated note, by customer."""
 
-    async def tell(self, conversations: Sequence[Conversation]) -> None:
-        """Have notes made of conversations of different customers, and wait until they are settled."""
+    async def add(self, conversations: Sequence[Conversation]) -> None:
+        """Add conversations of different customers, and wait until their notes are settled."""
         tasks = [
             await self._memory.add_memory(
-                app_id=self.app_id, user_id=told.customer, messages=told.timed, task_id=f"{self.app_id}-{told.id}"
+                app_id=self.app_id,
+                user_id=conversation.customer,
+                messages=conversation.timed,
+                task_id=f"{self.app_id}-{conversation.id}",
             )
-            for told in conversations
+            for conversation in conversations
         ]
-        for told, task in zip(conversations, tasks, strict=True):
-            await self._settled(told, task.task_id)
+        for conversation, task in zip(conversations, tasks, strict=True):
+            await self._settled(conversation, task.task_id)
 
-    async def _settled(self, told: Conversation, task_id: str) -> None:
+    async def _settled(self, conversation: Conversation, task_id: str) -> None:
         done = await self._memory.wait(task_id, timeout=600)
         if done.status != "done" or done.result is None:
-            self.degraded.append(f"{told.id}: {done.status}, {done.error}")
+            self.degraded.append(f"{conversation.id}: {done.status}, {done.error}")
             return
         note = await self.note(done.result["memory_id"])
-        self.degraded += [f"{told.id}: {sentence}" for sentence in note.degraded]
+        self.degraded += [f"{conversation.id}: {sentence}" for sentence in note.degraded]
         if note.next_id is not None:
             merged = tuple(one for one in note.resolutions if one.operation != "SKIP")
-            self.heads[told.customer] = note.next_id
+            self.heads[conversation.customer] = note.next_id
             self.mergers.append(
-                Merger(successor=note.next_id, customer=told.customer, after=told.id, resolutions=merged)
+                Merger(
+                    successor=note.next_id, customer=conversation.customer, after=conversation.id, resolutions=merged
+                )
             )
 
     async def note(self, memory_id: str) -> Note:
         note = await self._memory.get_memory(memory_id, app_id=self.app_id)
-        assert note is not None, f"{memory_id} is gone"
+        assert note is not None, f"{memory_id} does not exist"
         return note
 
     async def ask(self, question: Question, expected: Expected) -> Answer:
-        """Return what the first notes of the customer say just now."""
+        """Return the current answer of the customer's first notes."""
         hits = await self._memory.query_memory(
             app_id=self.app_id, user_id=question.customer, query=question.question, n_results=LOOKED_AT
         )
@@ -268,26 +273,26 @@ class Support:
             round=expected.after,
             expect=expected.expect,
             line=line_with(hits, expected.expect[0]),
-            found=stands_in(hits, expected.expect),
-            is_first=stands_in(hits[:1], expected.expect),
+            found=contained_in(hits, expected.expect),
+            is_first=contained_in(hits[:1], expected.expect),
         )
 
     async def looked_up(self, answer: Answer, question: Question) -> Answer:
-        """Return the answer, with whether what it said is still known: nothing that was superseded may be lost."""
+        """Return the answer, with whether its text is still readable: no superseded note may be lost."""
         hits = await self._memory.query_memory(
             app_id=self.app_id, user_id=question.customer, query=question.question, n_results=100, recall="all"
         )
-        return answer.model_copy(update={"kept": stands_in(hits, answer.expect)})
+        return answer.model_copy(update={"kept": contained_in(hits, answer.expect)})
 
     async def current(self, customer: str) -> list[Note]:
-        """Return the notes of a customer that hold now."""
+        """Return the customer's current notes."""
         hits = await self._memory.query_memory(
             app_id=self.app_id, user_id=customer, query=customer, n_results=100, similarity_threshold=0
         )
         return sorted((hit.metadata for hit in hits), key=lambda note: note.created_at)
 
     async def draw(self, customer: str, file: Path) -> str:
-        """Write how the newest note of a customer came about as a page; where it lies."""
+        """Draw the evolution of a customer's newest note as a page; return its path."""
         if customer not in self.heads:
             return ""
         drawing = await self._memory.draw_evolution(self.heads[customer], app_id=self.app_id, format="html")
@@ -298,39 +303,39 @@ class Support:
         await self._memory.call("synthesis.erase", app_id=self.app_id)
 
 
-def stands_in(hits: Sequence[NoteHit], expect: Sequence[str]) -> bool:
+def contained_in(hits: Sequence[NoteHit], expect: Sequence[str]) -> bool:
     text = "\n".join(hit.memory_note for hit in hits)
     return all(part in text for part in expect)
 
 
 def line_with(hits: Sequence[NoteHit], part: str) -> str:
-    """Return the newest line in which something stands."""
+    """Return the newest line that contains a text."""
     lines = [line for hit in hits for line in hit.memory_note.splitlines() if part in line]
     return lines[0] if lines else ""
 
 
 async def worked(desk: Support, asked: argparse.Namespace) -> Desk:
-    """Tell the conversations in rounds, so that each customer's come in their order, and ask after each."""
-    told, questions = await asyncio.gather(
+    """Add the conversations in rounds, so that each customer's are in order, and query after each round."""
+    conversations, questions = await asyncio.gather(
         asyncio.to_thread(read, "conversations.jsonl", Conversation),
         asyncio.to_thread(read, "expected.jsonl", Question),
     )
     if asked.few:
-        told = [one for one in told if one.customer in FEW]
+        conversations = [one for one in conversations if one.customer in FEW]
         questions = [one for one in questions if one.customer in FEW]
     answers: dict[tuple[str, int], Answer] = {}
-    for number in range(1, max(one.round for one in told) + 1):
-        await desk.tell([one for one in told if one.round == number])
+    for number in range(1, max(one.round for one in conversations) + 1):
+        await desk.add([one for one in conversations if one.round == number])
         due = [(one, answer) for one in questions for answer in one.answers if answer.after == number]
         for question, expected in due:
             answers[question.id, number] = await desk.ask(question, expected)
         print(f"round {number}: {len(desk.mergers)} notes have come of several so far", file=sys.stderr)
     by_id = {question.id: question for question in questions}
     kept = [await desk.looked_up(answer, by_id[answer.question]) for answer in answers.values()]
-    customers = sorted({one.customer for one in told})
+    customers = sorted({one.customer for one in conversations})
     active = sum([len(await desk.current(customer)) for customer in customers])
     return Desk(
-        conversations=len(told),
+        conversations=len(conversations),
         active=active,
         mergers=tuple(desk.mergers),
         degraded=tuple(desk.degraded),
@@ -340,7 +345,7 @@ async def worked(desk: Support, asked: argparse.Namespace) -> Desk:
 
 
 async def run(asked: argparse.Namespace) -> Desk:
-    """Return the whole example."""
+    """Run the whole example."""
     async with (
         served(asked) as service,
         SharedMemoryClient(service.url, token=asked.token, retry_for=STARTS_WITHIN_S) as memory,
@@ -374,7 +379,7 @@ def show(done: Desk) -> None:
         for one in merger.resolutions:
             print(f"    {one.operation} {one.memory_id}, by {one.decided_by}: {one.reasoning}")
     for sentence in done.degraded:
-        print(f"not as asked: {sentence}")
+        print(f"degraded: {sentence}")
     print("\n=== what a query found before and after ===")
     for question in dict.fromkeys(answer.question for answer in done.answers):
         answers = [answer for answer in done.answers if answer.question == question]
@@ -397,17 +402,17 @@ def print_score(done: Desk) -> None:
 
 
 def main() -> int:
-    """Run as the command line says; 0 when everything was found, and nothing got lost."""
+    """Run the command line; return 0 if everything was found, and nothing was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--few", action="store_true", help="three customers instead of twelve")
-    parser.add_argument("--customer", default="mara", help="whose notes are shown and drawn")
+    parser.add_argument("--customer", default="mara", help="customer whose notes are shown and drawn")
     parser.add_argument("--graph", type=Path, default=Path("evolution.html"), metavar="FILE.html", help="the drawing")
     parser.add_argument("--model", metavar="URL", help="an OpenAI-compatible service; SHAREDMEM_LLM_KEY is its key")
-    parser.add_argument("--model-name", default="gpt-5-mini", help="which of its models")
+    parser.add_argument("--model-name", default="gpt-5-mini", help="name of its model")
     parser.add_argument("--url", help="a `sharedmem serve rest` of yours; without it one is started")
-    parser.add_argument("--token", help="for that one")
+    parser.add_argument("--token", help="token for that service")
     parser.add_argument("--redis", metavar="URL", help="a Redis of yours; without it an embedded one is started")
-    parser.add_argument("--json", action="store_true", help="all that came of it as JSON")
+    parser.add_argument("--json", action="store_true", help="the result as JSON")
     asked = parser.parse_args()
     try:
         done = asyncio.run(run(asked))

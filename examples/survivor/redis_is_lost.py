@@ -1,4 +1,4 @@
-"""A team's memory outlives its Redis: half-way through a workflow the server loses everything, and the work goes on.
+"""A team's memory survives its Redis: in the middle of a workflow the server loses all data, and the work continues.
 
 python examples/survivor/redis_is_lost.py            with a durable tier, as the embedded server has it by default
 python examples/survivor/redis_is_lost.py --without  the same without one: what Redis loses is lost
@@ -19,13 +19,13 @@ STEPS = ("collect", "compare", "write")
 
 
 async def work(workflow: SharedMemoryStore, chat: SharedMemoryStore, step: str) -> None:
-    """One agent's part: it says so, and notes that it is done."""
+    """Do one agent's part: append a message, and record that it is done."""
     await chat.append("team", f"{step}: done")
     await workflow.update("report", lambda done: [*(done or []), step])
 
 
 async def main(*, with_tier: bool) -> int:
-    """Do half of the work, lose Redis, do the rest; returns 0 if nothing is missing."""
+    """Do half of the work, lose Redis, do the rest; return 0 if nothing is missing."""
     with tempfile.TemporaryDirectory(prefix="survivor-") as folder:
         chosen = {} if with_tier else {"durable_url": "none"}
         async with Hub.open(settings=Settings(data_dir=folder, **chosen)) as hub:
@@ -34,7 +34,7 @@ async def main(*, with_tier: bool) -> int:
             plan = await hub.store("team").decisions.save_plan("report", "tides", "PUBLISH", 0.9, "three sources agree")
             await work(workflow, chat, STEPS[0])
             if with_tier:
-                await hub.durable.drain()  # it happens by itself within moments; here nothing is left to chance
+                await hub.durable.drain()  # it happens by itself within moments; here the demo waits for it
 
             async with Redis.from_url(hub.url) as server:
                 await server.flushall()

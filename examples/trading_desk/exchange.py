@@ -1,10 +1,10 @@
-"""A fake exchange that any process can reach: a SQLite file, in which every order received is recorded for good.
+"""A fake exchange for any process: a SQLite file, in which every received order is recorded for good.
 
-It never refuses an order because it was sent before: what comes twice is bought twice, as with a real exchange
-that was told nothing else. So what lies in this file is the proof. Two venues trade here:
+It never refuses an order because it was sent before: an order that is sent twice is executed twice, as on a real
+exchange without further information. So this file is the proof. There are two venues:
 
-- `Lantern` lets one look up an order by the reference it was sent under, at any time.
-- `Quayside` hands out its statement only after the close.
+- `Lantern` lets clients look up an order by its reference, at any time.
+- `Quayside` publishes its statement only after the close.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class RejectedError(SharedMemoryError):
 
 
 class ExchangeTimeoutError(SharedMemoryError):
-    """The exchange has not answered: nobody knows whether it has the order."""
+    """The exchange has not responded: it is unknown whether it has the order."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What an executor sends."""
+    """An order of an executor."""
 
     reference: str
-    """The sender's name for it."""
+    """The sender's reference for it."""
     decision: str
     venue: str
     price: float
@@ -72,13 +72,13 @@ class Placed:
 
 
 class Exchange:
-    """One process's door to the exchange. Its calls block: from a running event loop call them in a thread.
+    """One process's client of the exchange. Its calls block: from a running event loop call them in a thread.
 
     Args:
         path: the file.
-        executor: who calls, recorded with each order.
-        mishaps: what is to go wrong, by decision.
-        hang_s: how long the exchange hangs when it does.
+        executor: the caller, recorded with each order.
+        mishaps: failures to simulate, by decision.
+        hang_s: how long a simulated hang takes.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Exchange:
         self._hang_s = hang_s
 
     def found(self) -> None:
-        """Begin with an empty file."""
+        """Create an empty file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         for ending in ("", "-wal", "-shm"):
             self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
@@ -101,14 +101,14 @@ class Exchange:
         """Send an order.
 
         Args:
-            order: what is wanted.
-            permitted: asked at the last moment, while nobody else can be served: an order whose sender has lost its
-                claim meanwhile is refused as late. (Real exchanges know this as the time up to which an
+            order: the order.
+            permitted: called at the last moment, while no other client is served: an order whose sender has lost its
+                claim meanwhile is refused as late. (Real exchanges have this as the time up to which an
                 order may arrive.)
 
         Raises:
-            RejectedError: it was refused.
-            ExchangeTimeoutError: no answer; it may have been accepted.
+            RejectedError: the order was refused.
+            ExchangeTimeoutError: no response; the order may have been accepted.
         """
         mishap = self.strikes(order.decision, AT_THE_EXCHANGE)
         if mishap is Mishap.TIMEOUT_LOST:
@@ -124,7 +124,7 @@ class Exchange:
         return Placed(_order_id(order.venue, number), order.reference, order.decision, order.size_usdt)
 
     def strikes(self, decision: str, kinds: tuple[Mishap, ...]) -> Mishap | None:
-        """Return the mishap of a decision if it is of these kinds and has not happened yet; it has then."""
+        """Return the mishap of a decision if it has one of these kinds and has not happened yet; record that it has."""
         mishap = self._mishaps.get(decision)
         if mishap not in kinds:
             return None
@@ -134,13 +134,13 @@ class Exchange:
         return mishap if struck.rowcount else None
 
     def look_up(self, reference: str) -> Placed | None:
-        """Return the order that was sent to `Lantern` under a reference. Waits for the orders under way."""
+        """Return the order that was sent to `Lantern` under a reference. Waits for orders in progress."""
         with self._serving() as connection:
             row = connection.execute(f"{_SELECT} WHERE venue = ? AND reference = ?", (LANTERN, reference)).fetchone()
         return _placed(row) if row else None
 
     def statement(self) -> list[Placed]:
-        """Return every order that was accepted, in order: what is handed out after the close."""
+        """Return every accepted order, in order: the statement after the close."""
         with self._serving() as connection:
             return [_placed(row) for row in connection.execute(f"{_SELECT} ORDER BY id")]
 
@@ -153,14 +153,14 @@ class Exchange:
         with self._serving() as connection:
             # Whoever looks up this order waits for us or came before us. If it came before, to
             # take over, then our claim is over by now, and this says so.
-            told = outcome if permitted() else "late"
-            row = (time.time(), *_row(order), self._executor, told)
+            result = outcome if permitted() else "late"
+            row = (time.time(), *_row(order), self._executor, result)
             cursor = connection.execute("INSERT INTO requests VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        return cursor.lastrowid or 0, told
+        return cursor.lastrowid or 0, result
 
     @contextmanager
     def _serving(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody else's overlaps, also when it only reads."""
+        """Open a transaction that excludes all others, also if it only reads."""
         with self._opened() as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection

@@ -1,9 +1,9 @@
-"""An executor, a process of its own: takes plans from the queue and carries each out at most once.
+"""An executor, a process of its own: claims plans from the queue and executes each at most once.
 
     python executor.py executor-1
 
-Whatever the queue hands out twice, whoever dies in between: before an order is sent, `begin_execution` has said
-that it is ours to send. What nobody knows afterwards is asked of the exchange, not guessed.
+The queue may deliver a plan twice, and executors may die: before an order is sent, `begin_execution` has granted
+this executor the right to send it. An unknown result is looked up at the exchange, not guessed.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _WAIT_S = 0.3
 
 
 class Executor:
-    """Carries out plans, and dies where the terms say so.
+    """Executes plans, and dies where the terms require it.
 
     Args:
-        store: its view of the namespace.
-        terms: of this run.
-        exchange: its door to the exchange.
+        store: its store of the namespace.
+        terms: the terms of this run.
+        exchange: its client of the exchange.
     """
 
     def __init__(self, store: SharedMemoryStore, terms: Terms, exchange: Exchange) -> None:
@@ -64,7 +64,7 @@ class Executor:
         self._queue = store.queue(QUEUE, visibility=terms.visibility_s)
 
     async def work(self) -> None:
-        """Take tasks until the planners have gone home and nothing is left."""
+        """Claim tasks until the planners have ended and no task is left."""
         carry_out = self._naively if self._terms.naive else self._carefully
         while not await self._is_over():
             task = await self._queue.claim(wait=_WAIT_S)
@@ -72,11 +72,11 @@ class Executor:
                 continue
             ticket = Ticket.model_validate(task.payload)
             outcome = await carry_out(ticket)
-            # A task that took too long is another's by now, who will find the plan carried out.
+            # A task that took too long belongs to another executor by now, which finds the plan executed.
             with suppress(ClaimLostError):
                 if outcome is None:
                     delay = self._terms.lease_s / 2
-                    await self._queue.retry(task, error="another executor is at it", delay=delay)
+                    await self._queue.retry(task, error="another executor has it", delay=delay)
                 else:
                     await self._store.sadd(DONE, ticket.task)
                     await self._queue.ack(task, result=outcome)
@@ -89,9 +89,9 @@ class Executor:
     # -- with the decision log ----------------------------------------------------------------------
 
     async def _carefully(self, ticket: Ticket) -> str | None:
-        """Carry a plan out at most once; returns how it ended, or None while another is at it."""
-        # Where an order can be looked up, whoever takes over can know what its predecessor did. Elsewhere an execution
-        # that nobody finished waits for the statement.
+        """Execute a plan at most once; return its result, or None while another executor has it."""
+        # At a venue with look-ups, a successor can find out what its predecessor did. Elsewhere an unfinished execution
+        # waits for the statement.
         policy: Literal["takeover", "never"] = "takeover" if VENUES[ticket.symbol] == LANTERN else "never"
         lease = self._terms.lease_s
         try:
@@ -129,7 +129,7 @@ class Executor:
         return "success"
 
     async def _refused(self, ticket: Ticket, claim: ExecutionClaim) -> str | None:
-        """Return the log says no: wait while another is at it, ask the exchange where nobody knows, else leave it."""
+        """Handle a refusal of the log: wait for another executor, look up an unknown result, else leave the plan."""
         if claim.state == "running":
             return None
         if claim.state == "unknown":
@@ -139,14 +139,14 @@ class Executor:
         return claim.state
 
     async def _settled(self, ticket: Ticket) -> str:
-        """Resolve an unknown result by asking the exchange; where it cannot be asked, leave it to the statement."""
+        """Resolve an unknown result by a look-up; without one, leave it to the statement."""
         if VENUES[ticket.symbol] != LANTERN:
             return "unknown"
         placed = await self._looked_up(ticket)
         what = f"has it as {placed.order_id}" if placed else "never got it"
         status, order_id = ("success", placed.order_id) if placed else ("failed", "")
         size = placed.size_usdt if placed else 0.0
-        with suppress(ConflictError):  # somebody else has asked as well, and was faster
+        with suppress(ConflictError):  # another executor was faster
             await self._store.decisions.resolve(
                 SESSION,
                 ticket.plan_id,
@@ -155,7 +155,7 @@ class Executor:
                 order_size_usdt=size,
                 error="" if placed else f"{LANTERN} never got it",
             )
-            await count(self._store, "unknown results settled by asking")
+            await count(self._store, "unknown results resolved by look-up")
             await say(self._store, f"{ticket.name}: asked, and {LANTERN} {what}.")
         return status
 
@@ -165,7 +165,7 @@ class Executor:
     # -- without it ---------------------------------------------------------------------------------
 
     async def _naively(self, ticket: Ticket) -> str:
-        """Carry a ticket out unless this process remembers to have done so; try again after a time-out."""
+        """Execute a ticket unless this process remembers it; try again after a time-out."""
         if ticket.name in self._remembered:
             return "remembered"
         await self._perhaps_die(ticket, Mishap.CRASH_BEFORE)
@@ -193,7 +193,7 @@ class Executor:
         return await asyncio.to_thread(self._exchange.place, order, permitted=permitted)
 
     async def _perhaps_die(self, ticket: Ticket, where: Mishap) -> None:
-        """End this process at once, with nothing cleaned up, if that is what the terms hold for this ticket."""
+        """End this process at once, without cleanup, if the terms require it for this ticket."""
         if await asyncio.to_thread(self._exchange.strikes, ticket.name, (where,)):
             os._exit(CRASHED)
 
@@ -210,5 +210,5 @@ async def main(name: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="One executor of the trading desk; floor.py starts them all.")
-    parser.add_argument("name", help="the actor it signs as")
+    parser.add_argument("name", help="name of the actor")
     asyncio.run(main(parser.parse_args().name))

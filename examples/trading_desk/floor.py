@@ -4,11 +4,11 @@
     python floor.py --naive          # the same desk without the decision log: it places orders twice
     python floor.py --json --speed 3
 
-The floor (this process) lays out the terms, starts planners and executors as processes of their own, starts
-executors that died again, settles with the exchange's statement what is still open after the close, and then
+The floor (this process) publishes the terms, starts planners and executors as processes of their own, restarts
+executors that died, resolves open executions by the exchange's statement after the close, and then
 compares the exchange's file with the decision log. Exit code 0: nothing was doubled or lost; 1: something was.
 
-The prices are synthetic: a random walk made by generate_prices.py. Its symbols stand for nothing.
+The prices are synthetic: a random walk made by generate_prices.py. Its symbols are invented.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Loaded by its path, as the command line does, this file would not find its neighbours.
+# The command line loads this file by its path, so its folder must be added to the import path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from exchange import Exchange
@@ -45,18 +45,18 @@ _COLOURS = {"planner": "cyan", "executor": "yellow", "floor": "magenta"}
 
 
 class Options(BaseModel):
-    """How the desk is to run; the defaults take about fifteen seconds."""
+    """Options of the desk; with the defaults it takes about fifteen seconds."""
 
     model_config = ConfigDict(frozen=True)
 
     naive: bool = Field(default=False, description="Without the decision log: the control that places orders twice.")
     days: int = Field(260, ge=30, le=260, description="Trading days of the series to go through.")
     speed: float = Field(1.0, gt=0, le=10, description="How much faster all pauses, leases and hangs are.")
-    seed: int = Field(7, description="Deals out what goes wrong.")
+    seed: int = Field(7, description="Seed of the simulated failures.")
     executors: int = Field(3, ge=1, le=16, description="Executor processes.")
     patience_s: float = Field(180.0, gt=0, description="Seconds after which the floor gives up.")
     json_only: bool = Field(default=False, description="The summary as JSON, and nothing else on standard output.")
-    redis_url: str | None = Field(None, description="Server to use; without it, what the settings say.")
+    redis_url: str | None = Field(None, description="Server to use; by default the one of the settings.")
     data_dir: Path | None = Field(None, description="Data folder of the embedded server and of the exchange's file.")
 
 
@@ -78,22 +78,22 @@ class Floor:
     crashes: Counter[str] = field(default_factory=Counter)
 
     async def run(self, executors: int) -> None:
-        """From the first process to the last."""
+        """Run all processes, from the first to the last."""
         async with asyncio.TaskGroup() as desk:
             for number in range(1, executors + 1):
                 desk.create_task(self._keep("executor", f"executor-{number}"))
             await asyncio.gather(*(self._keep("planner", name) for name in _PLANNERS))
-            await say(self.store, "The planners have gone home.")
+            await say(self.store, "The planners have ended.")
             await self.store.write(CLOSED, value=True)
 
     async def follow(self) -> None:
         """Print the episode of this run as it grows."""
-        told = None
+        cursor = None
         async for change in self.store.watch(f"{NAMESPACE}:*", since=0):
             if change.operation != _APPENDED:
                 continue
-            for event in await self.store.episodes.events(SESSION, since=told):
-                told = event.cursor
+            for event in await self.store.episodes.events(SESSION, since=cursor):
+                cursor = event.cursor
                 self._print(event.actor, event.event["text"])
                 if event.event["text"] == _LAST_WORDS:
                     return
@@ -103,7 +103,7 @@ class Floor:
         self.console.print(Text.assemble((f"{actor:<11} ", colour), text), soft_wrap=True)
 
     async def end(self) -> None:
-        """End whatever still runs; for the way out after an error."""
+        """End all running processes, after an error."""
         for process in self.processes.values():
             if process.returncode is None:
                 with suppress(ProcessLookupError):
@@ -111,10 +111,10 @@ class Floor:
             await process.wait()
 
     async def _keep(self, role: str, name: str) -> None:
-        """Run a process to its end; one that dies as the terms want it is started again."""
+        """Run a process to its end; restart one that dies on purpose."""
         while (code := await self._run(role, name)) == CRASHED:
             self.crashes[name] += 1
-            await say(self.store, f"{name} died without a word and is started again.")
+            await say(self.store, f"{name} died and is restarted.")
         if code:
             raise DeskFailedError(name, code, "(see above)")
 
@@ -138,8 +138,8 @@ async def run(options: Options | None = None) -> Summary:
     """Run the desk from an empty namespace to its summary, which is also printed.
 
     Raises:
-        SharedMemoryError: no server could be had, or a process failed.
-        UnavailableError: `patience_s` was not enough.
+        SharedMemoryError: no server is available, or a process failed.
+        UnavailableError: the run took longer than `patience_s`.
     """
     chosen = options or Options()
     try:
@@ -153,7 +153,7 @@ async def _run(chosen: Options) -> Summary:
     settings = await asyncio.to_thread(Settings.load, redis_url=chosen.redis_url, data_dir=chosen.data_dir)
     terms = _terms(chosen, settings)
     decisions = len(all_decisions(await asyncio.to_thread(terms.series)))
-    # The log keeps a number of plans a session: all of this run, however long it is.
+    # The log keeps a number of plans in each session: all of this run, however long it is.
     settings = settings.replace(plans_per_session=max(settings.plans_per_session, decisions))
     exchange = Exchange(Path(terms.exchange))
     await asyncio.to_thread(exchange.found)
@@ -193,7 +193,7 @@ async def _work(floor: Floor, executors: int) -> None:
 
 
 async def _after_the_close(store: SharedMemoryStore, exchange: Exchange) -> int:
-    """Resolve what is still open by the exchange's statement, now that nobody trades any more; returns how much was."""
+    """Resolve open executions by the exchange's statement, after all trading; return how many."""
     orders = {order.reference: order for order in await asyncio.to_thread(exchange.statement)}
     open_ = await store.decisions.get_open_executions(SESSION)
     for execution in open_:
@@ -219,7 +219,7 @@ async def _summed_up(
     orphans: int,
     seconds: float,
 ) -> Summary:
-    """Judge by what lies at the exchange and in the store, not by what was seen."""
+    """Make the summary from the data of the exchange and the store, not from the view."""
     orders = await asyncio.to_thread(exchange.statement)
     executions = {} if terms.naive else await _executions(store)
     stats = await store.decisions.get_execution_stats(SESSION)
@@ -243,7 +243,7 @@ async def _summed_up(
         plans_refused=int(counts.get("plans refused as duplicates", 0)),
         taken_over=sum(record is not None and record.attempt > 1 for record in executions.values()),
         orphans_resolved=orphans,
-        unknowns_settled=int(counts.get("unknown results settled by asking", 0)),
+        unknowns_settled=int(counts.get("unknown results resolved by look-up", 0)),
         crashes=floor.crashes.total(),
         mishaps=await asyncio.to_thread(exchange.mishaps),
         checks=tuple(checks),
@@ -254,7 +254,7 @@ async def _summed_up(
 
 
 async def _executions(store: SharedMemoryStore) -> dict[str, ExecutionRecord | None]:
-    """Return what the log says of every plan that was put into the queue."""
+    """Return the log's record of every plan in the queue."""
     plans = sorted(await store.smembers(PUT))
     found = await asyncio.gather(*(store.decisions.check_executed(SESSION, plan) for plan in plans))
     return {plan: record for plan, (_, record) in zip(plans, found, strict=True)}
@@ -275,22 +275,22 @@ def _terms(chosen: Options, settings: Settings) -> Terms:
 
 
 def _environment(options: Options, settings: Settings) -> dict[str, str]:
-    """Return the processes read their settings from where we do, or from what we were told."""
-    told_us = {
+    """Return the environment of the processes: ours, or with the settings of the options."""
+    overrides = {
         "SHAREDMEM_REDIS_URL": options.redis_url,
         "SHAREDMEM_DATA_DIR": options.data_dir,
         "SHAREDMEM_PLANS_PER_SESSION": settings.plans_per_session,
     }
-    return {**os.environ, **{name: str(value) for name, value in told_us.items() if value is not None}}
+    return {**os.environ, **{name: str(value) for name, value in overrides.items() if value is not None}}
 
 
 def main() -> int:
-    """Run as the command line says; 0 when nothing was doubled or lost."""
+    """Run the command line; return 0 if nothing was doubled or lost."""
     parser = argparse.ArgumentParser(description="Planners and executors that never place an order twice.")
     parser.add_argument("--naive", action="store_true", help="without the decision log: it places orders twice")
     parser.add_argument("--days", type=int, default=260, help="trading days to go through, 30 to 260")
     parser.add_argument("--speed", type=float, default=1.0, help="how much faster, up to 10")
-    parser.add_argument("--seed", type=int, default=7, help="deals out what goes wrong")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the simulated failures")
     parser.add_argument("--executors", type=int, default=3, help="executor processes")
     parser.add_argument("--json", action="store_true", dest="json_only", help="the summary as JSON")
     try:

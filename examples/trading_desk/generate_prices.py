@@ -1,8 +1,8 @@
-"""Writes prices.csv: daily closes of four invented symbols, a geometric random walk whose regime changes now and then.
+"""Write prices.csv: daily closes of four invented symbols, a geometric random walk with changing regimes.
 
     python generate_prices.py            # the same seed writes the same file, byte for byte
 
-No symbol, price or date stands for a real one. Each symbol wanders by itself: `close * exp(drift + volatility * z)`
+No symbol, price or date is real. Each symbol moves by itself: `close * exp(drift + volatility * z)`
 with `z` from the normal distribution, under a regime (rising, falling, calm, wild) that holds for three weeks on
 average.
 """
@@ -24,7 +24,7 @@ SATURDAY = 5
 
 
 class Regime(NamedTuple):
-    """How a price moves for a while, per day, in logarithms."""
+    """The movement of a price for a while, per day, in logarithms."""
 
     drift: float
     volatility: float

@@ -1,7 +1,7 @@
-"""What the planner knows: the price series, and the rule that turns it into decisions. Pure functions.
+"""The planner's data: the price series, and the rule that turns it into decisions. Pure functions.
 
-The rule is the plainest there is: buy when the 5-day average of the closes crosses above the 20-day average, sell when
-it crosses below. It is no advice; it only has to decide the same for everybody who looks at the same prices.
+The rule is very simple: buy when the 5-day average of the closes crosses above the 20-day average, sell when
+it crosses below. It is not advice; it must only return the same decisions for the same prices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEAST_CONFIDENCE, _MOST_CONFIDENCE, _GAP_WEIGHT = 0.5, 0.95, 40.0
 
 @dataclass(frozen=True)
 class Series:
-    """Closing prices by symbol, and the days they belong to."""
+    """Closing prices by symbol, with their days."""
 
     days: Sequence[str]
     closes: Mapping[str, Sequence[float]]
@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the rule says on one day about one symbol."""
+    """The rule's decision on one day about one symbol."""
 
     day: str
     symbol: str
@@ -42,7 +42,7 @@ class Decision:
 
     @property
     def name(self) -> str:
-        """What makes two decisions the same decision."""
+        """The name by which two decisions are the same."""
         return f"{self.day} {self.symbol} {self.action}"
 
 
@@ -55,7 +55,7 @@ def read_series(path: Path) -> Series:
 
 
 def decisions_on(series: Series, day: int) -> Iterator[Decision]:
-    """Yield the decisions of one day, by its number, from what was known by its close."""
+    """Yield the decisions of one day, by its number, from the prices up to its close."""
     for symbol, closes in series.closes.items():
         decision = _crossing(symbol, series.days[day], closes[: day + 1])
         if decision is not None:

@@ -1,4 +1,4 @@
-"""What goes wrong: which decision meets which mishap, dealt out by a seed, so that every run meets the same ones."""
+"""Simulated failures: a seed assigns mishaps to decisions, so that every run has the same ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from market import Decision
 
 
 class Mishap(StrEnum):
-    """What can happen to a decision on its way to the exchange; each happens to it once."""
+    """A failure of a decision on its way to the exchange; each happens to it once."""
 
     CRASH_AFTER = "executor dies after the order"
     TIMEOUT_ACCEPTED = "time-out after acceptance"
@@ -22,7 +22,7 @@ class Mishap(StrEnum):
 
 
 AT_THE_EXCHANGE = (Mishap.TIMEOUT_ACCEPTED, Mishap.HANG, Mishap.TIMEOUT_LOST, Mishap.REJECTION)
-# One deck for each dozen of decisions at a venue; the rest of a dozen goes well.
+# One deck for each dozen of decisions at a venue; the other decisions of a dozen have no mishap.
 _DECK: tuple[Mishap | None, ...] = (
     *(Mishap.CRASH_AFTER, None, Mishap.TIMEOUT_ACCEPTED, None, Mishap.CRASH_BEFORE, None),
     *(Mishap.HANG, None, Mishap.TIMEOUT_LOST, None, Mishap.REJECTION, None),
@@ -30,12 +30,12 @@ _DECK: tuple[Mishap | None, ...] = (
 
 
 def dealt(decisions: Iterable[Decision], venues: Mapping[str, str], *, seed: int) -> dict[str, Mishap]:
-    """Return the mishap of each decision that meets one, by the decision's name.
+    """Return the mishap of each decision that has one, by the decision's name.
 
     Args:
-        decisions: all that will be made.
-        venues: where each symbol is traded; every venue gets its share of every mishap.
-        seed: another one deals otherwise.
+        decisions: all decisions of the run.
+        venues: the venue of each symbol; every venue gets its share of every mishap.
+        seed: another seed assigns them differently.
     """
     by_venue: dict[str, list[Decision]] = {venue: [] for venue in sorted(set(venues.values()))}
     for decision in decisions:

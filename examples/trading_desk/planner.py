@@ -1,10 +1,10 @@
-"""A planner, a process of its own: walks through the days and puts what the rule decides into the queue.
+"""A planner, a process of its own: processes the days and puts the decisions of the rule into the queue.
 
     python planner.py planner-1
 
-Two replicas run over the same days at the same time. Every decision is saved by `save_if_new`, so one of the two
-saves it and the other is told which plan stands. Both then put that plan into the queue under its id, so it is there
-also when the one that saved it died in between. A plan that comes out of the queue twice is still executed once.
+Two replicas process the same days at the same time. Every decision is saved by `save_if_new`, so one of the two
+saves it and the other gets the stored plan. Both then put that plan into the queue under its id, so it is there
+even if the one that saved it died in between. A plan that is delivered twice is still executed once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sharedmem import Hub, SharedMemoryStore
 
 
 async def careful(store: SharedMemoryStore, decision: Decision) -> Ticket:
-    """Save a decision unless it stands already; returns the ticket of the plan that counts."""
+    """Save a decision unless it is stored already; return the ticket of the stored plan."""
     result = await store.decisions.save_if_new(
         SESSION, decision.symbol, decision.action, decision.confidence, decision.reasoning, METHOD
     )
@@ -32,7 +32,7 @@ async def careful(store: SharedMemoryStore, decision: Decision) -> Ticket:
 
 
 async def naive(store: SharedMemoryStore, decision: Decision, seen: set[str]) -> Ticket | None:
-    """Return the ticket of a decision that this process, as far as it remembers, has not made before."""
+    """Return the ticket of a decision that this process does not remember."""
     if decision.name in seen:
         return None
     seen.add(decision.name)
@@ -41,7 +41,7 @@ async def naive(store: SharedMemoryStore, decision: Decision, seen: set[str]) ->
 
 
 async def plan(store: SharedMemoryStore, terms: Terms, series: Series) -> None:
-    """Walk through the days."""
+    """Process the days."""
     queue = store.queue(QUEUE, max_attempts=MOST_ATTEMPTS)
     seen: set[str] = set()
     for day in range(len(series.days)):
@@ -54,7 +54,7 @@ async def plan(store: SharedMemoryStore, terms: Terms, series: Series) -> None:
 
 
 async def main(name: str) -> None:
-    """Open the store as this planner and go through the days."""
+    """Open the store as this planner and process the days."""
     async with Hub.open() as hub:
         store = hub.store(NAMESPACE, actor=name)
         terms = Terms.model_validate(await store.read(TERMS))
@@ -63,5 +63,5 @@ async def main(name: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="One planner of the trading desk; floor.py starts them all.")
-    parser.add_argument("name", help="the actor it signs as")
+    parser.add_argument("name", help="name of the actor")
     asyncio.run(main(parser.parse_args().name))

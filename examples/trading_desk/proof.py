@@ -1,4 +1,4 @@
-"""The end of the run: what lies at the exchange against what lies in the decision log, and how it looks."""
+"""The end of the run: compare the exchange with the decision log, and display the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Frozen(BaseModel):
 
 
 class Check(_Frozen):
-    """Two numbers that have to be equal."""
+    """Two numbers that must be equal."""
 
     claim: str
     left: int
@@ -28,16 +28,16 @@ class Check(_Frozen):
 
     @property
     def holds(self) -> bool:
-        """Whether they are."""
+        """Whether they are equal."""
         return self.left == self.right
 
 
 class Summary(_Frozen):
-    """All that the run has to show for itself."""
+    """The results of the run."""
 
     naive: bool
     decisions: int
-    """What the rule decides on this series, counted by itself."""
+    """Decisions of the rule on this series, counted separately."""
     plans_saved: int
     orders: int
     doubled: tuple[str, ...]
@@ -56,7 +56,7 @@ class Summary(_Frozen):
     orphans_resolved: int
     unknowns_settled: int
     crashes: int
-    """Executors that died and were started again."""
+    """Executors that died and were restarted."""
     mishaps: dict[str, int]
     checks: tuple[Check, ...]
     seconds: float
@@ -65,24 +65,24 @@ class Summary(_Frozen):
 
     @property
     def ok(self) -> bool:
-        """Whether everything that has to hold does."""
+        """Whether all checks hold."""
         return all(check.holds for check in self.checks)
 
 
 def doubles(orders: Iterable[Placed]) -> tuple[str, ...]:
-    """Return the decisions that were carried out more than once, in order."""
+    """Return the decisions that were executed more than once, in order."""
     times = Counter(order.decision for order in orders)
     return tuple(sorted(decision for decision, number in times.items() if number > 1))
 
 
 def too_many(orders: Sequence[Placed]) -> tuple[int, int]:
-    """Return (orders too many of planners, of executors): the same reference twice is an executor's doing."""
+    """Return (surplus orders of planners, of executors): a repeated reference is caused by an executor."""
     decisions, references = {order.decision for order in orders}, {order.reference for order in orders}
     return len(references) - len(decisions), len(orders) - len(references)
 
 
 def checks_of_orders(orders: Sequence[Placed]) -> list[Check]:
-    """Return what has to hold of the exchange's file alone, whoever sent the orders."""
+    """Return the checks of the exchange's file alone, for orders of any sender."""
     distinct = len({order.decision for order in orders})
     return [Check(claim="orders = distinct decisions among them", left=len(orders), right=distinct)]
 
@@ -94,21 +94,21 @@ def checks_of_log(
     decisions: int,
     stats: ExecutionStats,
 ) -> list[Check]:
-    """Return what has to hold between the exchange's file and the decision log.
+    """Return the checks between the exchange's file and the decision log.
 
     Args:
-        orders: every order accepted.
-        executions: by plan id, for every plan saved; None for a plan that was never begun.
-        decisions: how many the rule makes.
-        stats: what the log counted while it happened.
+        orders: every accepted order.
+        executions: by plan id, for every saved plan; None for a plan that was never begun.
+        decisions: number of decisions of the rule.
+        stats: the log's counts during the run.
     """
     recorded = {plan_id: record.order_id for plan_id, record in executions.items() if record and record.executed}
     agreed = sum(recorded.get(order.reference) == order.order_id for order in orders)
     states = Counter(record.state if record else "none" for record in executions.values())
     ended = states["succeeded"] + states["failed"]
     return [
-        Check(claim="orders = plans executed, says the log", left=len(orders), right=len(recorded)),
-        Check(claim="orders = orders the log knows by plan and number", left=len(orders), right=agreed),
+        Check(claim="orders = plans executed in the log", left=len(orders), right=len(recorded)),
+        Check(claim="orders = orders in the log by plan and number", left=len(orders), right=agreed),
         Check(claim="decisions of the rule = plans saved", left=decisions, right=len(executions)),
         Check(claim="plans saved = plans whose end is known", left=len(executions), right=ended),
         Check(claim="executions counted on the way = counted now", left=stats.total_executions, right=ended),
@@ -116,7 +116,7 @@ def checks_of_log(
 
 
 def picture(summary: Summary) -> Group:
-    """Return the summary for people."""
+    """Return the summary for display."""
     verdict = _verdict(summary)
     style = "bold green" if summary.ok else "bold red"
     parts: list[RenderableType] = [
@@ -152,7 +152,7 @@ def _numbers(summary: Summary) -> Table:
             ("  of these plans decided twice", summary.plans_refused),
             ("claims taken over from the dead", summary.taken_over),
             ("open at the close, resolved by the statement", summary.orphans_resolved),
-            ("unknown, settled by asking the exchange", summary.unknowns_settled),
+            ("unknown, resolved by look-up at the exchange", summary.unknowns_settled),
         ]
     for name, value in [*rows, ("executors that died", summary.crashes), ("seconds", f"{summary.seconds:.1f}")]:
         table.add_row(name, str(value))

@@ -1,4 +1,4 @@
-"""What the processes of the trading desk share: the names, the terms of the day, and how they tell what they do."""
+"""The shared definitions of the trading desk: the names, the terms of the day, and messages."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sharedmem import SharedMemoryStore
 
 NAMESPACE = "trading-desk"
 SESSION = "this-run"
-"""Of the plans in the decision log, and of the episode that tells what happened."""
+"""Session of the plans in the decision log, and of the run's messages."""
 QUEUE = "plans"
 MOST_ATTEMPTS = 100
-"""Of a task: executors that wait for each other count as attempts, too."""
+"""Most attempts of a task: executors that wait for each other count as attempts, too."""
 TERMS = "trading-desk:shared:terms"
 PUT = "trading-desk:shared:put"
-"""The tasks that planners have put."""
+"""Number of tasks that planners have put."""
 DONE = "trading-desk:shared:done"
-"""The tasks that executors are done with."""
+"""Number of tasks that executors have finished."""
 CLOSED = "trading-desk:shared:closed"
-"""Written when the planners have gone home."""
+"""Written when the planners have ended."""
 COUNTS = "trading-desk:shared:counts"
 CRASHED = 77
-"""Exit code of an executor that died as it was meant to."""
+"""Exit code of an executor that died on purpose."""
 
 
 class _Note(BaseModel):
@@ -33,7 +33,7 @@ class _Note(BaseModel):
 
 
 class Terms(_Note):
-    """What the floor asks for, and how fast; times in seconds."""
+    """The floor's terms, and the speed; times in seconds."""
 
     prices: str
     exchange: str
@@ -41,35 +41,35 @@ class Terms(_Note):
     seed: int
     naive: bool
     day_s: float
-    """What a day takes the planner."""
+    """Time of a planner for one day."""
     lease_s: float
-    """Until the claim of an executor that died is over."""
+    """Time until the claim of a dead executor expires."""
     visibility_s: float
-    """Until the queue hands its task to another."""
+    """Time until the queue gives its task to another executor."""
     hang_s: float
-    """How long the exchange hangs when it does: longer than the queue waits."""
+    """Length of a simulated hang of the exchange: longer than the queue waits."""
 
     def series(self) -> Series:
-        """Return the prices that are traded. Reads the file."""
+        """Return the traded prices. Reads the file."""
         return read_series(Path(self.prices)).first(self.days)
 
 
 class Ticket(_Note):
-    """What travels through the queue: a decision, and the plan under which it was saved."""
+    """An entry of the queue: a decision, and the plan under which it was saved."""
 
     plan_id: str
     """Empty on a naive desk, which saves no plans."""
     task: str
-    """Names the ticket in the queue."""
+    """Name of the ticket in the queue."""
     name: str
-    """What was decided: day, symbol, action."""
+    """The decision: day, symbol, action."""
     symbol: str
     price: float
     size_usdt: float
 
 
 def mishaps_of(series: Series, venues: dict[str, str], seed: int) -> dict[str, Mishap]:
-    """Return what will go wrong, the same for every process that asks."""
+    """Return the simulated failures, the same in every process."""
     return dealt(all_decisions(series), venues, seed=seed)
 
 

@@ -55,8 +55,8 @@ def test_the_supervisor_hears_of_risks_and_of_nothing_else(data_dir: Path) -> No
     told = run("supervisor.py", data_dir)
 
     assert "4 of 4 parts inspected, none twice" in told
-    assert "heard at once: The roof leaks" in told
-    assert "heard at once: The wiring" in told
+    assert "received at once: The roof leaks" in told
+    assert "received at once: The wiring" in told
 
 
 def test_what_is_the_same_is_paid_and_kept_once_and_what_differs_in_a_number_is_not(data_dir: Path) -> None:
