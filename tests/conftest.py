@@ -22,7 +22,7 @@ from fakeredis import FakeServer
 from hypothesis import HealthCheck
 from hypothesis import settings as efforts
 from redis import Redis
-from support.example_budget import example_count
+from support.example_budget import example_count, try_one_in
 
 from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
@@ -30,13 +30,6 @@ from sharedmem.embedded.server import EmbeddedServer
 from sharedmem.redis.keys import PERMANENT_SERVICE_KEYS
 from sharedmem.runtime import Counters
 from sharedmem.testing import ManualClock, fake_hub
-
-# Of properties that do not say themselves how much chance they take.
-# How long an example takes to draw says how busy the machine is.
-efforts.register_profile(
-    "usual", max_examples=example_count(30, thorough=100), suppress_health_check=[HealthCheck.too_slow]
-)
-efforts.load_profile("usual")
 
 # A hub of a test opens on a machine that is busy with other tests; where time runs out is said by the test itself.
 os.environ.setdefault("SHAREDMEM_CONNECT_TIMEOUT_S", "60")
@@ -49,6 +42,7 @@ pytest.register_assert_rewrite(
 
 _T = TypeVar("_T")
 _PATIENCE_AT_EXIT_S = 60
+_QUICK_SHARE = 3
 _SERVER = pytest.StashKey[Redis]()
 # Files whose tests are few and long: those that a worker would be left alone with, were they handed out last.
 _LONG = frozenset(
@@ -89,8 +83,16 @@ return staying
 """
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Prepare a worker: a quick collection, commands that are built once, and Ctrl-C for the processes of tests."""
+    if config.getoption("--quick"):
+        try_one_in(_QUICK_SHARE)
+    # Of properties that do not say themselves how many examples they try.
+    # How long an example takes to draw says how busy the machine is.
+    efforts.register_profile(
+        "usual", max_examples=example_count(20, thorough=100), suppress_health_check=[HealthCheck.too_slow]
+    )
+    efforts.load_profile("usual")
     gc.disable()  # until all tests are collected: nothing that is made meanwhile is garbage
     _build_commands_once()
     # A shell starts what runs in its background with Ctrl-C ignored. Processes that tests start would inherit that,
@@ -145,6 +147,8 @@ def _is_quick(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def redis_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """A real server, started once; a test leaves nothing in it but what expires."""
+    if pytestconfig.getoption("--quick"):
+        pytest.skip("it needs a real server: make test")
     base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
     server = _joined(base / "d")
     with Redis.from_url(server.url, decode_responses=True) as client:

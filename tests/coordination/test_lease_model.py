@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from support.example_budget import example_count
 
 from sharedmem import Hub, Lease, LockHeldError, LockLostError, Settings, SharedMemoryStore
 from sharedmem.clock import new_id
@@ -279,7 +280,7 @@ def on_redis(redis_url: str, settings: Settings) -> type[LeaseMachine]:
 
 
 def test_leases_do_what_the_model_says_while_time_passes(settings: Settings) -> None:
-    run(on_fakeredis(TimedLeaseMachine, settings), max_examples=25, stateful_step_count=20)
+    run(on_fakeredis(TimedLeaseMachine, settings), max_examples=example_count(10, thorough=25), stateful_step_count=20)
 
 
 def test_leases_do_what_the_model_says_on_a_real_server(on_redis: type[LeaseMachine]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import settings as efforts
 from hypothesis import strategies as st
 from redis import Redis
 from support.backends import OnFakeredis, ThroughTheSyncFace
+from support.example_budget import example_count
 
 from sharedmem import Hub, RateLimit, Settings
 from sharedmem.testing import ManualClock, fake_hub
@@ -36,7 +37,7 @@ class TestLimitThroughTheSyncFace(ThroughTheSyncFace, LimitSuite):
 
 MS = 1_000
 STEPS = st.lists(st.tuples(st.integers(0, 700), st.integers(1, 4)), max_size=40)
-quick = efforts(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+quick = efforts(max_examples=example_count(20, thorough=60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def now_us(clock: ManualClock) -> int:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
+from support.example_budget import example_count
 
 from sharedmem import ConfigError, InvalidError
 from sharedmem.durable.cosmos import record_container
@@ -113,7 +114,7 @@ def test_brackets_in_strings_do_not_make_a_body_deep() -> None:
     assert list(kept(body)) == ["body"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=example_count(20, thorough=60))
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

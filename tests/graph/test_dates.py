@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.graph.extraction.dates import DateReader
@@ -191,7 +192,7 @@ WORDS = """
 SAYINGS = st.one_of(st.lists(st.sampled_from(WORDS.split()), max_size=12).map(" ".join), st.text(max_size=80))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(50, thorough=150), deadline=None)
 @given(
     SAYINGS,
     st.datetimes(timezones=st.sampled_from([UTC, ZONE, timezone(timedelta(hours=-12))])).filter(

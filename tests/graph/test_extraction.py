@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 from support.rule_extraction import day, extract_statements, extract_text, extract_times, format_statement, make_rules
 
 from sharedmem.graph.extraction.protocol import Mention
@@ -241,7 +242,7 @@ WORDS = """
 PIECES = st.lists(st.sampled_from(["\n", *WORDS.split()]), max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(50, thorough=150), deadline=None)
 @given(st.one_of(st.text(max_size=200), PIECES.map(" ".join), PIECES.map("".join)))
 async def test_no_text_stops_the_extractor(text: str) -> None:
     found = await extract_text(text or "-", HARD)

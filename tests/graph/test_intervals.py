@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 from support.graph_claims import claim_lists, make_claim, make_end_claim
 
 from sharedmem.graph.bitemporal.intervals import PlacedClaim, Span, SpanHistory, compute_spans, intersect_spans
@@ -207,7 +208,7 @@ def test_both_hold_where_intervals_intersect(
     assert [(span.start, span.end) for span in intersect_spans(right, left)] == both
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=example_count(35, thorough=100), deadline=None)
 @given(claim_lists(types=("lives_in",)), st.integers(0, 9))
 def test_spans_of_a_line_never_overlap_and_those_of_one_target_never_touch(claims: list[Claim], known: int) -> None:
     mine = [claim for claim in claims if claim.source == "a"]
@@ -220,7 +221,7 @@ def test_spans_of_a_line_never_overlap_and_those_of_one_target_never_touch(claim
         assert one.end < two.start or one.other != two.other
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=example_count(35, thorough=100), deadline=None)
 @given(claim_lists(types=("lives_in",), most=20))
 def test_a_course_that_learns_bit_by_bit_tells_what_a_walk_from_scratch_tells(claims: list[Claim]) -> None:
     standings = standing([claim for claim in claims if claim.source == "a"])

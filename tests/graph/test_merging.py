@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import graph_fixtures
+from support.example_budget import example_count
 
 from sharedmem import Hub, SharedMemoryStore
 from sharedmem.config import Settings
@@ -429,7 +430,7 @@ steps = st.lists(
 )
 
 
-@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.settings(max_examples=example_count(10, thorough=25), deadline=None)
 @given(steps)
 async def test_taking_every_merge_back_leaves_what_was_told(
     doings: list[tuple[str, str, str, str, int]],

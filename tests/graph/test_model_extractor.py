@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
+from support.example_budget import example_count
 from support.openai_server import KEY, OpenAIServer, chat, openai_server, refusal
 
 from sharedmem.config import Settings
@@ -368,7 +369,7 @@ ANSWERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(50, thorough=150), deadline=None)
 @given(ANSWERS)
 async def test_whatever_a_model_says_the_rest_of_the_graph_can_use_what_is_left(said: dict[str, Any]) -> None:
     read = await ModelExtractor(Talker(said), Vocabulary()).extract(EPISODE, KNOWN)

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.doc_pages import blocks
+from support.example_budget import example_count
 from support.rule_extraction import DEFAULT_EXTRACTOR, WEDNESDAY, extract_statements, extract_text, make_rules
 
 from sharedmem.config import Settings
@@ -238,7 +239,7 @@ LINES = st.lists(st.sampled_from(WORDS_OF_RULES.split()), max_size=12)
 PATTERNS = st.lists(st.sampled_from(PIECES_OF_PATTERNS.split()), max_size=15)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=example_count(100, thorough=300), deadline=None)
 @given(st.one_of(LINES.map(" ".join), st.text(max_size=60)), st.one_of(PATTERNS.map("".join), st.text(max_size=30)))
 def test_whatever_a_file_says_is_taken_or_refused(line: str, pattern: str) -> None:
     for content in ({"rules": [f"{{a}} moved to {{b}} {line}"]}, {"patterns": [{"type": "a", "pattern": pattern}]}):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.contexts import knowledge_of
+from support.example_budget import example_count
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
@@ -241,7 +242,11 @@ PLACES = st.tuples(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=example_count(12, thorough=30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(adds=st.lists(st.tuples(PLACES, TEXTS), min_size=1, max_size=25), together=st.booleans())
 async def test_dedup_never_merges_across_namespaces_categories_and_users(
     adds: list[tuple[tuple[str, str | None, str | None], str]], together: bool

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 from support.redis_process import RedisProcess
 
 from sharedmem import Hub, Settings
@@ -26,7 +27,9 @@ HASHING = Settings(embedder="hashing")
 _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 # Each example opens a hub: to find a smaller one would take minutes.
 _PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=_CHECKS, phases=_PHASES)
+FEW = settings(
+    max_examples=example_count(10, thorough=25), deadline=None, suppress_health_check=_CHECKS, phases=_PHASES
+)
 FEWER = settings(FEW, max_examples=10)
 NAMESPACES = ("team", "team2")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

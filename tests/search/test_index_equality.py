@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.contexts import client_of
+from support.example_budget import example_count
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import SystemClock, new_id
@@ -117,7 +118,7 @@ def assert_alike(one: list[IndexHit], other: list[IndexHit], *, close: float) ->
         assert scores.get(hit.id, other[-1].score) == pytest.approx(hit.score, abs=close)
 
 
-efforts = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+efforts = settings(max_examples=example_count(12, thorough=30), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @efforts

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 
 from sharedmem import Settings
 from sharedmem.clock import SystemClock, new_id
@@ -48,7 +49,11 @@ CONDITIONS = st.recursive(
     max_leaves=5,
 )
 FILTERS = st.builds(Every, st.lists(CONDITIONS, max_size=3).map(tuple))
-_FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_FEW = settings(
+    max_examples=example_count(20, thorough=60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 class Item(NamedTuple):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.contexts import scope_of
+from support.example_budget import example_count
 from support.note_chains import APP, START, chain_of_two_consolidations, make_chain_note, make_retired_note, sound_notes
 from support.note_harness import NoteHarness, open_note_harnesses
 
@@ -112,7 +113,7 @@ async def test_forgetting_that_was_broken_off_goes_on(ground: NoteHarness, monke
     assert (set(await ground.all()), await ground.archived()) == ({"bob"}, 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(sound_notes(), st.integers(0, 12), st.booleans())
 def test_what_stays_of_a_chain_hangs_together(notes: tuple[Note, ...], days: int, keeps_heads: bool) -> None:
     rules = RetentionRules(rules=(RetentionRule(max_age_days=5),), keeps_heads=keeps_heads)

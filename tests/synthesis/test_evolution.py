@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given, settings
+from support.example_budget import example_count
 from support.note_chains import APP, chain_of_two_consolidations, make_chain_note, make_retired_note, sound_notes
 from support.note_harness import NoteHarness, open_note_harnesses
 
@@ -23,7 +24,7 @@ async def ground() -> AsyncIterator[NoteHarness]:
         yield ground
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=example_count(10, thorough=25), deadline=None)
 @given(sound_notes())
 def test_each_note_stands_before_what_took_its_place(notes: tuple[Note, ...]) -> None:
     places = {one.id: place for place, one in enumerate(sort_by_succession(reversed(notes)))}

@@ -7,6 +7,7 @@ from datetime import date
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 
 from sharedmem.errors import InvalidError
 from sharedmem.synthesis.fact_coverage import check_facts_preserved, is_long_enough, missing_facts
@@ -153,7 +154,7 @@ sentences = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(st.lists(facts, min_size=2, max_size=8, unique_by=lambda fact: fact[0]), sentences, st.data())
 def test_a_planted_fact_that_was_dropped_is_reported(
     planted: list[tuple[str, str]], sentence: str, data: st.DataObject
@@ -173,7 +174,7 @@ glued = st.lists(signs | st.text(max_size=3), max_size=12).flatmap(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(st.lists(glued, max_size=3), st.sampled_from(["\n\n", "\n"]))
 def test_a_result_that_quotes_all_inputs_whole_raises_no_alarm(inputs: list[str], between: str) -> None:
     result = between.join(["before", *reversed(inputs), "after"])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 
 from sharedmem.clock import SystemClock
 from sharedmem.errors import InvalidError
@@ -125,7 +126,7 @@ def test_the_composite_score_is_relevance_and_up_to_a_fifth_more(
 share = st.floats(0, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(share, share, share)
 def test_boosts_never_lift_a_score_beyond_a_fifth(relevance: float, fresh: float, weight: float) -> None:
     score = composite_score(relevance, recency=fresh, importance=weight)
@@ -133,7 +134,7 @@ def test_boosts_never_lift_a_score_beyond_a_fifth(relevance: float, fresh: float
     assert relevance <= score <= 1.2 * relevance
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(st.integers(-9_999, 999_999), st.integers(0, 9_999))
 def test_what_is_older_is_never_more_recent(age_h: int, more_h: int) -> None:
     younger, older = (NOW - timedelta(hours=hours) for hours in (age_h, age_h + more_h))

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from hypothesis import given, settings
+from support.example_budget import example_count
 from support.note_chains import (
     APP,
     chain_of_two_consolidations,
@@ -27,7 +28,7 @@ def repaired(notes: tuple[Note, ...]) -> dict[str, Note]:
     return {one.id: one for one in notes} | {one.id: one for one in plan_repair(notes).changed}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(sound_notes())
 def test_notes_that_hang_together_have_no_problem(notes: tuple[Note, ...]) -> None:
     found = plan_repair(notes)
@@ -36,7 +37,7 @@ def test_notes_that_hang_together_have_no_problem(notes: tuple[Note, ...]) -> No
     assert found.chains == sum(one.next_id is None for one in notes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(damaged_notes())
 def test_whatever_went_wrong_is_mended_once_and_no_text_is_lost(notes: tuple[Note, ...]) -> None:
     found = plan_repair(notes)

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 
 from sharedmem.errors import InvalidError
 from sharedmem.synthesis.json_repair import parse_json
@@ -84,7 +85,7 @@ def test_strings_survive_every_wrapping_and_every_slip(wrapping: str, slip: str)
     assert {name: value[name] for name in said} == said
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4), st.booleans())
 def test_any_strings_survive_a_mended_list(strings: list[str], ascii_only: bool) -> None:
     text = f"{json.dumps({'said': strings}, ensure_ascii=ascii_only)[:-1]},}}"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz import fuzz
+from support.example_budget import example_count
 
 from sharedmem.models import ConversationSummary
 from sharedmem.synthesis.note_text import (
@@ -70,7 +71,7 @@ def test_the_threshold_decides_what_is_near() -> None:
     assert deduplicate(["abcd", "abcx"], threshold=75) == ("abcd",)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(st.lists(st.text(max_size=12), max_size=12))
 def test_what_stays_is_unlike_and_says_all_that_there_was(items: list[str]) -> None:
     kept = deduplicate(items)
@@ -85,7 +86,7 @@ def test_what_stays_is_unlike_and_says_all_that_there_was(items: list[str]) -> N
         assert not item.strip() or (near if form else same)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(st.text(max_size=30))
 def test_normalising_twice_changes_nothing(text: str) -> None:
     assert normalize_item(normalize_item(text)) == normalize_item(text)
@@ -183,7 +184,7 @@ said = st.text("abZ9 .;|#-\n—", max_size=30) | st.sampled_from(["N/A", "", "on
 several = st.lists(said, max_size=2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(said, several, said, said)
 def test_nothing_that_was_said_is_lost_in_a_note(narrative: str, worked: list[str], pattern: str, style: str) -> None:
     episodic = EpisodicOutput.model_validate(
@@ -245,7 +246,7 @@ lines = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(st.fixed_dictionaries(dict.fromkeys(SECTIONS, lines.map("\n".join))))
 def test_sections_come_back_as_they_were_written(sections: dict[str, str]) -> None:
     expected = {name: body for name, text in sections.items() if (body := normalize_note(text))}

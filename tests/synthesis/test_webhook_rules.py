@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.example_budget import example_count
 
 from sharedmem import ConfigError, InvalidError, Settings
 from sharedmem.synthesis.webhooks.addresses import parse_url, refusal_reason
@@ -76,7 +77,7 @@ def test_a_url_is_asked_at_its_address_under_its_name(url: str, authority: str, 
     assert (destination.authority, destination.url_at("1.2.3.4")) == (authority, at)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=example_count(20, thorough=50), deadline=None)
 @given(st.text(max_size=40) | st.text("htp:/@[]%.0127x\\", max_size=30).map(lambda text: f"http://{text}"))
 def test_any_url_is_read_or_refused(url: str) -> None:
     try:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from redis import Redis
+from support.example_budget import example_count
 from support.redis_process import RedisProcess
 
 from sharedmem import AccessDeniedError, Grant, Hub, InvalidError, SharedMemoryStore
@@ -88,7 +89,7 @@ _IDENTITIES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(50, thorough=150), deadline=None)
 @example(("team", "ada", (), (Grant(pattern="x:[ab]*"),)), ["x:a", "x:[ab]", "x:b1"])
 @example(("team", "ada", (), (Grant(pattern="x:a\\*"),)), ["x:a*", "x:a\\", "x:a\\b"])
 @example(("team", "ada", (), (Grant(pattern="x:??"),)), ["x:é", "x:ab", "x:éé"])
