@@ -258,15 +258,13 @@ class Decisions(ProcessBound):
         return await self._executions.mark_executed(
             session,
             plan_hash,
-            symbol,
-            action,
-            confidence,
-            status,
-            executed,
-            order_id,
-            order_size_usdt,
-            error,
+            (symbol, action, confidence),
             fence=fence,
+            status=status,
+            executed=executed,
+            order_id=order_id,
+            order_size_usdt=order_size_usdt,
+            error=error,
         )
 
     async def resolve(

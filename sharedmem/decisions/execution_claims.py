@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from sharedmem.clock import Clock
 from sharedmem.decisions.executions import TakeoverPolicy
+from sharedmem.decisions.validation import OutcomeFields
 from sharedmem.errors import ClaimLostError, DurabilityPendingError, NotFoundError, SharedMemoryError, UnavailableError
 from sharedmem.models import ExecutionClaim, ExecutionRecord
 from sharedmem.runtime import get_logger
@@ -47,12 +48,7 @@ class ExecutionClaimer(Protocol):
         session: str,
         plan_hash: str,
         fence: int,
-        *,
-        status: str,
-        executed: bool | None = None,
-        order_id: str = "",
-        order_size_usdt: float = 0.0,
-        error: str = "",
+        **outcome: Unpack[OutcomeFields],
     ) -> ExecutionRecord:
         """As `Decisions.finish`."""
 

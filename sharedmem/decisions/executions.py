@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Literal, cast
+from typing import Any, Literal, Unpack, cast
 
 import orjson
 
 from sharedmem.coordination.names import check_lease_ms
 from sharedmem.decisions.sessions import DecisionSessions, SessionKeys
 from sharedmem.decisions.validation import (
+    OutcomeFields,
     check_confidence,
     check_fence,
     check_outcome,
@@ -90,45 +91,35 @@ class ExecutionLog:
         session: str,
         plan_hash: str,
         fence: int,
-        *,
-        status: str,
-        executed: bool | None = None,
-        order_id: str = "",
-        order_size_usdt: float = 0.0,
-        error: str = "",
+        **outcome: Unpack[OutcomeFields],
     ) -> ExecutionRecord:
         """As `Decisions.finish`."""
-        outcome = check_outcome(status, executed, order_id, order_size_usdt, error)
+        checked = check_outcome(**outcome)
         ending = ExecutionEnd(
-            "finish", check_plan(plan_hash), str(check_fence(fence)), outcome.state, b"", *outcome[1:], b""
+            "finish", check_plan(plan_hash), str(check_fence(fence)), checked.state, b"", *checked[1:], b""
         )
         return await self._record(session, ending, fence)
 
-    async def mark_executed(  # noqa: PLR0913, PLR0917  # positional, as executors call it
+    async def mark_executed(
         self,
         session: str,
         plan_hash: str,
-        symbol: str,
-        action: str,
-        confidence: float,
-        status: str,
-        executed: bool,
-        order_id: str = "",
-        order_size_usdt: float = 0.0,
-        error: str = "",
+        plan: tuple[str, str, float],
         *,
-        fence: int | None = None,
+        fence: int | None,
+        **outcome: Unpack[OutcomeFields],
     ) -> ExecutionRecord:
-        """As `Decisions.mark_executed`."""
+        """As `Decisions.mark_executed`; `plan` is its symbol, action and confidence."""
+        symbol, action, confidence = plan
         done = {
             "symbol": check_word("symbol", symbol),
             "action": check_word("action", action),
             "confidence": check_confidence(confidence),
         }
-        outcome = check_outcome(status, executed, order_id, order_size_usdt, error)
+        checked = check_outcome(**outcome)
         token = "" if fence is None else str(check_fence(fence))
         ending = ExecutionEnd(
-            "mark", check_plan(plan_hash), token, outcome.state, encode_json_fields(done), *outcome[1:], b""
+            "mark", check_plan(plan_hash), token, checked.state, encode_json_fields(done), *checked[1:], b""
         )
         return await self._record(session, ending, fence or 0)
 
@@ -136,16 +127,11 @@ class ExecutionLog:
         self,
         session: str,
         plan_hash: str,
-        *,
-        status: str,
-        executed: bool | None = None,
-        order_id: str = "",
-        order_size_usdt: float = 0.0,
-        error: str = "",
+        **outcome: Unpack[OutcomeFields],
     ) -> ExecutionRecord:
         """As `Decisions.resolve`."""
-        outcome = check_outcome(status, executed, order_id, order_size_usdt, error)
-        ending = ExecutionEnd("resolve", check_plan(plan_hash), "", outcome.state, b"", *outcome[1:], b"")
+        checked = check_outcome(**outcome)
+        ending = ExecutionEnd("resolve", check_plan(plan_hash), "", checked.state, b"", *checked[1:], b"")
         return await self._record(session, ending, 0)
 
     async def check_executed(self, session: str, plan_hash: str) -> tuple[bool, ExecutionRecord | None]:

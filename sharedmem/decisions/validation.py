@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import NamedTuple, Required, TypedDict
 
 import orjson
 
@@ -165,8 +165,18 @@ def check_fence(fence: int) -> int:
     return fence
 
 
+class OutcomeFields(TypedDict, total=False):
+    """How an execution ended, as calls take it; `check_outcome` has the defaults."""
+
+    status: Required[str]
+    executed: bool | None
+    order_id: str
+    order_size_usdt: float
+    error: str
+
+
 def check_outcome(
-    status: str, executed: bool | None, order_id: str, order_size_usdt: float, error: str
+    *, status: str, executed: bool | None = None, order_id: str = "", order_size_usdt: float = 0.0, error: str = ""
 ) -> ExecutionOutcome:
     """Return the outcome of an execution.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 from google.protobuf.message import Message
 
@@ -14,6 +14,7 @@ from sharedmem.decisions.execution_claims import Execution, hold_execution
 from sharedmem.decisions.executions import TakeoverPolicy
 from sharedmem.decisions.validation import (
     DEFAULT_WINDOW_S,
+    OutcomeFields,
     check_confidence,
     check_decision,
     check_fence,
@@ -119,23 +120,13 @@ class RemoteDecisions:
         session: str,
         plan_hash: str,
         fence: int,
-        *,
-        status: str,
-        executed: bool | None = None,
-        order_id: str = "",
-        order_size_usdt: float = 0.0,
-        error: str = "",
+        **outcome: Unpack[OutcomeFields],
     ) -> ExecutionRecord:
         """Record how a claimed execution ended."""
-        check_outcome(status, executed, order_id, order_size_usdt, error)
         request = pb.FinishExecutionRequest(
             **_plan_key(session, plan_hash),
             fence=_fence(fence),
-            status=status,
-            executed=executed,
-            order_id=order_id,
-            order_size_usdt=order_size_usdt,
-            error=_utf8(error),
+            **_outcome(**outcome),
         )
         return record_of(ExecutionRecord, await self._ask("FinishExecution", request, pb.ExecutionRecord))
 
@@ -155,17 +146,18 @@ class RemoteDecisions:
         fence: int | None = None,
     ) -> ExecutionRecord:
         """Record the one execution of a plan, also without a claim: the first to mark it wins."""
-        check_outcome(status, executed, order_id, order_size_usdt, error)
         request = pb.MarkExecutedRequest(
             **_plan_key(session, plan_hash),
             symbol=check_word("symbol", symbol),
             action=check_word("action", action),
             confidence=check_confidence(confidence),
-            status=status,
-            executed=executed,
-            order_id=order_id,
-            order_size_usdt=order_size_usdt,
-            error=_utf8(error),
+            **_outcome(
+                status=status,
+                executed=executed,
+                order_id=order_id,
+                order_size_usdt=order_size_usdt,
+                error=error,
+            ),
             fence=None if fence is None else _fence(fence),
         )
         return record_of(ExecutionRecord, await self._ask("MarkExecuted", request, pb.ExecutionRecord))
@@ -174,22 +166,12 @@ class RemoteDecisions:
         self,
         session: str,
         plan_hash: str,
-        *,
-        status: str,
-        executed: bool | None = None,
-        order_id: str = "",
-        order_size_usdt: float = 0.0,
-        error: str = "",
+        **outcome: Unpack[OutcomeFields],
     ) -> ExecutionRecord:
         """Say how an orphaned or unknown execution ended, after looking at the exchange."""
-        check_outcome(status, executed, order_id, order_size_usdt, error)
         request = pb.ResolveExecutionRequest(
             **_plan_key(session, plan_hash),
-            status=status,
-            executed=executed,
-            order_id=order_id,
-            order_size_usdt=order_size_usdt,
-            error=_utf8(error),
+            **_outcome(**outcome),
         )
         return record_of(ExecutionRecord, await self._ask("ResolveExecution", request, pb.ExecutionRecord))
 
@@ -242,7 +224,7 @@ def _plan(session: str, symbol: str, action: str, confidence: float, reasoning: 
     )
 
 
-def _plan_key(session: str, plan_hash: str) -> dict[str, str]:
+def _plan_key(session: str, plan_hash: str) -> dict[str, Any]:
     return {"session_id": check_name("session", session), "plan_hash": check_plan(plan_hash)}
 
 
@@ -259,6 +241,11 @@ def _policy(policy: TakeoverPolicy) -> TakeoverPolicy:
     if not isinstance(policy, str) or not policy:
         raise InvalidError("policy", policy, "say 'never' or 'takeover'")
     return policy
+
+
+def _outcome(**outcome: Unpack[OutcomeFields]) -> dict[str, Any]:
+    check_outcome(**outcome)
+    return {**outcome, "error": _utf8(outcome.get("error", ""))}
 
 
 def _utf8(text: str) -> str:
