@@ -123,7 +123,7 @@ class Prepared:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def extract(self, episode: Episode, known: Known) -> Extraction:  # noqa: ARG002  # as the protocol has it
+    async def extract(self, episode: Episode, known: Known) -> Extraction:  # noqa: ARG002  # as in the protocol
         """Return four names and three statements."""
         change = self._world.tidings(int(episode.id.rpartition("-")[2]))
         lives, works, knows = change.sentences()

@@ -259,7 +259,7 @@ def _recording_commands(hub: Hub) -> Iterator[list[list[Command]]]:
             found.append(searches)
         return await send(commands, aside=aside)
 
-    line.read_many = read_many  # type: ignore[method-assign]  # it listens, and changes nothing
+    line.read_many = read_many  # type: ignore[method-assign]  # it records, and changes nothing
     try:
         yield found
     finally:

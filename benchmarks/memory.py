@@ -251,7 +251,7 @@ def _record_commands(hub: Hub) -> Iterator[list[list[Command]]]:
             found.append(searches)
         return await send(commands, aside=aside)
 
-    line.read_many = read_many  # type: ignore[method-assign]  # it listens, and changes nothing
+    line.read_many = read_many  # type: ignore[method-assign]  # it records, and changes nothing
     try:
         yield found
     finally:

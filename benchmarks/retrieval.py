@@ -172,7 +172,7 @@ async def answers(
 
 async def measure(data: Conversations, index: str, progress: Progress, *, signals: bool) -> list[Row]:
     """Return how well one index answers the questions of a set; optionally also the value of each signal."""
-    told = [question for question in data.questions if question.category != UNANSWERABLE]
+    answerable = [question for question in data.questions if question.category != UNANSWERABLE]
     async with opened(index) as hub, opened(index) as bare_hub:
         if hub.powers.search == (index == EXACT):
             print(f"{index}: not measured, as this system has no query engine", file=sys.stderr)
@@ -184,14 +184,14 @@ async def measure(data: Conversations, index: str, progress: Progress, *, signal
         bare = await fill(bare_hub, data, index, bare=True)
         for part, ways in (("steps", STEPS), ("without", WITHOUT)):
             for way in ways:
-                found = await answers(bare if way.bare else stores, told, way, progress)
+                found = await answers(bare if way.bare else stores, answerable, way, progress)
                 rows.append(Row(data.name, index, part, way.name, quality_of(found)))
     return rows
 
 
 def _whole_rows(data: str, index: str, found: Sequence[tuple[Question, list[str]]]) -> Iterator[Row]:
-    told = [answer for answer in found if answer[0].category != UNANSWERABLE]
-    yield Row(data, index, "whole", WHOLE.name, quality_of(told))
+    counted = [answer for answer in found if answer[0].category != UNANSWERABLE]
+    yield Row(data, index, "whole", WHOLE.name, quality_of(counted))
     for category in dict.fromkeys(question.category for question, _ in found):
         some = [answer for answer in found if answer[0].category == category]
         yield Row(data, index, "category", category, quality_of(some))

@@ -183,7 +183,7 @@ def _noise(text: str) -> Vector:
 
 def note_of(number: int) -> Note:
     """Return a note as the pipeline would store it."""
-    read, now = reading_of("\n".join(said["content"] for said in conversation(2 * number))), datetime.now(UTC)
+    read, now = reading_of("\n".join(message["content"] for message in conversation(2 * number))), datetime.now(UTC)
     return Note(
         id=f"note-{number:08}",
         app_id=APP,

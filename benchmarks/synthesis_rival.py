@@ -186,7 +186,7 @@ async def pair(port: int, app: str) -> AsyncIterator[Call]:
 
 async def _finished(sdk: Any, app: str, number: int, user: str = "") -> object:
     make = import_module("omnimemory.core.schemas")
-    messages = [make.Message(**said) for said in conversation(number)]
+    messages = [make.Message(**message) for message in conversation(number)]
     given = make.UserMessages(app_id=app, user_id=user or user_of(number // 2), session_id=None, messages=messages)
     task = await sdk.add_memory(given)
     done = await sdk._background_tasks[task["task_id"]]  # noqa: SLF001  # it has no other way to wait for a task

@@ -176,7 +176,7 @@ async def query_bare(url: str) -> AsyncIterator[Call]:
 @contextmanager
 def _listening(hub: Hub) -> Iterator[list[Command]]:
     """Record the searches of a hub in the block."""
-    line = hub._knowledge_context().client  # noqa: SLF001  # what is sent is nobody's business but the wire's
+    line = hub._knowledge_context().client  # noqa: SLF001  # no public method shows what is sent
     found: list[Command] = []
     send = line.read_many
 
@@ -184,7 +184,7 @@ def _listening(hub: Hub) -> Iterator[list[Command]]:
         found.extend(command for command in commands if command[0] == "FT.SEARCH")
         return await send(commands, aside=aside)
 
-    line.read_many = read_many  # type: ignore[method-assign]  # it listens, and changes nothing
+    line.read_many = read_many  # type: ignore[method-assign]  # it records, and changes nothing
     try:
         yield found
     finally:

@@ -151,8 +151,8 @@ class Exchange:
 
     def _record(self, order: Order, permitted: Callable[[], bool], outcome: str) -> tuple[int, str]:
         with self._serving() as connection:
-            # Whoever looks up this order waits for us or came before us. If it came before, to
-            # take over, then our claim is over by now, and this says so.
+            # A look-up of this order waits for this transaction, or came before it. If a successor looked it up
+            # before, then our claim is over by now, and `permitted` returns False.
             result = outcome if permitted() else "late"
             row = (time.time(), *_row(order), self._executor, result)
             cursor = connection.execute("INSERT INTO requests VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", row)

@@ -58,7 +58,7 @@ def days() -> list[date]:
 
 def table() -> str:
     """Return the whole file."""
-    generator = random.Random(SEED)  # noqa: S311  # the same walk every time is the point
+    generator = random.Random(SEED)  # noqa: S311  # the walk must be the same every time
     columns = [closes(generator, opening) for opening in OPENING_PRICES.values()]
     rows = (
         ",".join([f"{day}", *(f"{close:.2f}" for close in row)]) for day, *row in zip(days(), *columns, strict=True)

@@ -42,6 +42,6 @@ def dealt(decisions: Iterable[Decision], venues: Mapping[str, str], *, seed: int
         by_venue[venues[decision.symbol]].append(decision)
     found: dict[str, Mishap] = {}
     for venue, traded in by_venue.items():
-        random.Random(f"{seed} {venue}").shuffle(traded)  # noqa: S311  # the same every time is the point
+        random.Random(f"{seed} {venue}").shuffle(traded)  # noqa: S311  # it must be the same every time
         found |= {decision.name: mishap for decision, mishap in zip(traded, cycle(_DECK), strict=False) if mishap}
     return found

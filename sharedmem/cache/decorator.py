@@ -80,7 +80,7 @@ class CacheDecorator(ProcessBound):
 
 async def _call_function(fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
     """Call the function; one that is not a coroutine function runs in a thread, so that it does not block."""
-    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004  # an object whose call is a coroutine
+    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004  # an object whose __call__ is a coroutine function
         value = fn(*args, **kwargs)
     else:
         value = await asyncio.to_thread(fn, *args, **kwargs)
@@ -193,7 +193,7 @@ class _CachedCall:
         self._answers.report(None)
         try:
             await self._keep(value)
-        except Exception as error:  # noqa: BLE001  # nothing that keeps an answer from lasting takes it away
+        except Exception as error:  # noqa: BLE001  # a failure to store the answer must not lose it
             self._give_up("keep", error)
 
     async def _found_by_now(self) -> bool:

@@ -116,7 +116,7 @@ def _validate_episode(fields: Mapping[str, object]) -> Episode:
     for name in ("occurred_at", "recorded_at"):
         moment = fields.get(name)
         if moment is not None:
-            to_stamp(name, moment)  # type: ignore[arg-type]  # it says what is wrong with what is no moment
+            to_stamp(name, moment)  # type: ignore[arg-type]  # it rejects other types
     try:
         return Episode.model_validate(fields)
     except ValidationError as error:

@@ -46,7 +46,7 @@ class Graph(GraphQueries):
         content: str | Mapping[str, Any] | Episode,
         *,
         group_id: str | None = None,
-        id: str = "",  # noqa: A002  # as the specification has it
+        id: str = "",  # noqa: A002  # as in the specification
         occurred_at: datetime | None = None,
         recorded_at: datetime | None = None,
         source: str = "",
@@ -123,7 +123,7 @@ class Graph(GraphQueries):
         name: str,
         *,
         group_id: str,
-        type: str = "",  # noqa: A002  # as add_relationship has it
+        type: str = "",  # noqa: A002  # as in add_relationship
         aliases: Sequence[str] = (),
         attributes: Mapping[str, Any] | None = None,
         summary: str = "",
@@ -154,7 +154,7 @@ class Graph(GraphQueries):
     async def add_relationship(  # each is a property of the relationship
         self,
         source: str,
-        type: str,  # noqa: A002  # as the specification has it
+        type: str,  # noqa: A002  # as in the specification
         target: str,
         *,
         group_id: str,

@@ -174,7 +174,7 @@ class MemoryStore(Protocol):
         content: str | Mapping[str, Any] | Episode,
         *,
         group_id: str | None = None,
-        id: str = "",  # noqa: A002  # as the specification has it
+        id: str = "",  # noqa: A002  # as in the specification
         occurred_at: datetime | None = None,
         source: str = "message",
         session: str | None = None,
@@ -197,7 +197,7 @@ class MemoryStore(Protocol):
         name: str,
         *,
         group_id: str,
-        type: str = "",  # noqa: A002  # as add_relationship has it
+        type: str = "",  # noqa: A002  # as in add_relationship
         aliases: Sequence[str] = (),
     ) -> Entity:
         """Return an entity, found by its name or created."""
@@ -205,7 +205,7 @@ class MemoryStore(Protocol):
     async def add_relationship(  # each is a property of the relationship
         self,
         source: str,
-        type: str,  # noqa: A002  # as the specification has it
+        type: str,  # noqa: A002  # as in the specification
         target: str,
         *,
         group_id: str,

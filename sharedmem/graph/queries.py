@@ -230,7 +230,7 @@ class GraphQueries(ProcessBound):
         group_id: str,
         as_of: datetime | None = None,
         known_at: datetime | None = None,
-        type: str | None = None,  # noqa: A002  # as the specification has it
+        type: str | None = None,  # noqa: A002  # as in the specification
         direction: Direction = "both",
         limit: int = 1000,
     ) -> list[Fact]:
@@ -419,7 +419,7 @@ class GraphQueries(ProcessBound):
         return await self._search.by_words(group, query, search, when, limit)
 
     @measured("graph.retrieve")
-    async def retrieve(  # noqa: PLR0913  # each narrows the question
+    async def retrieve(  # noqa: PLR0913  # each narrows the query
         self,
         query: str,
         *,

@@ -39,7 +39,7 @@ class EntraLogin:
         Raises:
             ConfigError: no account is logged in.
         """
-        from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415  who has a key does not need it
+        from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415  only needed without a key
 
         try:
             return (await self._credential.get_token(_SCOPE)).token

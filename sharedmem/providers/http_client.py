@@ -158,7 +158,7 @@ class ModelHttpClient:
 
     @asynccontextmanager
     async def _sent(self, client: httpx2.AsyncClient, body: Json) -> AsyncIterator[httpx2.Response]:
-        import httpx2  # noqa: PLC0415  only who has such a provider needs it
+        import httpx2  # noqa: PLC0415  only needed with such a provider
 
         headers = {"Content-Type": "application/json", **await self.endpoint.headers()}
         try:

@@ -275,7 +275,7 @@ class ConflictOutput(ModelAnswer):
     @model_validator(mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
-        # Some leave the object around the list away, or call it otherwise.
+        # Some models leave out the object around the list, or name it otherwise.
         if isinstance(value, list):
             return {"resolutions": value}
         if not isinstance(value, Mapping) or "resolutions" in value:
@@ -287,7 +287,7 @@ class ConflictOutput(ModelAnswer):
 
     @property
     def has_content(self) -> bool:
-        """Whether anything was said."""
+        """Whether there is any verdict."""
         return bool(self.resolutions)
 
 

@@ -165,7 +165,7 @@ class SynthesisWorker:
             wait: seconds to wait for a task; None waits without limit.
 
         Raises:
-            SharedMemoryError: the task has failed, and the queue knows; or the queue is unavailable.
+            SharedMemoryError: the task has failed, which the queue has recorded; or the queue is unavailable.
         """
         async with self._intake.queue.claimed(wait=wait) as claimed:
             if claimed is None:

@@ -166,7 +166,7 @@ class _Stemmer(Protocol):
 
 @lru_cache(maxsize=1)
 def _stemmer() -> _Stemmer:
-    import Stemmer  # noqa: PLC0415  # only who searches loads it
+    import Stemmer  # noqa: PLC0415  # only loaded by searches
 
     # Size 0: words are cached here, already spelled.
     made: _Stemmer = Stemmer.Stemmer("english", 0)

@@ -19,6 +19,6 @@ def open_backend(context: KnowledgeContext, scope: Scope) -> GraphBackend:
 
         # FalkorDB has no change stream, so nothing is signed there.
         return context.shared(FalkorBackend, namespace, lambda: FalkorBackend(context, namespace))
-    from sharedmem.graph.backends.redis import RedisBackend  # noqa: PLC0415  # only where it is used
+    from sharedmem.graph.backends.redis import RedisBackend  # noqa: PLC0415  # only loaded if it is used
 
     return RedisBackend(context, namespace, scope.signature)

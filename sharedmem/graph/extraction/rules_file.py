@@ -154,7 +154,7 @@ def _parse_patterns(file: RuleFile, source: str) -> Iterator[NamePattern]:
 
 
 def _read_file(path: Path) -> object:
-    import yaml  # noqa: PLC0415  # only who has a rules file needs it
+    import yaml  # noqa: PLC0415  # only needed with a rules file
 
     try:
         if path.stat().st_size > _LARGEST_FILE:

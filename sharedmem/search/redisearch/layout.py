@@ -223,4 +223,4 @@ def parse_index_info(reply: Reply) -> IndexInfo:
 def _index_bytes(info: dict[str, Any]) -> int:
     sizes = (info.get("total_index_memory_sz_mb"), info.get("vector_index_sz_mb"))
     found = [float(size) for size in sizes if size is not None]
-    return round(sum(size for size in found if size == size) * 1_048_576)  # noqa: PLR0124  # leaves out what is no number
+    return round(sum(size for size in found if size == size) * 1_048_576)  # noqa: PLR0124  # leaves out NaN

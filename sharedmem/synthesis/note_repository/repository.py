@@ -209,7 +209,7 @@ class NoteReader:
             body, version, held, half = [*reply, None, None][:4] if isinstance(reply, list) else [None] * 4
             share = word_share(wanted, held)
             if id_ not in scores and share < LEAST_WORD_SHARE:
-                continue  # this applies to most hits of the text search: they are not decoded
+                continue  # true for most hits of the text search: they are not decoded
             note = _decode_reply(self._keys.record(app_id, id_), [body, version])
             if note is not None:
                 score = scores[id_] if id_ in scores else self._similarity(half, vector)

@@ -241,7 +241,7 @@ class Webhooks:
                 await self.work_once(wait=None)
             except AccessDeniedError:
                 raise
-            except Exception as error:  # noqa: BLE001  # a worker outlives what its tasks do
+            except Exception as error:  # noqa: BLE001  # a worker survives errors of its tasks
                 _log.warning("no webhook can be claimed now", exc_info=error)
                 await self._context.clock.sleep(getattr(error, "retry_after", 1.0))
 
@@ -280,7 +280,7 @@ class Webhooks:
         return WebhookDelivery(outcome=outcome, attempts=attempts, status=tried.status, error=tried.error)
 
     async def _tried(self, call: _WebhookCall, destination: Destination) -> _AttemptResult:
-        import httpx2  # noqa: PLC0415  # only who has webhooks needs it
+        import httpx2  # noqa: PLC0415  # only needed with webhooks
 
         host = destination.host
         try:

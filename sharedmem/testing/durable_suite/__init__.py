@@ -12,7 +12,7 @@ Requires pytest and pytest-asyncio with `asyncio_mode = "auto"`. Each test works
 documents are not deleted: use a temporary database.
 """
 
-import sharedmem.testing.pytest_required  # noqa: F401  # the door: it needs pytest
+import sharedmem.testing.pytest_required  # noqa: F401  # the entry point: it needs pytest
 from sharedmem.testing.durable_suite.lifecycle import OpenCloseTests, PurgeTests
 from sharedmem.testing.durable_suite.queries import IterationTests, QueryTests
 from sharedmem.testing.durable_suite.records import BodyTests, PutTests

@@ -33,7 +33,7 @@ def tombstone(key: str, stamp: int, /, **fields: object) -> DurableRecord:
 
 async def all_records_of(durable: Durable, namespace: str, **choice: object) -> list[DurableRecord]:
     """Return the records of all pages of a walk."""
-    pages = durable.iterate(namespace, **choice)  # type: ignore[arg-type]  # handed through as the test wrote them
+    pages = durable.iterate(namespace, **choice)  # type: ignore[arg-type]  # passed on as the test wrote them
     return [record async for page in pages for record in page]
 
 

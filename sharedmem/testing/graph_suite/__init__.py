@@ -1,6 +1,6 @@
 """Conformance tests of the temporal knowledge graph for every backend; a test class inherits them."""
 
-import sharedmem.testing.pytest_required  # noqa: F401  # the door: it needs pytest
+import sharedmem.testing.pytest_required  # noqa: F401  # the entry point: it needs pytest
 from sharedmem.testing.graph_suite.episodes import GraphEntityTests, GraphEpisodeTests, GraphInputTests
 from sharedmem.testing.graph_suite.queries import BitemporalTests, GraphSearchTests, GraphTraversalTests
 

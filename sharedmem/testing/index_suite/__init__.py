@@ -10,7 +10,7 @@ deletes the records that it wrote; the index itself is deleted by the test file.
 `asyncio_mode = "auto"`.
 """
 
-import sharedmem.testing.pytest_required  # noqa: F401  # the door: it needs pytest
+import sharedmem.testing.pytest_required  # noqa: F401  # the entry point: it needs pytest
 from sharedmem.testing.index_suite.base import IndexedNamespace, suite_family
 from sharedmem.testing.index_suite.namespaces import IndexMigrationTests, IndexPageTests, NamespaceIsolationTests
 from sharedmem.testing.index_suite.search import IndexFilterTests, IndexRankingTests, IndexSearchTests

@@ -78,7 +78,7 @@ class GroupCreation:
         dimension: numbers of a vector; 0 without vectors.
     """
 
-    def __init__(  # each is a fact of the namespace
+    def __init__(  # each is a property of the namespace
         self,
         asker: FalkorClient,
         line: RedisClient,
