@@ -19,7 +19,7 @@ class Clock(Protocol):
         """Return the wall-clock time of this machine in UTC, for display; leases and locks use the server's time."""
 
     async def sleep(self, seconds: float) -> None:
-        """Let other tasks run for that many seconds."""
+        """Sleep for so many seconds, while other tasks run."""
 
 
 class SystemClock:

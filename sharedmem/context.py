@@ -1,4 +1,4 @@
-"""What a hub shares with its stores: the server, the services in front of it, the settings."""
+"""The dependencies that a hub shares with its stores: the server, the services in front of it, the settings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ServerContext:
 
 @dataclass(frozen=True, kw_only=True)
 class HubContext(ServerContext):
-    """What a hub shares with its stores."""
+    """The dependencies that a hub shares with its stores."""
 
     listener: PubSubHub
     wait_notifier: WaitNotifier

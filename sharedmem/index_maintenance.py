@@ -25,7 +25,7 @@ class IndexPromoter:
     """Promotes the index of a namespace when this hub has written enough records of one family there.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         index: index of the family.
         namespace: namespace of the records.
     """
@@ -90,7 +90,7 @@ class IndexedRecords:
     """The records of one family that are searched in one index.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         index: index of the family.
         namespace: namespace of the index; None for the index that small namespaces share.
     """
@@ -179,7 +179,7 @@ class RecordReindexer:
     """The records of one family that share one index, before and after it is rebuilt.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         index: index of the family.
         namespace: namespace of the index; None for the index that small namespaces share.
         vectors: source of the vectors.

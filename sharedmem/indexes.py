@@ -21,7 +21,7 @@ class Indexes(ProcessBound):
     """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         vectors: sources of vectors by family, other than those of memories and graphs.
     """
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class KnowledgeContext(HubContext):
-    """What a hub shares with the memory, the cache, the graphs and the synthesis of its stores."""
+    """The dependencies that a hub shares with the memory, cache, graphs and synthesis of its stores."""
 
     memories: Index
     answers: Index

@@ -22,7 +22,7 @@ class Campaign:
     """Runs the election of a `Candidacy` until it is stopped.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         new_session: creates the lease session of one term; its argument is called if the lease is lost.
         on_gain, on_loss: called with the token.
     """
@@ -111,7 +111,7 @@ class Campaign:
 
     async def _step_down(self, hold: LeaseSession) -> None:
         try:
-            await hold.give_back()
+            await hold.release()
         except SharedMemoryError as error:
             _logger.warning("%s %r: not released, its lease will expire: %s", hold.place.kind, hold.place.name, error)
         if self._on_loss is not None:

@@ -27,7 +27,7 @@ from sharedmem.runtime.background import Background, BackgroundTask
 from sharedmem.runtime.process_bound import ProcessBound
 
 _SPARE_ENTRIES = 64
-_LINGERS_S = 10.0
+_IDLE_S = 10.0
 _NEVER = float("inf")
 
 
@@ -87,17 +87,17 @@ class LeaseRenewer:
             self._alarm.call()
 
     async def _run(self) -> None:
-        while self._planned or await self._linger():
+        while self._planned or await self._wait_idle():
             self._renew_due()
             if self._planned:
                 await self._sleep_until(self._plan[0][0])
 
-    async def _linger(self) -> bool:
+    async def _wait_idle(self) -> bool:
         """Wait a while before the task ends: a released lease is often taken again soon."""
-        leaves_at = self._clock.monotonic() + _LINGERS_S
-        while not self._planned and self._clock.monotonic() < leaves_at:
+        ends_at = self._clock.monotonic() + _IDLE_S
+        while not self._planned and self._clock.monotonic() < ends_at:
             # Not beyond the last plan: the next lease is renewed later, and need not wake this task.
-            await self._sleep_until(min(self._plan[0][0], leaves_at) if self._plan else leaves_at)
+            await self._sleep_until(min(self._plan[0][0], ends_at) if self._plan else ends_at)
             self._renew_due()
         return bool(self._planned)
 
@@ -114,7 +114,7 @@ class LeaseRenewer:
 
     def _renew_or_lose(self, kept: Renewable) -> None:
         if self._clock.monotonic() >= kept.deadline:
-            self._give_up(kept)
+            self._drop(kept)
             return
         # The renewal may take longer than the lease: its deadline is watched as well.
         self._schedule(kept, kept.deadline)
@@ -127,9 +127,9 @@ class LeaseRenewer:
         if is_kept:
             self._schedule(kept, min(kept.renew_at, kept.deadline))
         else:
-            self._give_up(kept)
+            self._drop(kept)
 
-    def _give_up(self, kept: Renewable) -> None:
+    def _drop(self, kept: Renewable) -> None:
         self.stop_renewing(kept)
         kept.lose()
 
@@ -376,7 +376,7 @@ class LeaseSession:
 
     # -- release
 
-    async def give_back(self) -> bool:
+    async def release(self) -> bool:
         """Release the lease for the next waiter; return whether it was held until now. One round trip.
 
         A lost lease is released in the background, since its server may be unreachable.
@@ -494,7 +494,7 @@ class LeaseBlock:
         is_ours = self._interrupted and task is not None and task.uncancel() <= self._cancelling
         was_held = self._hold.is_held()
         try:
-            was_held = await self._hold.give_back()
+            was_held = await self._hold.release()
         except SharedMemoryError:
             if kind is None:
                 raise

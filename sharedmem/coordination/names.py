@@ -22,7 +22,7 @@ class NameAccess:
     """The names that one actor may use for coordination, and the services that every primitive needs.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: returns names within the actor's rights.
     """
 

@@ -412,15 +412,15 @@ class _OnceRunner:
                     value = await value
             return encode_member(value)
         except Exception:
-            await self._give_back(work, token)
+            await self._release_quietly(work, token)
             raise
         except BaseException:
             self._names.context.release_in_background(
-                f"return once {work.target.key}", lambda: self._give_back(work, token)
+                f"return once {work.target.key}", lambda: self._release_quietly(work, token)
             )
             raise
 
-    async def _give_back(self, work: _OnceWork, token: int) -> None:
+    async def _release_quietly(self, work: _OnceWork, token: int) -> None:
         with suppress(UnavailableError, UsageError):  # the lease ends by itself
             await self.release(work, token)
 

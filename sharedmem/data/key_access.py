@@ -30,7 +30,7 @@ class KeyAccess:
     """The keys that one actor may use, and the services that every operation on them needs.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: returns keys within the actor's rights.
     """
 

@@ -13,7 +13,7 @@ from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError, U
 
 SERVER = "the embedded server"
 DATA_DIR = ("data_dir", "SHAREDMEM_DATA_DIR or its default")
-PORT = ("embedded_port", "what was asked")
+PORT = ("embedded_port", "argument")
 
 _EBADARCH = 86  # macOS: "Bad CPU type in executable"; Python's errno module has no name for it
 _WRONG_PROCESSOR = frozenset({errno.ENOEXEC, _EBADARCH})

@@ -293,10 +293,10 @@ def _check_options(*, modules: Collection[str], fsync: str, port: int) -> Launch
     unknown = sorted(set(modules).difference(MODULES))
     if unknown:
         raise ConfigError(
-            "embedded_modules", "what was asked", f"{unknown[0]!r} is unknown; use some of {', '.join(MODULES)}"
+            "embedded_modules", "argument", f"{unknown[0]!r} is unknown; use some of {', '.join(MODULES)}"
         )
     if fsync not in _FSYNC_BY_STRICTNESS:
-        raise ConfigError("embedded_fsync", "what was asked", f"{fsync!r} is unknown; use always, everysec or no")
+        raise ConfigError("embedded_fsync", "argument", f"{fsync!r} is unknown; use always, everysec or no")
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(*PORT, f"{port} is not a port; use 1 to {_LAST_PORT}, or 0 for no TCP port")
     return LaunchOptions(frozenset(modules), fsync, port)

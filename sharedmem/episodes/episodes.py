@@ -172,7 +172,7 @@ class EpisodeLog:
             return [SessionActivity(text_of(session), int(float(text_of(last)))) for session, last in pairs]
 
     def _index(self) -> Target:
-        """The target of the session index: the shared scope itself."""
+        """Return the target of the session index: the shared scope itself."""
         return self._scope.common(f"{self._scope.identity.namespace}:{SHARED_SCOPE}", "read")
 
     @staticmethod
@@ -384,7 +384,7 @@ class Episodes(ProcessBound):
     A session expires if nothing was appended for `session_ttl_s`.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: returns names within the actor's rights.
         finder: the search of `retrieve`; None: search for the query as a substring.
     """
@@ -415,7 +415,7 @@ class Episodes(ProcessBound):
         settings = self._names.context.settings
         if len(coded) > settings.blob_threshold_bytes:
             advice = (
-                f"it takes {len(coded)} bytes, events may take {settings.blob_threshold_bytes}; store what is large as"
+                f"it takes {len(coded)} bytes, events may take {settings.blob_threshold_bytes}; store large data as"
                 " a value and put its key here"
             )
             raise InvalidError("event", "...", advice)

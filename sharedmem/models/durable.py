@@ -136,7 +136,7 @@ class DurableStatus(Record):
     namespaces: list[DurableLag]
     charges: Charges
     problems: list[str]
-    """What is wrong with the store itself, in sentences."""
+    """Problems of the store itself, in sentences."""
 
 
 class Difference(Record):

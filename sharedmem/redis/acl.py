@@ -30,7 +30,8 @@ _KEYLESS_COMMANDS = (
 )
 # The server treats the name of an index as a key, and checks no document that a search finds: a user who may search the
 # shared index finds documents of every tenant. A user who may create an index could index another tenant's records, and
-# one who may create aliases could rename it. So other users create the indexes, and this one only searches.
+# one who may create aliases could give another index a name of its own. So other users create indexes, and this one
+# only searches.
 _SEARCH_COMMANDS = "ft.search ft.aggregate ft.info"
 _SUBSCRIBE_COMMANDS = "subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe"
 _ANY_ITEM = "{*}"

@@ -55,7 +55,7 @@ RECORD_PARTS = (
 _QUEUE_MARKERS = frozenset({"$queue.tasks", "$queue.dead", "$queue.paused", "$queue.counts"})
 OBJECTS = "om"
 """The part for objects of users' models (`sharedmem.om`): `<ns>:$om:<scope>:<model>:<key>`."""
-# These stay until what they hold is done with: tasks and decisions are not lost to a TTL.
+# These stay until their content is finished: tasks and decisions do not expire by TTL.
 LASTING_PARTS = (
     *("queue.ready", "queue.delayed", "queue.claimed", "queue.tasks", "queue.claims"),
     *("queue.dedup", "queue.dead", "queue.paused"),

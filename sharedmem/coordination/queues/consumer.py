@@ -177,11 +177,11 @@ class QueueConsumer:
         if delay is None:
             luck = random.random()  # noqa: S311  # spreads retries; no secret depends on it
             delay = pause_after(held.attempt, self._queue.terms.backoff, luck)
-        return await self._give_up(held, check_error(error), check_delay_ms(delay)) == "again"
+        return await self._end_attempt(held, check_error(error), check_delay_ms(delay)) == "again"
 
     async def fail(self, task: Receipt, error: str) -> None:
         """As `TaskQueue.fail`."""
-        await self._give_up(check_receipt(task), check_error(error), -1)
+        await self._end_attempt(check_receipt(task), check_error(error), -1)
 
     async def release(self, task: Receipt) -> None:
         """As `TaskQueue.release`."""
@@ -192,7 +192,7 @@ class QueueConsumer:
         if not await queue.explained(call):
             raise ClaimLostError("task", held.id, held.token)
 
-    async def _give_up(self, held: Receipt, reason: str, delay_ms: int) -> str:
+    async def _end_attempt(self, held: Receipt, reason: str, delay_ms: int) -> str:
         queue = self._queue
         keys = queue.keys(MoveKeys)
         call = queue.scripts.queue_retry(

@@ -66,7 +66,7 @@ class ChargeMeter:
             self._counts[_request_kind(request)] += 1
 
     def charges(self) -> Charges:
-        """The present counts."""
+        """Return the present counts."""
         return Charges(**self._counts, request_units=round(self._request_units, 2))
 
 

@@ -69,7 +69,7 @@ class OperationLedger:
             slots.prolonged_at, keep_ms = now, self._keep_ms
         return slot, self._number, keep_ms
 
-    def give_back(self, operations: bytes, slot: int) -> None:
+    def free(self, operations: bytes, slot: int) -> None:
         """Free a slot: its call has a reply, or is no longer repeated."""
         self._slots[operations].free.append(slot)
 
@@ -121,7 +121,7 @@ class ScriptExecutor:
         try:
             reply = await call(*command)
         finally:
-            self._ledger.give_back(space.operations, slot)
+            self._ledger.free(space.operations, slot)
         return _check_bytes(reply)
 
     async def _mutate_noting(
@@ -140,7 +140,7 @@ class ScriptExecutor:
         try:
             reply = await self._client.call_noting(losses, command, aside=large > POOLED_ABOVE_BYTES)
         finally:
-            self._ledger.give_back(space.operations, slot)
+            self._ledger.free(space.operations, slot)
         return _check_bytes(reply)
 
     def _command(
@@ -172,7 +172,7 @@ class ScriptExecutor:
         try:
             reply = await call(b"EVALSHA", self._digests[script], 1, operations, slot, number, keep_ms, *args)
         finally:
-            self._ledger.give_back(operations, slot)
+            self._ledger.free(operations, slot)
         return _check_bytes(reply)
 
     async def run(self, script: str, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
