@@ -126,7 +126,7 @@ async def test_a_failure_that_stays_is_told(filled: CosmosDurable, room: Emulate
     call, act = CALLS[name]
     await room.fault(call, status=503, times=999)
 
-    with pytest.raises(UnavailableError, match=r"Cosmos DB.*answered 503"):
+    with pytest.raises(UnavailableError, match=r"Cosmos DB.*replied 503"):
         await act(filled)
 
 
