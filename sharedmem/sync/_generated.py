@@ -807,7 +807,7 @@ class Episodes(Face["AsyncEpisodes"]):
     A session expires if nothing was appended for `session_ttl_s`.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         scope: returns names within the actor's rights.
         finder: the search of `retrieve`; None: search for the query as a substring.
     """
@@ -4627,7 +4627,7 @@ class Indexes(Face["AsyncIndexes"]):
     """Every index of a hub: of memories, of the semantic cache, of knowledge graphs and of synthesised notes.
 
     Args:
-        context: what the hub shares with its stores.
+        context: dependencies that the hub shares with its stores.
         vectors: sources of vectors by family, other than those of memories and graphs.
     """
 
