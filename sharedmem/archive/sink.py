@@ -21,6 +21,7 @@ from sharedmem.archive.endpoint import (
     ArchiveEndpoint,
     WriteResult,
 )
+from sharedmem.archive.objects import OBJECT, is_object_key
 from sharedmem.archive.snapshots import LeaveOut
 from sharedmem.archive.writers import RedisWriter, TierWriter
 from sharedmem.durable.liveness import has_expired
@@ -132,6 +133,8 @@ class ArchiveSink:
             raise InvalidError("key", record.key, f"it is not of namespace {self._namespace!r}")
         if record.type in SHARED_DATA_TYPES:
             absolute_key(record.key, self._namespace, SHARED_SCOPE)
+        elif record.type == OBJECT and not is_object_key(record.key, self._namespace):
+            raise InvalidError("key", record.key, "an object of a model is not stored there")
         else:
             check_durable_key(record.key)
         if record.is_head:
@@ -163,11 +166,12 @@ class ArchiveSink:
         return head.kind if head.kind in DURABLE_KINDS else self._kept.get(head.key, self._endpoint.kind_of(head.key))
 
     def _route(self, head: DurableRecord, kind: str) -> RedisWriter | TierWriter | None:
-        if kind in DURABLE_KINDS and self._tier is not None:
+        if kind in DURABLE_KINDS and self._tier is not None and head.type != OBJECT:
             return self._tier
-        if head.type in SHARED_DATA_TYPES and self._redis is not None:
+        is_for_redis = head.type in SHARED_DATA_TYPES or head.type == OBJECT
+        if is_for_redis and self._redis is not None:
             return self._redis
-        where = "a Redis server" if head.type in SHARED_DATA_TYPES else "a durable store"
+        where = "a Redis server" if is_for_redis else "a durable store"
         self._leave_out(head.key, f"a {head.type} of kind {kind} needs {where}, which the target does not have")
         return None
 

@@ -21,6 +21,7 @@ from sharedmem.archive.endpoint import (
     RedisEndpoint,
 )
 from sharedmem.archive.files import SourcePosition
+from sharedmem.archive.objects import is_object_key, object_documents
 from sharedmem.archive.snapshots import LeaveOut, SnapshotReader, snapshot
 from sharedmem.durable.liveness import has_expired
 from sharedmem.durable.protocol import Durable
@@ -77,7 +78,7 @@ class ArchiveSource:
         client, keyspace = self._endpoint.redis.client, self._endpoint.redis.keyspace
         near, found = keyspace.space(self._namespace).clock, 0
         async for page in client.scan(keyspace.pattern(self._namespace), near=near, count=2000):
-            found += sum(not keyspace.is_service(key) for key in page)
+            found += sum(not keyspace.is_service(key) or self._is_object(self._endpoint.redis, key) for key in page)
         return found
 
     # -- keys in Redis
@@ -91,10 +92,16 @@ class ArchiveSource:
             async for page in self._snapshots(redis).documents(await self._own(redis, self._named(redis, keys))):
                 async for piece in self._whole(page):
                     yield None, piece
+            objects = [key for key in keys if self._is_object(redis, key)]
+            async for page in object_documents(redis.client, redis.keyspace, objects, now_ms=self._endpoint.now_ms):
+                yield None, page
             if cursor == "0":
                 yield SourcePosition(phase="tier"), []
                 return
             yield SourcePosition(cursor=cursor, server=run), []
+
+    def _is_object(self, redis: RedisEndpoint, physical: bytes) -> bool:
+        return is_object_key(redis.keyspace.logical(physical), self._namespace)
 
     def _named(self, redis: RedisEndpoint, keys: Sequence[bytes]) -> list[Target]:
         found = []

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sharedmem.archive.endpoint import SHARED_DATA_TYPES, ArchiveEndpoint, RedisEndpoint, WriteResult
+from sharedmem.archive.objects import OBJECT, object_commands
 from sharedmem.archive.snapshots import LeaveOut
 from sharedmem.clock import new_id
 from sharedmem.durable.key_loader import SharedDataRestorer
@@ -111,6 +112,10 @@ class RedisWriter:
             ready = self._ready(target)
             if head.type == "list" and head.size < documents - 1:
                 self._commands.append(("LTRIM", ready, -head.size, -1))
+        elif head.type == OBJECT:
+            ready = self._ready(target)
+            self._commands += [*object_commands(head, ready), ("PEXPIRE", ready, _STAGED_MS)]
+            self._bytes += len(head.body)
         else:
             (part,) = self._restorer.parts(target, [head])
             text = _cell_bytes(part.rows[0][0])
