@@ -25,6 +25,9 @@ from sharedmem.data.access import Access
 from sharedmem.graph.graph import Graph
 from sharedmem.indexes import Indexes
 from sharedmem.memory.memories import Memories
+from sharedmem.om.bound_models import BoundModel
+from sharedmem.om.query import Query
+from sharedmem.om.read_models import Models
 from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.runtime import Counters
 from sharedmem.synthesis.synthesis import Synthesis
@@ -88,6 +91,13 @@ PAGES = (
         "base classes and contexts for agents",
         "actors",
         (sharedmem.ActorContext, sharedmem.RemembersMixin, sharedmem.Context, AgentMemory, DecisionLog),
+    ),
+    Page(
+        "objects",
+        "Objects by redis-om",
+        "`sharedmem.om`: read models (`om.models`) and the methods of models of users (`om.bind`)",
+        "objects",
+        (Models, Query, BoundModel),
     ),
     Page("client", "HTTP client", "`sharedmem.client`", "clients", (sharedmem.client.SharedMemoryClient, ListPage)),
     Page(

@@ -11,11 +11,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from importlib import import_module
-from types import new_class
+from types import ModuleType, new_class
 from typing import Any, NamedTuple, get_args
+from weakref import WeakKeyDictionary
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from sharedmem.errors import InvalidError, UsageError
 from sharedmem.om.expressions import (
@@ -225,7 +226,7 @@ def bind_model(model: Any, mixin: type) -> Any:
         model: of the user.
         mixin: its methods take the place of those of redis-om, `__init__` of `JsonModel` among them.
     """
-    library = import_module(f"{_package(model)}.model.model")
+    library = _library(model)
     fields = dict(model.model_fields)
     key = library.RedisModel.model_fields["pk"]
 
@@ -247,13 +248,21 @@ def bind_model(model: Any, mixin: type) -> Any:
 
 
 def initialize(bound: Any, values: Mapping[str, Any]) -> None:
-    """Run the constructor of redis-om's models without a question to the server."""
-    import_module(f"{_package(type(bound))}.model.model").RedisModel.__init__(bound, **values)
+    """Run the constructor of pydantic alone: that of redis-om asks the server, and looks for the key each time."""
+    BaseModel.__init__(bound, **values)
 
 
-def _package(model: Any) -> str:
-    names = {base.__module__.partition(".")[0] for base in model.__mro__}
-    return "aredis_om" if "aredis_om" in names else "redis_om"
+_libraries: WeakKeyDictionary[type, ModuleType] = WeakKeyDictionary()
+
+
+def _library(model: type[Any]) -> Any:
+    """Return the module of redis-om that a model comes from: that with or that without `await`."""
+    found = _libraries.get(model)
+    if found is None:
+        names = {base.__module__.partition(".")[0] for base in model.__mro__}
+        package = "aredis_om" if "aredis_om" in names else "redis_om"
+        found = _libraries[model] = import_module(f"{package}.model.model")
+    return found
 
 
 class _Unused:
@@ -289,7 +298,7 @@ def encode_object(found: Any, form: ObjectForm) -> list[bytes]:
     Raises:
         InvalidError: a value does not fit its field, or a vector has another dimension.
     """
-    library = import_module(f"{_package(type(found))}.model.model")
+    library = _library(type(found))
     try:
         found.check()
     except ValidationError as error:
@@ -346,7 +355,7 @@ def decode_object(model: Any, key: str, stored: Mapping[bytes, bytes] | bytes) -
     Raises:
         ValueError: it does not fit the model: another client, or another version of the model, has written it.
     """
-    library = import_module(f"{_package(model)}.model.model")
+    library = _library(model)
     if isinstance(stored, bytes):
         values = orjson.loads(stored)
     else:

@@ -18,6 +18,7 @@ from sharedmem.redis.scripts.objects import ObjectScripts, WriteCondition
 from sharedmem.redis.service_keys import corruption_error
 
 _JSON_PATH = "$"
+_ROOT = b"$"
 _MOST_DELETED = 500
 
 
@@ -160,6 +161,11 @@ class ObjectRepository:
                 if place not in seen:
                     seen.add(place)
                     yield place[len(self.home) :].decode()
+
+    def decoded(self, model: Any, key: str, fields: dict[bytes, bytes]) -> Any:
+        """Return the object of a document that a search has found."""
+        stored = fields[_ROOT] if self._model.form == "json" else fields
+        return self._decoded(model, key, self.home + key.encode(), stored)
 
     def _decoded(self, model: Any, key: str, place: bytes, stored: dict[bytes, bytes] | bytes) -> Any:
         try:

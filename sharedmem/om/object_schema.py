@@ -102,7 +102,7 @@ class ObjectSchema:
             prefix: of the keys of its objects.
         """
         fields = [word for part in self.parts for word in self._definition(part)]
-        return ("FT.CREATE", name, "ON", self.form.upper(), "PREFIX", 1, prefix, "SCHEMA", *fields)
+        return ("FT.CREATE", name, "ON", self.form.upper(), "PREFIX", 1, prefix, "STOPWORDS", 0, "SCHEMA", *fields)
 
     def indexed(self, names: Iterable[tuple[str, ...]]) -> IndexedFields:
         """Return what the index has of some fields, each given by the names that lead to it."""

@@ -21,10 +21,12 @@ from sharedmem.search.protocol import Every
 from sharedmem.search.redisearch.layout import parse_index_info
 from sharedmem.search.redisearch.queries import (
     named_distances,
+    named_documents,
     named_hits,
     render_filter,
     search_by_filter,
     search_by_vector_field,
+    search_documents,
 )
 from sharedmem.search.redisearch.server import is_missing
 
@@ -139,19 +141,19 @@ class BoundSource:
     async def walk(
         self, filters: Every, order: IndexOrder | None, *, offset: int, size: int
     ) -> AsyncIterator[list[Any]]:
-        """Yield what the index finds. Two round trips a page."""
+        """Yield what the index finds. One round trip a page."""
         rendered = render_filter(filters, self._schema.family)
         newest = order.number if order is not None and order.is_descending else None
         oldest = order.number if order is not None and not order.is_descending else None
         seen: set[str] = set()
         while True:
-            query = search_by_filter(rendered, newest=newest, oldest=oldest, offset=offset, limit=size)
-            page = named_hits(await self._search.search(query), self._objects.home)
-            fresh = [key for key in page.ids if key not in seen]
-            seen.update(fresh)
-            yield await self._objects.read(self._class, fresh)
+            query = search_documents(rendered, newest=newest, oldest=oldest, offset=offset, limit=size)
+            page, total = named_documents(await self._search.search(query), self._objects.home)
+            # An object that changes meanwhile may move behind the page that has shown it.
+            yield [self._objects.decoded(self._class, key, fields) for key, fields in page if key not in seen]
+            seen.update(key for key, _ in page)
             offset += size
-            if not page.ids or offset >= page.total:
+            if offset >= total:
                 return
 
     async def nearest(self, filters: Every, nearest: NearestQuery) -> list[Any]:

@@ -251,6 +251,26 @@ def search_by_vector_field(field: str, vector: bytes, filters: RenderedFilter, *
     return (*head, *_params_clause(("k", k, "v", vector, *filters.params)))
 
 
+def search_documents(
+    filters: RenderedFilter, *, newest: str | None, oldest: str | None, offset: int, limit: int
+) -> tuple[Argument, ...]:
+    """As `search_by_filter`, for the documents themselves."""
+    head, *rest = search_by_filter(filters, newest=newest, oldest=oldest, offset=offset, limit=limit)
+    return (head, *rest[1:])
+
+
+def named_documents(reply: Reply, home: bytes) -> tuple[list[tuple[str, dict[bytes, bytes]]], int]:
+    """Return (each hit of `[total, key, [field, value, ...], ...]` with its fields, how many there are in all)."""
+    words, start = _as_items(reply), len(home)
+    rows = zip(words[1::2], words[2::2], strict=True)
+    found = [
+        (str(key[start:], "utf-8", "replace"), dict(zip(row[::2], row[1::2], strict=True)))
+        for key, row in rows
+        if row and key.startswith(home)
+    ]
+    return found, words[0]
+
+
 def named_distances(reply: Reply, home: bytes) -> dict[str, float]:
     """Return the distance of each hit of `[total, key, [distance], ...]`, the nearest first."""
     words, start = _as_items(reply), len(home)
