@@ -1,4 +1,4 @@
-"""Costs of the REST service: beside the library itself, and beside FastAPI handlers with one Redis command each.
+"""Costs of the REST service: beside the library itself, and beside Starlette handlers with one Redis command each.
 
 python benchmarks/rest.py            about five minutes
 python benchmarks/rest.py --quick    few and short rounds: about a minute
@@ -72,7 +72,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _about() -> dict[str, str]:
-    packages = {name: version(name) for name in ("fastapi", "uvicorn", "httptools")}
+    packages = {name: version(name) for name in ("starlette", "uvicorn", "httptools")}
     return machine() | packages | {"embedder": EMBEDDER, "workers": "1"}
 
 
@@ -105,7 +105,7 @@ def contests(services: Services, token: str) -> list[RestContest]:
                 LIBRARY: partial(sides.read_in_process, redis),
                 TOKEN: partial(sides.read_over_rest, guarded, token),
             },
-            {BARE: "FastAPI, one GET", LIBRARY: "store.read", TOKEN: "the same with token and rate"},
+            {BARE: "Starlette, one GET", LIBRARY: "store.read", TOKEN: "the same with token and rate"},
         ),
         RestContest(
             WRITE,
@@ -114,7 +114,7 @@ def contests(services: Services, token: str) -> list[RestContest]:
                 BARE: partial(sides.write_bare, bare),
                 LIBRARY: partial(sides.write_in_process, redis),
             },
-            {BARE: "FastAPI, one SET", LIBRARY: "store.write"},
+            {BARE: "Starlette, one SET", LIBRARY: "store.write"},
         ),
         RestContest(
             QUERY,
@@ -136,7 +136,7 @@ def contests(services: Services, token: str) -> list[RestContest]:
 def verdicts(results: Results) -> list[Verdict]:
     """Return the goals of the service."""
     rows = [row for load in (ONE, SIXTEEN) for row in results.find(READ, load) if row.rival == BARE]
-    beside = f"times that of a bare FastAPI handler with one GET, {' and '.join(row.load for row in rows)}"
+    beside = f"times that of a bare Starlette handler with one GET, {' and '.join(row.load for row in rows)}"
     return [
         _at_most(f"{READ}: CPU of service and Redis at most {MOST_TIMES} {beside}", rows, "server_us"),
         _at_most(f"{READ}: p50 at most {MOST_TIMES} {beside}", rows, "p50_us"),

@@ -1,4 +1,4 @@
-"""The other side of the benchmark of REST: FastAPI with handlers that send one command each with redis-py.
+"""The other side of the benchmark of REST: Starlette with handlers that send one command each with redis-py.
 
 It is served as `sharedmem serve rest` is: by uvicorn on one core, with the same event loop and the same HTTP parser.
 
@@ -13,27 +13,28 @@ import socket
 import sys
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
 from redis.asyncio import Redis
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 _JSON = "application/json"
 _KEEP_ALIVE_S = 30
 
 
-def app_of(url: str) -> FastAPI:
+def app_of(url: str) -> Starlette:
     """Return an app with one GET and one SET. Values are JSON already, and are passed through: the least work."""
-    app, client = FastAPI(), Redis.from_url(url, protocol=2)
+    client = Redis.from_url(url, protocol=2)
 
-    @app.get("/values/{key}")
-    async def read(key: str) -> Response:
-        return Response(await client.get(key), media_type=_JSON)
+    async def read(request: Request) -> Response:
+        return Response(await client.get(request.path_params["key"]), media_type=_JSON)
 
-    @app.put("/values/{key}")
-    async def write(key: str, request: Request) -> Response:
-        await client.set(key, await request.body())
+    async def write(request: Request) -> Response:
+        await client.set(request.path_params["key"], await request.body())
         return Response(b"1", media_type=_JSON)
 
-    return app
+    return Starlette(routes=[Route("/values/{key}", read), Route("/values/{key}", write, methods=["PUT"])])
 
 
 async def serve(url: str) -> None:

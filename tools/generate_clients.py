@@ -107,6 +107,8 @@ def _table_row(row: Operation[Any], imports: Imports) -> str:
         details.append(f"as_json=frozenset({sorted(as_json)!r})")
     if defaults := {name: _default_of(one) for name, one in _fields(row).items() if _is_optional(row, name, one)}:
         details.append(f"defaults={defaults!r}")
+    if row.answer:
+        details.append(f"answer_field={row.answer!r}")
     if _is_none_if_absent(row):
         details.append("none_if_absent=True")
     return f"{_constant(row)}: ServiceOperation[{answer}] = ServiceOperation({', '.join(details)})"

@@ -7,17 +7,18 @@ from sharedmem.cache.semantic_cache import SemanticCache
 
 _cache = Facet("cache", lambda store, _: store.cache)
 
-_cache.operation("cache.check", SemanticCache.check, "POST /cache/check", needs="read")
-_cache.operation("cache.put", SemanticCache.put, "POST /cache", needs="write")
+_cache.operation("cache.check", SemanticCache.check, "POST /cache/check", needs="read", answer="hit")
+_cache.operation("cache.put", SemanticCache.put, "POST /cache", needs="write", created=201, answer="id")
 _cache.operation(
     "cache.delete",
     SemanticCache.delete,
     "POST /cache/delete",
     needs="write",
+    answer="deleted",
     bulk=True,
     formerly=["cache.invalidate", "POST /cache/invalidate"],
 )
-_cache.operation("cache.clear", SemanticCache.clear, "DELETE /cache", needs="write", bulk=True)
+_cache.operation("cache.clear", SemanticCache.clear, "DELETE /cache", needs="write", answer="deleted", bulk=True)
 _cache.operation(
     "cache.report",
     SemanticCache.report_false_hit,

@@ -19,15 +19,29 @@ _REQUIRED = ...
 _coordination = Facet("coordination", lambda store, _: store)
 
 _coordination.operation("lease.state", Store.lease_state, "GET /locks/{name}", needs="read")
-_coordination.operation("lease.acquire", Store.lease_acquire, "POST /locks/{name}", needs="write")
+_coordination.operation(
+    "lease.acquire", Store.lease_acquire, "POST /locks/{name}", needs="write", created=201, location="/locks/{name}"
+)
 _coordination.operation("lease.renew", Store.lease_renew, "PUT /locks/{name}/{id}", needs="write")
-_coordination.operation("lease.release", Store.lease_release, "DELETE /locks/{name}/{id}", needs="write")
+_coordination.operation(
+    "lease.release", Store.lease_release, "DELETE /locks/{name}/{id}", needs="write", answer="released"
+)
 _coordination.operation("once.state", Store.once_state, "GET /once/{key}", needs="read")
-_coordination.operation("once.begin", Store.once_begin, "POST /once/{key}", needs="write")
+_coordination.operation(
+    "once.begin",
+    Store.once_begin,
+    "POST /once/{key}",
+    needs="write",
+    created=201,
+    location="/once/{key}",
+    is_new=lambda grant: not grant.done,
+)
 _coordination.operation("once.renew", Store.once_renew, "POST /once/{key}/renew", needs="write")
 _coordination.operation("once.finish", Store.once_finish, "POST /once/{key}/finish", needs="write")
-_coordination.operation("once.fail", Store.once_fail, "POST /once/{key}/fail", needs="write")
-_coordination.operation("once.delete", Store.once_delete, "DELETE /once/{key}", needs="write", formerly=["once.forget"])
+_coordination.operation("once.fail", Store.once_fail, "POST /once/{key}/fail", needs="write", answer="released")
+_coordination.operation(
+    "once.delete", Store.once_delete, "DELETE /once/{key}", needs="write", answer="deleted", formerly=["once.forget"]
+)
 
 # -- barriers ----------------------------------------------------------------------------------------
 
@@ -63,6 +77,7 @@ _barriers.written(
     "GET /barriers/{name}",
     _waiting,
     needs="write",
+    answer="waiting",
     takes=BarrierRequest,
     gives=int,
 )
@@ -102,7 +117,7 @@ _presence = Facet("coordination", lambda store, _: store.presence)
 
 _presence.operation("presence.list", Presence.list, "GET /presence", needs="read", formerly=["presence.who"])
 _presence.operation("presence.announce", Presence.announce, "PUT /presence", needs="write")
-_presence.operation("presence.leave", Presence.leave, "DELETE /presence", needs="write")
+_presence.operation("presence.leave", Presence.leave, "DELETE /presence", needs="write", answer="left")
 
 # -- task queues -------------------------------------------------------------------------------------
 
@@ -182,21 +197,42 @@ _claims = Facet(
 
 _all_queues.operation("queue.list", Store.queues, "GET /queues", needs="read", paging="names")
 _queue.operation("queue.stats", TaskQueue.stats, "GET /queues/{queue}", needs="write")
-_queue.operation("queue.put", TaskQueue.put, "POST /queues/{queue}/tasks", needs="write")
+_queue.operation(
+    "queue.put",
+    TaskQueue.put,
+    "POST /queues/{queue}/tasks",
+    needs="write",
+    created=201,
+    location="/queues/{queue}/tasks/{id}",
+    is_new=lambda put: put.is_new,
+)
 _queue.operation("queue.put_many", TaskQueue.put_many, "POST /queues/{queue}/batch", needs="write", bulk=True)
 _queue.operation("queue.peek", TaskQueue.peek, "GET /queues/{queue}/tasks", needs="write")
-_claims.operation("queue.claim", TaskQueue.claim, "POST /queues/{queue}/claim", needs="write")
+_claims.operation("queue.claim", TaskQueue.claim, "POST /queues/{queue}/claim", needs="write", answer="task")
 _claims.operation("queue.claim_many", TaskQueue.claim_many, "POST /queues/{queue}/claim/batch", needs="write")
 _queue.operation("queue.result", TaskQueue.result, f"GET {_TASK}", needs="write", names=_ID)
 _queue.operation(
-    "queue.delete", TaskQueue.delete, f"DELETE {_TASK}", needs="write", names=_ID, formerly=["queue.discard"]
+    "queue.delete",
+    TaskQueue.delete,
+    f"DELETE {_TASK}",
+    needs="write",
+    answer="deleted",
+    names=_ID,
+    formerly=["queue.discard"],
 )
 _queue.written(
     "queue.renew", TaskQueue.renew, f"POST {_TASK}/renew", _renew, needs="write", takes=TaskRenew, gives=None
 )
 _queue.written("queue.ack", TaskQueue.ack, f"POST {_TASK}/ack", _ack, needs="write", takes=TaskAck, gives=None)
 _queue.written(
-    "queue.retry", TaskQueue.retry, f"POST {_TASK}/retry", _retry, needs="write", takes=TaskRetry, gives=bool
+    "queue.retry",
+    TaskQueue.retry,
+    f"POST {_TASK}/retry",
+    _retry,
+    needs="write",
+    answer="retried",
+    takes=TaskRetry,
+    gives=bool,
 )
 _queue.written("queue.fail", TaskQueue.fail, f"POST {_TASK}/fail", _fail, needs="write", takes=TaskFail, gives=None)
 _queue.written(
@@ -209,9 +245,23 @@ _queue.written(
     gives=None,
 )
 _queue.operation("queue.dead", TaskQueue.dead, "GET /queues/{queue}/dead", needs="write")
-_queue.operation("queue.redrive_all", TaskQueue.redrive_all, "POST /queues/{queue}/redrive", needs="write", bulk=True)
-_queue.operation("queue.redrive", TaskQueue.redrive, "POST /queues/{queue}/dead/{id}/redrive", needs="write", names=_ID)
-_queue.operation("queue.pause", TaskQueue.pause, "POST /queues/{queue}/pause", needs="write")
-_queue.operation("queue.resume", TaskQueue.resume, "POST /queues/{queue}/resume", needs="write")
+_queue.operation(
+    "queue.redrive_all",
+    TaskQueue.redrive_all,
+    "POST /queues/{queue}/redrive",
+    needs="write",
+    answer="redriven",
+    bulk=True,
+)
+_queue.operation(
+    "queue.redrive",
+    TaskQueue.redrive,
+    "POST /queues/{queue}/dead/{id}/redrive",
+    needs="write",
+    answer="redriven",
+    names=_ID,
+)
+_queue.operation("queue.pause", TaskQueue.pause, "POST /queues/{queue}/pause", needs="write", answer="paused")
+_queue.operation("queue.resume", TaskQueue.resume, "POST /queues/{queue}/resume", needs="write", answer="resumed")
 
 FACETS = (_coordination, _barriers, _limits, _presence, _all_queues, _queue, _claims)

@@ -11,11 +11,26 @@ _decisions = Facet("decisions", lambda store, _: store.decisions)
 
 _decisions.operation("plan.sessions", Decisions.sessions, "GET /decisions", needs="read", paging="names")
 _decisions.operation(
-    "plan.erase", Decisions.erase, "DELETE /decisions/{session}", needs="write", bulk=True, formerly=["plan.forget"]
+    "plan.erase",
+    Decisions.erase,
+    "DELETE /decisions/{session}",
+    needs="write",
+    answer="erased",
+    bulk=True,
+    formerly=["plan.forget"],
 )
 _decisions.operation("plan.list", Decisions.get_recent_plans, "GET /decisions/{session}/plans", needs="read")
-_decisions.operation("plan.save", Decisions.save_plan, "POST /decisions/{session}/plans", needs="write")
-_decisions.operation("plan.save_if_new", Decisions.save_if_new, "POST /decisions/{session}/plans/if-new", needs="write")
+_decisions.operation(
+    "plan.save", Decisions.save_plan, "POST /decisions/{session}/plans", needs="write", created=201, answer="plan_hash"
+)
+_decisions.operation(
+    "plan.save_if_new",
+    Decisions.save_if_new,
+    "POST /decisions/{session}/plans/if-new",
+    needs="write",
+    created=201,
+    is_new=lambda result: result.saved,
+)
 _decisions.operation(
     "plan.check",
     Decisions.check_duplicate,
@@ -32,7 +47,15 @@ _decisions.operation(
     reply=lambda found: Executed(executed=found[0], execution=found[1]),
     gives=Executed,
 )
-_decisions.operation("execution.begin", Decisions.begin_execution, f"POST {_PLAN}", needs="write")
+_decisions.operation(
+    "execution.begin",
+    Decisions.begin_execution,
+    f"POST {_PLAN}",
+    needs="write",
+    created=201,
+    location=_PLAN,
+    is_new=lambda claim: claim.started,
+)
 _decisions.operation("execution.renew", Decisions.renew, f"POST {_PLAN}/renew", needs="write")
 _decisions.operation("execution.finish", Decisions.finish, f"POST {_PLAN}/finish", needs="write")
 _decisions.operation("execution.mark", Decisions.mark_executed, f"POST {_PLAN}/mark", needs="write")

@@ -13,7 +13,9 @@ _episodes.operation("episode.sessions", Episodes.sessions, "GET /episodes", need
 _episodes.operation(
     "episode.search", Episodes.retrieve, "POST /episodes/search", needs="read", formerly=["episode.retrieve"]
 )
-_episodes.operation("episode.append", Episodes.append_event, "POST /episodes/{session}/events", needs="write")
+_episodes.operation(
+    "episode.append", Episodes.append_event, "POST /episodes/{session}/events", needs="write", answer="length"
+)
 _episodes.operation(
     "episode.events",
     Episodes.events,
@@ -21,6 +23,8 @@ _episodes.operation(
     needs="read",
     fields={"since": datetime | str | int | None},
 )
-_episodes.operation("episode.summarize", Episodes.summarize_episode, "POST /episodes/{session}/summary", needs="write")
+_episodes.operation(
+    "episode.summarize", Episodes.summarize_episode, "POST /episodes/{session}/summary", needs="write", answer="summary"
+)
 
 FACETS = (_episodes,)

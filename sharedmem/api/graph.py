@@ -135,11 +135,14 @@ _graph.written(
     "POST /graph/episodes",
     _add,
     needs="write",
+    created=201,
+    location="/graph/{episode.group_id}/records/{id}",
+    is_new=lambda result: not result.repeated,
     takes=GraphAdd,
     gives=EpisodeResult,
 )
 _graph.operation("graph.add_many", Graph.add_episodes, "POST /graph/episodes/batch", needs="write", bulk=True)
-_graph.operation("graph.delete", Graph.delete_by_group, f"DELETE {_GROUP}", needs="write", bulk=True)
+_graph.operation("graph.delete", Graph.delete_by_group, f"DELETE {_GROUP}", needs="write", answer="deleted", bulk=True)
 _graph.operation(
     "graph.search",
     Graph.retrieve,

@@ -141,7 +141,18 @@ _memory.operation(
     gives=MemoryPage,
     paging="cursor",
 )
-_memory.written("memory.add", Memories.add, "POST /memory/items", _add, needs="write", takes=MemoryAdd, gives=AddResult)
+_memory.written(
+    "memory.add",
+    Memories.add,
+    "POST /memory/items",
+    _add,
+    needs="write",
+    created=201,
+    location="/memory/items/{id}",
+    is_new=lambda added: not added.merged,
+    takes=MemoryAdd,
+    gives=AddResult,
+)
 _memory.operation(
     "memory.add_many",
     Memories.add_many,
@@ -155,6 +166,7 @@ _memory.operation(
     Memories.import_,
     "POST /memory/import",
     needs="write",
+    answer="imported",
     fields={"items": list[MemoryItem]},
     bulk=True,
 )
@@ -192,12 +204,15 @@ _memory.written(
     takes=MemoryUpdate,
     gives=MemoryItem,
 )
-_memory.operation("memory.delete", Memories.delete, "DELETE /memory/items/{id}", needs="write", names=_ID)
+_memory.operation(
+    "memory.delete", Memories.delete, "DELETE /memory/items/{id}", needs="write", answer="deleted", names=_ID
+)
 _memory.operation(
     "memory.delete_all",
     Memories.delete_all,
     "POST /memory/delete",
     needs="write",
+    answer="deleted",
     fields={"filters": MemoryFilter},
     bulk=True,
 )
@@ -220,6 +235,7 @@ _memory.operation(
     Memories.summarize_thread,
     "POST /memory/threads/{thread_id}/summary",
     needs="write",
+    answer="summary",
     fields=_THREAD,
 )
 

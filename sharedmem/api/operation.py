@@ -55,12 +55,17 @@ class HttpRoute(NamedTuple):
     method: str
     path: str
     """Below `/api/v1`; `{field}` is a field of the request."""
-    status: int = 200
     paging: Paging = ""
     absent: str = ""
     """What does not exist when the operation returns nothing; without it nothing is an answer."""
     conditional: bool = False
     """Whether it takes and gives versions: ETag, If-Match, If-None-Match."""
+    created: int = 0
+    """Status of an answer that says where something new is: 201, or 202 for work that was accepted."""
+    location: str = ""
+    """Path of what is new; `{field}` is a field of the answer, or else of the request."""
+    is_new: Callable[[Any], bool] | None = None
+    """Whether an answer says that something is new; None when each does."""
     bulk: bool = False
     """Whether it handles as much as the caller likes: its CPU time counts for the quota of the caller's token."""
 
@@ -85,10 +90,16 @@ class Operation(Generic[Answer]):
     http: HttpRoute
     method: Callable[..., object]
     """The method that it calls."""
+    answer: str = ""
+    """Field of the HTTP answer that holds what the operation returns; empty where that is an object itself."""
     former_names: tuple[str, ...] = ()
     """Names that it had before; `find_operation` knows them for one minor version."""
     former_routes: tuple[HttpRoute, ...] = ()
     """Routes that it had before; REST answers them for one minor version, with a `Deprecation` header."""
+
+    def body(self, answer: Any) -> Any:
+        """Return an answer as HTTP has it: an object with named fields."""
+        return {self.answer: answer} if self.answer else answer
 
     def request(self, fields: Mapping[str, Any]) -> Record:
         """Return a request with these fields.
@@ -171,6 +182,7 @@ class Facet(Generic[Owner]):
         fields: Mapping[str, object] = _NOTHING,
         reply: Callable[[Any], Any] | None = None,
         gives: object = ...,
+        answer: str = "",
         formerly: Collection[str] = (),
         **route: Any,
     ) -> Operation[Any]:
@@ -187,6 +199,7 @@ class Facet(Generic[Owner]):
             fields: another type of a field, or (type, default), by argument.
             reply: makes the answer of what the method returns.
             gives: type of the answer; that of the method if not given.
+            answer: field of the HTTP answer that holds it: each that is no object needs a name. `items` for lists.
             formerly: names that it had before, such as `graph.ask`, and routes, such as `POST /graph/{group_id}/ask`.
             route: further fields of `HttpRoute`.
         """
@@ -201,9 +214,10 @@ class Facet(Generic[Owner]):
 
         answered = signature.gives if gives is ... else gives
         line, address = summary or _first_sentence(method), _route(http, route)
-        return self._add(Operation(name, line, needs, self.tag, takes, answered, run, address, method), formerly)
+        row = Operation(name, line, needs, self.tag, takes, answered, run, address, method, answer)
+        return self._add(row, formerly)
 
-    def written(
+    def written(  # noqa: PLR0913  # likewise
         self,
         name: str,
         method: Callable[..., object],
@@ -214,18 +228,19 @@ class Facet(Generic[Owner]):
         takes: type[Request],
         gives: object,
         summary: str = "",
+        answer: str = "",
         formerly: Collection[str] = (),
         **route: Any,
     ) -> Operation[Answer]:
         """Declare an operation whose request or call is not that of its method.
 
         Args:
-            name, method, http, needs, summary, gives, formerly, route: as `operation`.
+            name, method, http, needs, summary, gives, answer, formerly, route: as `operation`.
             run: calls it.
             takes: the request.
         """
         line, address = summary or _first_sentence(method), _route(http, route)
-        return self._add(Operation(name, line, needs, self.tag, takes, gives, run, address, method), formerly)
+        return self._add(Operation(name, line, needs, self.tag, takes, gives, run, address, method, answer), formerly)
 
     def feed(
         self,
@@ -248,7 +263,7 @@ class Facet(Generic[Owner]):
     def _add(self, row: Operation[Any], formerly: Collection[str]) -> Operation[Any]:
         names = tuple(one for one in formerly if " " not in one)
         routes = tuple(_route(one, row.http._asdict()) for one in formerly if " " in one)
-        row = replace(row, former_names=names, former_routes=routes)
+        row = replace(row, answer=row.answer or _answer_field(row), former_names=names, former_routes=routes)
         self.rows.append(row)
         return row
 
@@ -257,6 +272,22 @@ def _route(http: str, details: Mapping[str, Any]) -> HttpRoute:
     """A route from its text, such as `GET /memory/items/{id}`."""
     verb, _, path = http.partition(" ")
     return HttpRoute(**{**details, "method": verb, "path": path})
+
+
+def _answer_field(row: Operation[Any]) -> str:
+    """The field that holds the answer, where the declaration does not name it.
+
+    Raises:
+        TypeError: it has to.
+    """
+    if typing.get_origin(row.gives) in {list, set}:
+        return "" if row.http.paging else "items"
+    options = typing.get_args(row.gives) or (row.gives,)
+    if row.http.absent:
+        options = tuple(option for option in options if option is not type(None))
+    if all(option is None or (isinstance(option, type) and issubclass(option, Record)) for option in options):
+        return ""
+    raise TypeError(f"{row.name} returns {row.gives}, which is no object: name its field with answer=")
 
 
 class _Signature:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sharedmem.api.operation import Facet
 from sharedmem.errors import NotFoundError
 from sharedmem.models import Note, Record, SynthesisMessage, SynthesisTask
@@ -43,20 +45,28 @@ async def _task(store: SharedMemoryStore, ask: AwaitTask) -> SynthesisTask:
 _NOTE = "/memories/{memory_id}"
 _MESSAGES = {"messages": list[SynthesisMessage]}
 _TEXT_OR_MESSAGES = {"messages": list[SynthesisMessage] | str}
+_ACCEPTED: dict[str, Any] = {"created": 202, "location": "/tasks/{task_id}"}
 _synthesis = Facet("synthesis", lambda store, _: store.synthesis)
 
 _synthesis.operation(
-    "synthesis.add_memory", Synthesis.add_memory, "POST /memories", needs="write", fields=_MESSAGES, status=202
+    "synthesis.add_memory", Synthesis.add_memory, "POST /memories", needs="write", fields=_MESSAGES, **_ACCEPTED
 )
 _synthesis.operation("synthesis.query_memory", Synthesis.query_memory, "GET /memories/query", needs="read")
 _synthesis.written(
     "synthesis.get_memory", Synthesis.get_memory, f"GET {_NOTE}", _get, needs="read", takes=NoteRequest, gives=Note
 )
-_synthesis.operation("synthesis.delete_memory", Synthesis.delete_memory, f"DELETE {_NOTE}", needs="write")
+_synthesis.operation(
+    "synthesis.delete_memory", Synthesis.delete_memory, f"DELETE {_NOTE}", needs="write", answer="deleted"
+)
 _synthesis.operation(
     "synthesis.update_memory_status", Synthesis.update_memory_status, f"PUT {_NOTE}/status", needs="write"
 )
-_synthesis.operation("synthesis.restore_memory", Synthesis.restore_memory, f"POST {_NOTE}/restore", needs="write")
+_synthesis.operation(
+    "synthesis.restore_memory",
+    Synthesis.restore_memory,
+    f"POST {_NOTE}/restore",
+    needs="write",
+)
 _synthesis.operation(
     "synthesis.traverse_memory_evolution_chain",
     Synthesis.traverse_memory_evolution_chain,
@@ -81,7 +91,7 @@ _synthesis.operation(
     "POST /agent/memories",
     needs="write",
     fields=_TEXT_OR_MESSAGES,
-    status=202,
+    **_ACCEPTED,
 )
 _synthesis.operation(
     "synthesis.summarize_conversation",
@@ -89,6 +99,8 @@ _synthesis.operation(
     "POST /agent/summaries",
     needs="write",
     fields=_TEXT_OR_MESSAGES,
+    is_new=lambda answer: isinstance(answer, SynthesisTask),
+    **_ACCEPTED,
 )
 _synthesis.operation("synthesis.apps", Synthesis.apps, "GET /apps", needs="read", paging="names")
 _synthesis.operation("synthesis.list_tasks", Synthesis.tasks, "GET /tasks", needs="read")
@@ -101,7 +113,9 @@ _synthesis.written(
     takes=AwaitTask,
     gives=SynthesisTask,
 )
-_synthesis.operation("synthesis.retry_task", Synthesis.retry_task, "POST /tasks/{task_id}/retry", needs="write")
+_synthesis.operation(
+    "synthesis.retry_task", Synthesis.retry_task, "POST /tasks/{task_id}/retry", needs="write", answer="retried"
+)
 _synthesis.operation(
     "synthesis.get_connection_pool_stats",
     Synthesis.get_connection_pool_stats,

@@ -155,7 +155,7 @@ class SharedMemoryClient(ServiceOperations, ProcessBound):
         """Call any operation that the service describes by its name, such as `value.write`.
 
         Args:
-            operation: the `operationId` in its `/openapi.json`.
+            operation: its name, such as `value.write`; in its `/openapi.json` it is `x-operation`.
             fields: of the request; those that are None are left out.
 
         Returns:

@@ -36,13 +36,24 @@ class ServiceOperation(Generic[T]):
     """Fields that the query holds as JSON."""
     defaults: Mapping[str, object] = field(default_factory=dict)
     """Values that the service assumes for fields that are not sent."""
+    answer_field: str = ""
+    """Field of the reply that holds the answer; empty where the reply is the answer."""
     none_if_absent: bool = False
     """Whether a thing that does not exist is answered by None, as the library does."""
 
     @cached_property
-    def answer(self) -> TypeAdapter[T]:
-        """Parses the answer; made when it is first needed."""
-        return TypeAdapter(self.gives)
+    def reply(self) -> TypeAdapter[Any]:
+        """Parses the reply; made when it is first needed."""
+        return TypeAdapter(dict[str, self.gives] if self.answer_field else self.gives)  # type: ignore[name-defined]  # made here
+
+    def answer(self, reply: Any) -> T:
+        """Return what a reply holds.
+
+        Raises:
+            KeyError: it has another form.
+        """
+        held: T = reply[self.answer_field] if self.answer_field else reply
+        return held
 
     def needed(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Return the fields that a request needs: not those that the service assumes."""
@@ -77,14 +88,20 @@ def parse_routes(description: bytes) -> dict[str, ServiceOperation[Any]]:
         ValueError: it is not JSON.
     """
     document = from_json(description)
-    return {
-        told["operationId"]: ServiceOperation(
-            told["operationId"], method.upper(), path, as_json=_json_query_fields(told)
-        )
+    described = [
+        (told, method.upper(), path)
         for path, item in document["paths"].items()
         for method, told in item.items()
         if method in _METHODS
-    }
+    ]
+    found: dict[str, ServiceOperation[Any]] = {}
+    for told, method, path in described:
+        name, field_name = told.get("x-operation", told["operationId"]), told.get("x-answer", "")
+        operation: ServiceOperation[Any] = ServiceOperation(
+            name, method, path, as_json=_json_query_fields(told), answer_field=field_name
+        )
+        found |= dict.fromkeys((name, *told.get("x-formerly", ())), operation)
+    return found
 
 
 def find_route(operation: str, routes: Mapping[str, ServiceOperation[Any]], server: str) -> ServiceOperation[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from sharedmem.client import table
 from sharedmem.client.errors import unexpected_reply_error
@@ -22,7 +23,6 @@ from sharedmem.errors import NotFoundError, SharedMemoryError
 from sharedmem.models import SynthesisTask
 
 T = TypeVar("T")
-_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 _FINAL_STATES = frozenset({"done", "failed"})
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.05, 1.0
 
@@ -78,7 +78,7 @@ class ServiceCalls:
             if operation.none_if_absent:
                 return cast("T", None)
             raise
-        return self._parsed(content, operation.answer, operation.name)
+        return self._parsed(content, operation)
 
     async def call(self, name: str, fields: Mapping[str, object]) -> Any:
         """Call an operation by its name; the answer is what JSON says. One request, and one to learn other routes.
@@ -88,8 +88,9 @@ class ServiceCalls:
             SharedMemoryError: as the operation.
         """
         operation = table.BY_NAME.get(name) or await self._find_described(name)
+        operation = replace(operation, gives=Any)
         given = {field: value for field, value in fields.items() if value is not None}
-        return self._parsed(await self._requested(build_request(operation, given)), _ANYTHING, name)
+        return self._parsed(await self._requested(build_request(operation, given)), operation)
 
     async def wait(self, task_id: str, timeout_s: float | None) -> SynthesisTask:
         """Poll a task until it is done or has failed, or the time is over."""
@@ -123,11 +124,11 @@ class ServiceCalls:
                 pause_s = tries.pause_s(error, self._sender.monotonic())
             await self._sender.pause(pause_s)
 
-    def _parsed(self, content: bytes, form: TypeAdapter[T], operation: str) -> T:
+    def _parsed(self, content: bytes, operation: ServiceOperation[T]) -> T:
         try:
-            return form.validate_json(content)
-        except ValidationError as error:
-            raise unexpected_reply_error(self._server, operation, error) from error
+            return operation.answer(operation.reply.validate_json(content))
+        except (ValidationError, KeyError) as error:
+            raise unexpected_reply_error(self._server, operation.name, error) from error
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:

@@ -71,17 +71,27 @@ from sharedmem.models import (
 BARRIER_WAIT: ServiceOperation[Arrival] = ServiceOperation(
     "barrier.wait", "POST", "/api/v1/barriers/{name}/wait", Arrival, defaults={"lease": 30.0, "wait": 0.0}
 )
-BARRIER_WAITING: ServiceOperation[int] = ServiceOperation("barrier.waiting", "GET", "/api/v1/barriers/{name}", int)
+BARRIER_WAITING: ServiceOperation[int] = ServiceOperation(
+    "barrier.waiting", "GET", "/api/v1/barriers/{name}", int, answer_field="waiting"
+)
 CACHE_CHECK: ServiceOperation[CachedResult | None] = ServiceOperation(
     "cache.check",
     "POST",
     "/api/v1/cache/check",
     CachedResult | None,
     defaults={"threshold": None, "key": "", "model": "", "prompt_version": "", "tags": ()},
+    answer_field="hit",
 )
-CACHE_CLEAR: ServiceOperation[int] = ServiceOperation("cache.clear", "DELETE", "/api/v1/cache", int)
+CACHE_CLEAR: ServiceOperation[int] = ServiceOperation(
+    "cache.clear", "DELETE", "/api/v1/cache", int, answer_field="deleted"
+)
 CACHE_DELETE: ServiceOperation[int] = ServiceOperation(
-    "cache.delete", "POST", "/api/v1/cache/delete", int, defaults={"tag": None, "prompt": None, "key": None}
+    "cache.delete",
+    "POST",
+    "/api/v1/cache/delete",
+    int,
+    defaults={"tag": None, "prompt": None, "key": None},
+    answer_field="deleted",
 )
 CACHE_PUT: ServiceOperation[str] = ServiceOperation(
     "cache.put",
@@ -89,13 +99,14 @@ CACHE_PUT: ServiceOperation[str] = ServiceOperation(
     "/api/v1/cache",
     str,
     defaults={"ttl": None, "key": "", "model": "", "prompt_version": "", "tags": (), "cost": 0.0, "tokens": 0},
+    answer_field="id",
 )
 CACHE_REPORT: ServiceOperation[None] = ServiceOperation(
     "cache.report", "POST", "/api/v1/cache/answers/{id}/report", None
 )
 CACHE_STATS: ServiceOperation[CacheStats] = ServiceOperation("cache.stats", "GET", "/api/v1/cache/stats", CacheStats)
 CHANGE_CURSOR: ServiceOperation[str] = ServiceOperation(
-    "change.cursor", "GET", "/api/v1/changes/cursor", str, defaults={"pattern": "*"}
+    "change.cursor", "GET", "/api/v1/changes/cursor", str, defaults={"pattern": "*"}, answer_field="cursor"
 )
 COUNTER_INCREMENT: ServiceOperation[int] = ServiceOperation(
     "counter.increment",
@@ -103,9 +114,10 @@ COUNTER_INCREMENT: ServiceOperation[int] = ServiceOperation(
     "/api/v1/store/counters/{key}/increment",
     int,
     defaults={"by": 1, "ttl": None, "kind": None},
+    answer_field="value",
 )
 EPISODE_APPEND: ServiceOperation[int] = ServiceOperation(
-    "episode.append", "POST", "/api/v1/episodes/{session}/events", int
+    "episode.append", "POST", "/api/v1/episodes/{session}/events", int, answer_field="length"
 )
 EPISODE_EVENTS: ServiceOperation[list[EpisodeEvent]] = ServiceOperation(
     "episode.events",
@@ -113,15 +125,21 @@ EPISODE_EVENTS: ServiceOperation[list[EpisodeEvent]] = ServiceOperation(
     "/api/v1/episodes/{session}/events",
     list[EpisodeEvent],
     defaults={"since": None, "limit": 1000},
+    answer_field="items",
 )
 EPISODE_SEARCH: ServiceOperation[list[str]] = ServiceOperation(
-    "episode.search", "POST", "/api/v1/episodes/search", list[str], defaults={"k": 5, "filters": None}
+    "episode.search",
+    "POST",
+    "/api/v1/episodes/search",
+    list[str],
+    defaults={"k": 5, "filters": None},
+    answer_field="items",
 )
 EPISODE_SESSIONS: ServiceOperation[ListPage[str]] = ServiceOperation(
     "episode.sessions", "GET", "/api/v1/episodes", ListPage[str], defaults={"limit": 100, "cursor": None}
 )
 EPISODE_SUMMARIZE: ServiceOperation[str | None] = ServiceOperation(
-    "episode.summarize", "POST", "/api/v1/episodes/{session}/summary", str | None
+    "episode.summarize", "POST", "/api/v1/episodes/{session}/summary", str | None, answer_field="summary"
 )
 EXECUTION_BEGIN: ServiceOperation[ExecutionClaim] = ServiceOperation(
     "execution.begin",
@@ -148,7 +166,7 @@ EXECUTION_MARK: ServiceOperation[ExecutionRecord] = ServiceOperation(
     defaults={"order_id": "", "order_size_usdt": 0.0, "error": "", "fence": None},
 )
 EXECUTION_OPEN: ServiceOperation[list[ExecutionRecord]] = ServiceOperation(
-    "execution.open", "GET", "/api/v1/decisions/{session}/executions/open", list[ExecutionRecord]
+    "execution.open", "GET", "/api/v1/decisions/{session}/executions/open", list[ExecutionRecord], answer_field="items"
 )
 EXECUTION_RENEW: ServiceOperation[ExecutionClaim] = ServiceOperation(
     "execution.renew",
@@ -181,7 +199,12 @@ GRAPH_ADD_ENTITY: ServiceOperation[Entity] = ServiceOperation(
     defaults={"type": "", "aliases": (), "attributes": None, "summary": "", "at": None},
 )
 GRAPH_ADD_MANY: ServiceOperation[list[EpisodeResult]] = ServiceOperation(
-    "graph.add_many", "POST", "/api/v1/graph/episodes/batch", list[EpisodeResult], defaults={"extract": True}
+    "graph.add_many",
+    "POST",
+    "/api/v1/graph/episodes/batch",
+    list[EpisodeResult],
+    defaults={"extract": True},
+    answer_field="items",
 )
 GRAPH_ADD_RELATIONSHIP: ServiceOperation[Fact] = ServiceOperation(
     "graph.add_relationship",
@@ -207,7 +230,9 @@ GRAPH_AS_OF: ServiceOperation[ListPage[Fact]] = ServiceOperation(
 GRAPH_CHECK: ServiceOperation[GraphCheck] = ServiceOperation(
     "graph.check", "POST", "/api/v1/graph/{group_id}/check", GraphCheck, defaults={"repair": False}
 )
-GRAPH_DELETE: ServiceOperation[int] = ServiceOperation("graph.delete", "DELETE", "/api/v1/graph/{group_id}", int)
+GRAPH_DELETE: ServiceOperation[int] = ServiceOperation(
+    "graph.delete", "DELETE", "/api/v1/graph/{group_id}", int, answer_field="deleted"
+)
 GRAPH_DRAW: ServiceOperation[GraphDrawing] = ServiceOperation(
     "graph.draw",
     "GET",
@@ -245,6 +270,7 @@ GRAPH_FACTS: ServiceOperation[list[Fact]] = ServiceOperation(
     "/api/v1/graph/{group_id}/entities/{entity}/facts",
     list[Fact],
     defaults={"as_of": None, "known_at": None, "type": None, "direction": "both", "limit": 1000},
+    answer_field="items",
 )
 GRAPH_GET: ServiceOperation[Episode | Entity | Fact] = ServiceOperation(
     "graph.get", "GET", "/api/v1/graph/{group_id}/records/{id}", Episode | Entity | Fact
@@ -253,7 +279,12 @@ GRAPH_GROUPS: ServiceOperation[ListPage[str]] = ServiceOperation(
     "graph.groups", "GET", "/api/v1/graph", ListPage[str], defaults={"limit": 100, "cursor": None}
 )
 GRAPH_HISTORY: ServiceOperation[list[Fact]] = ServiceOperation(
-    "graph.history", "GET", "/api/v1/graph/{group_id}/entities/{entity}/history", list[Fact], defaults={"limit": 1000}
+    "graph.history",
+    "GET",
+    "/api/v1/graph/{group_id}/entities/{entity}/history",
+    list[Fact],
+    defaults={"limit": 1000},
+    answer_field="items",
 )
 GRAPH_INVALIDATE: ServiceOperation[Fact] = ServiceOperation(
     "graph.invalidate",
@@ -271,9 +302,10 @@ GRAPH_PATH: ServiceOperation[list[Step]] = ServiceOperation(
     "/api/v1/graph/{group_id}/path",
     list[Step],
     defaults={"max_depth": 6, "as_of": None, "known_at": None},
+    answer_field="items",
 )
 GRAPH_RELATIONS: ServiceOperation[list[RelationType]] = ServiceOperation(
-    "graph.relations", "GET", "/api/v1/graph/relations", list[RelationType]
+    "graph.relations", "GET", "/api/v1/graph/relations", list[RelationType], answer_field="items"
 )
 GRAPH_SEARCH: ServiceOperation[ContextSet] = ServiceOperation(
     "graph.search",
@@ -297,6 +329,7 @@ GRAPH_SEARCH_KEYWORDS: ServiceOperation[list[GraphHit]] = ServiceOperation(
     "/api/v1/graph/{group_id}/search/keywords",
     list[GraphHit],
     defaults={"limit": 10, "kinds": ("episode",), "as_of": None, "known_at": None},
+    answer_field="items",
 )
 GRAPH_SEARCH_SEMANTIC: ServiceOperation[list[GraphHit]] = ServiceOperation(
     "graph.search_semantic",
@@ -304,12 +337,18 @@ GRAPH_SEARCH_SEMANTIC: ServiceOperation[list[GraphHit]] = ServiceOperation(
     "/api/v1/graph/{group_id}/search/semantic",
     list[GraphHit],
     defaults={"limit": 10, "kinds": ("episode",), "as_of": None, "known_at": None},
+    answer_field="items",
 )
 GRAPH_STATS: ServiceOperation[GraphStats] = ServiceOperation(
     "graph.stats", "GET", "/api/v1/graph/{group_id}/stats", GraphStats
 )
 GRAPH_SUMMARIZE: ServiceOperation[list[Episode]] = ServiceOperation(
-    "graph.summarize", "POST", "/api/v1/graph/{group_id}/summaries", list[Episode], defaults={"session": None}
+    "graph.summarize",
+    "POST",
+    "/api/v1/graph/{group_id}/summaries",
+    list[Episode],
+    defaults={"session": None},
+    answer_field="items",
 )
 GRAPH_TRAVERSE: ServiceOperation[Traversal] = ServiceOperation(
     "graph.traverse",
@@ -324,10 +363,14 @@ GRAPH_UNDO: ServiceOperation[EpisodeResult] = ServiceOperation(
 GRAPH_UNMERGE: ServiceOperation[EntityMerge] = ServiceOperation(
     "graph.unmerge", "DELETE", "/api/v1/graph/{group_id}/merges/{entity}", EntityMerge
 )
-HASH_DELETE: ServiceOperation[int] = ServiceOperation("hash.delete", "DELETE", "/api/v1/store/hashes/{key}/fields", int)
-HASH_GET: ServiceOperation[Any] = ServiceOperation("hash.get", "GET", "/api/v1/store/hashes/{key}/fields/{field}", Any)
+HASH_DELETE: ServiceOperation[int] = ServiceOperation(
+    "hash.delete", "DELETE", "/api/v1/store/hashes/{key}/fields", int, answer_field="deleted"
+)
+HASH_GET: ServiceOperation[Any] = ServiceOperation(
+    "hash.get", "GET", "/api/v1/store/hashes/{key}/fields/{field}", Any, answer_field="value"
+)
 HASH_GET_ALL: ServiceOperation[dict[str, Any]] = ServiceOperation(
-    "hash.get_all", "GET", "/api/v1/store/hashes/{key}", dict[str, Any]
+    "hash.get_all", "GET", "/api/v1/store/hashes/{key}", dict[str, Any], answer_field="fields"
 )
 HASH_INCREMENT: ServiceOperation[int] = ServiceOperation(
     "hash.increment",
@@ -335,22 +378,31 @@ HASH_INCREMENT: ServiceOperation[int] = ServiceOperation(
     "/api/v1/store/hashes/{key}/fields/{field}/increment",
     int,
     defaults={"by": 1, "ttl": None, "kind": None},
+    answer_field="value",
 )
 HASH_SET: ServiceOperation[int] = ServiceOperation(
-    "hash.set", "PATCH", "/api/v1/store/hashes/{key}", int, defaults={"ttl": None, "kind": None}
+    "hash.set", "PATCH", "/api/v1/store/hashes/{key}", int, defaults={"ttl": None, "kind": None}, answer_field="added"
 )
 KEY_DAMAGED: ServiceOperation[dict[str, str]] = ServiceOperation(
-    "key.damaged", "GET", "/api/v1/store/damaged", dict[str, str]
+    "key.damaged", "GET", "/api/v1/store/damaged", dict[str, str], answer_field="damaged"
 )
-KEY_DELETE: ServiceOperation[bool] = ServiceOperation("key.delete", "DELETE", "/api/v1/store/values/{key}", bool)
-KEY_EXISTS: ServiceOperation[bool] = ServiceOperation("key.exists", "GET", "/api/v1/store/keys/{key}/exists", bool)
-KEY_EXPIRE: ServiceOperation[bool] = ServiceOperation("key.expire", "PUT", "/api/v1/store/keys/{key}/ttl", bool)
+KEY_DELETE: ServiceOperation[bool] = ServiceOperation(
+    "key.delete", "DELETE", "/api/v1/store/values/{key}", bool, answer_field="deleted"
+)
+KEY_EXISTS: ServiceOperation[bool] = ServiceOperation(
+    "key.exists", "GET", "/api/v1/store/keys/{key}/exists", bool, answer_field="exists"
+)
+KEY_EXPIRE: ServiceOperation[bool] = ServiceOperation(
+    "key.expire", "PUT", "/api/v1/store/keys/{key}/ttl", bool, answer_field="changed"
+)
 KEY_LIST: ServiceOperation[ListPage[str]] = ServiceOperation(
     "key.list", "GET", "/api/v1/store/keys", ListPage[str], defaults={"pattern": "*", "limit": 100, "cursor": None}
 )
-KEY_PERSIST: ServiceOperation[bool] = ServiceOperation("key.persist", "DELETE", "/api/v1/store/keys/{key}/ttl", bool)
+KEY_PERSIST: ServiceOperation[bool] = ServiceOperation(
+    "key.persist", "DELETE", "/api/v1/store/keys/{key}/ttl", bool, answer_field="changed"
+)
 KEY_TTL: ServiceOperation[float | None] = ServiceOperation(
-    "key.ttl", "GET", "/api/v1/store/keys/{key}/ttl", float | None
+    "key.ttl", "GET", "/api/v1/store/keys/{key}/ttl", float | None, answer_field="ttl"
 )
 LEASE_ACQUIRE: ServiceOperation[LeaseGrant] = ServiceOperation(
     "lease.acquire",
@@ -360,7 +412,7 @@ LEASE_ACQUIRE: ServiceOperation[LeaseGrant] = ServiceOperation(
     defaults={"kind": "lock", "limit": None, "shared": False, "lease": 30.0, "wait": 0.0},
 )
 LEASE_RELEASE: ServiceOperation[bool] = ServiceOperation(
-    "lease.release", "DELETE", "/api/v1/locks/{name}/{id}", bool, defaults={"kind": "lock"}
+    "lease.release", "DELETE", "/api/v1/locks/{name}/{id}", bool, defaults={"kind": "lock"}, answer_field="released"
 )
 LEASE_RENEW: ServiceOperation[LeaseGrant] = ServiceOperation(
     "lease.renew", "PUT", "/api/v1/locks/{name}/{id}", LeaseGrant, defaults={"kind": "lock", "lease": 30.0}
@@ -386,20 +438,36 @@ LIMIT_TAKE: ServiceOperation[Permit] = ServiceOperation(
     defaults={"algorithm": "sliding_window", "burst": None, "cost": 1},
 )
 LIST_APPEND: ServiceOperation[int] = ServiceOperation(
-    "list.append", "POST", "/api/v1/store/lists/{key}", int, defaults={"max_length": None, "ttl": None, "kind": None}
+    "list.append",
+    "POST",
+    "/api/v1/store/lists/{key}",
+    int,
+    defaults={"max_length": None, "ttl": None, "kind": None},
+    answer_field="length",
 )
-LIST_LENGTH: ServiceOperation[int] = ServiceOperation("list.length", "GET", "/api/v1/store/lists/{key}/length", int)
+LIST_LENGTH: ServiceOperation[int] = ServiceOperation(
+    "list.length", "GET", "/api/v1/store/lists/{key}/length", int, answer_field="length"
+)
 LIST_READ: ServiceOperation[list[Any]] = ServiceOperation(
-    "list.read", "GET", "/api/v1/store/lists/{key}", list[Any], defaults={"start": 0, "end": -1}
+    "list.read", "GET", "/api/v1/store/lists/{key}", list[Any], defaults={"start": 0, "end": -1}, answer_field="items"
 )
 MEMORY_ADD: ServiceOperation[AddResult] = ServiceOperation(
     "memory.add", "POST", "/api/v1/memory/items", AddResult, defaults={"dedup": True, "dedup_keys": ()}
 )
 MEMORY_ADD_MANY: ServiceOperation[list[AddResult]] = ServiceOperation(
-    "memory.add_many", "POST", "/api/v1/memory/batch", list[AddResult], defaults={"dedup": True, "dedup_keys": ()}
+    "memory.add_many",
+    "POST",
+    "/api/v1/memory/batch",
+    list[AddResult],
+    defaults={"dedup": True, "dedup_keys": ()},
+    answer_field="items",
 )
-MEMORY_DELETE: ServiceOperation[bool] = ServiceOperation("memory.delete", "DELETE", "/api/v1/memory/items/{id}", bool)
-MEMORY_DELETE_ALL: ServiceOperation[int] = ServiceOperation("memory.delete_all", "POST", "/api/v1/memory/delete", int)
+MEMORY_DELETE: ServiceOperation[bool] = ServiceOperation(
+    "memory.delete", "DELETE", "/api/v1/memory/items/{id}", bool, answer_field="deleted"
+)
+MEMORY_DELETE_ALL: ServiceOperation[int] = ServiceOperation(
+    "memory.delete_all", "POST", "/api/v1/memory/delete", int, answer_field="deleted"
+)
 MEMORY_GET: ServiceOperation[MemoryItem | None] = ServiceOperation(
     "memory.get",
     "GET",
@@ -409,9 +477,11 @@ MEMORY_GET: ServiceOperation[MemoryItem | None] = ServiceOperation(
     none_if_absent=True,
 )
 MEMORY_HISTORY: ServiceOperation[list[MemoryVersion]] = ServiceOperation(
-    "memory.history", "GET", "/api/v1/memory/items/{id}/history", list[MemoryVersion]
+    "memory.history", "GET", "/api/v1/memory/items/{id}/history", list[MemoryVersion], answer_field="items"
 )
-MEMORY_IMPORT: ServiceOperation[int] = ServiceOperation("memory.import", "POST", "/api/v1/memory/import", int)
+MEMORY_IMPORT: ServiceOperation[int] = ServiceOperation(
+    "memory.import", "POST", "/api/v1/memory/import", int, answer_field="imported"
+)
 MEMORY_LIST: ServiceOperation[ListPage[MemoryItem]] = ServiceOperation(
     "memory.list",
     "GET",
@@ -426,6 +496,7 @@ MEMORY_RECENT: ServiceOperation[list[MemoryItem]] = ServiceOperation(
     "/api/v1/memory/threads/{thread_id}",
     list[MemoryItem],
     defaults={"limit": 10, "order_by": "timestamp"},
+    answer_field="items",
 )
 MEMORY_SEARCH: ServiceOperation[MemorySearchReply] = ServiceOperation(
     "memory.search",
@@ -485,20 +556,31 @@ MEMORY_UPDATE: ServiceOperation[MemoryItem] = ServiceOperation(
     "memory.update", "PATCH", "/api/v1/memory/items/{id}", MemoryItem, defaults={"if_version": None}
 )
 MEMORY_USES: ServiceOperation[list[MemoryUse]] = ServiceOperation(
-    "memory.uses", "GET", "/api/v1/memory/uses", list[MemoryUse], defaults={"ids": None, "limit": 100}
+    "memory.uses",
+    "GET",
+    "/api/v1/memory/uses",
+    list[MemoryUse],
+    defaults={"ids": None, "limit": 100},
+    answer_field="items",
 )
-MESSAGE_PUBLISH: ServiceOperation[int] = ServiceOperation("message.publish", "POST", "/api/v1/messages/{channel}", int)
-NAMESPACE_CLEAR: ServiceOperation[int] = ServiceOperation("namespace.clear", "DELETE", "/api/v1/namespace", int)
+MESSAGE_PUBLISH: ServiceOperation[int] = ServiceOperation(
+    "message.publish", "POST", "/api/v1/messages/{channel}", int, answer_field="receivers"
+)
+NAMESPACE_CLEAR: ServiceOperation[int] = ServiceOperation(
+    "namespace.clear", "DELETE", "/api/v1/namespace", int, answer_field="deleted"
+)
 NAMESPACE_SWEEP: ServiceOperation[int] = ServiceOperation(
-    "namespace.sweep", "POST", "/api/v1/namespace/sweep", int, defaults={"remove": True}
+    "namespace.sweep", "POST", "/api/v1/namespace/sweep", int, defaults={"remove": True}, answer_field="deleted"
 )
 NAMESPACE_USAGE: ServiceOperation[Usage] = ServiceOperation("namespace.usage", "GET", "/api/v1/namespace/usage", Usage)
 ONCE_BEGIN: ServiceOperation[OnceGrant] = ServiceOperation(
     "once.begin", "POST", "/api/v1/once/{key}", OnceGrant, defaults={"ttl": 86400.0, "lease": 30.0, "wait": 0.0}
 )
-ONCE_DELETE: ServiceOperation[bool] = ServiceOperation("once.delete", "DELETE", "/api/v1/once/{key}", bool)
+ONCE_DELETE: ServiceOperation[bool] = ServiceOperation(
+    "once.delete", "DELETE", "/api/v1/once/{key}", bool, answer_field="deleted"
+)
 ONCE_FAIL: ServiceOperation[bool] = ServiceOperation(
-    "once.fail", "POST", "/api/v1/once/{key}/fail", bool, defaults={"ttl": 86400.0}
+    "once.fail", "POST", "/api/v1/once/{key}/fail", bool, defaults={"ttl": 86400.0}, answer_field="released"
 )
 ONCE_FINISH: ServiceOperation[None] = ServiceOperation(
     "once.finish", "POST", "/api/v1/once/{key}/finish", None, defaults={"result": None, "ttl": 86400.0}
@@ -510,12 +592,19 @@ ONCE_STATE: ServiceOperation[OnceState] = ServiceOperation("once.state", "GET", 
 PLAN_CHECK: ServiceOperation[Duplicate] = ServiceOperation(
     "plan.check", "POST", "/api/v1/decisions/{session}/plans/check", Duplicate, defaults={"time_window_sec": 300.0}
 )
-PLAN_ERASE: ServiceOperation[int] = ServiceOperation("plan.erase", "DELETE", "/api/v1/decisions/{session}", int)
+PLAN_ERASE: ServiceOperation[int] = ServiceOperation(
+    "plan.erase", "DELETE", "/api/v1/decisions/{session}", int, answer_field="erased"
+)
 PLAN_LIST: ServiceOperation[list[PlanRecord]] = ServiceOperation(
-    "plan.list", "GET", "/api/v1/decisions/{session}/plans", list[PlanRecord], defaults={"symbol": None, "limit": 10}
+    "plan.list",
+    "GET",
+    "/api/v1/decisions/{session}/plans",
+    list[PlanRecord],
+    defaults={"symbol": None, "limit": 10},
+    answer_field="items",
 )
 PLAN_SAVE: ServiceOperation[str] = ServiceOperation(
-    "plan.save", "POST", "/api/v1/decisions/{session}/plans", str, defaults={"method": ""}
+    "plan.save", "POST", "/api/v1/decisions/{session}/plans", str, defaults={"method": ""}, answer_field="plan_hash"
 )
 PLAN_SAVE_IF_NEW: ServiceOperation[SaveResult] = ServiceOperation(
     "plan.save_if_new",
@@ -530,15 +619,22 @@ PLAN_SESSIONS: ServiceOperation[ListPage[str]] = ServiceOperation(
 PRESENCE_ANNOUNCE: ServiceOperation[None] = ServiceOperation(
     "presence.announce", "PUT", "/api/v1/presence", None, defaults={"role": "", "info": None, "ttl": 15.0}
 )
-PRESENCE_LEAVE: ServiceOperation[bool] = ServiceOperation("presence.leave", "DELETE", "/api/v1/presence", bool)
+PRESENCE_LEAVE: ServiceOperation[bool] = ServiceOperation(
+    "presence.leave", "DELETE", "/api/v1/presence", bool, answer_field="left"
+)
 PRESENCE_LIST: ServiceOperation[list[Present]] = ServiceOperation(
-    "presence.list", "GET", "/api/v1/presence", list[Present], defaults={"role": None}
+    "presence.list", "GET", "/api/v1/presence", list[Present], defaults={"role": None}, answer_field="items"
 )
 QUEUE_ACK: ServiceOperation[None] = ServiceOperation(
     "queue.ack", "POST", "/api/v1/queues/{queue}/tasks/{id}/ack", None, defaults={"result": None, "result_ttl": 86400.0}
 )
 QUEUE_CLAIM: ServiceOperation[Task | None] = ServiceOperation(
-    "queue.claim", "POST", "/api/v1/queues/{queue}/claim", Task | None, defaults={"visibility": 30.0, "wait": 0.0}
+    "queue.claim",
+    "POST",
+    "/api/v1/queues/{queue}/claim",
+    Task | None,
+    defaults={"visibility": 30.0, "wait": 0.0},
+    answer_field="task",
 )
 QUEUE_CLAIM_MANY: ServiceOperation[list[Task]] = ServiceOperation(
     "queue.claim_many",
@@ -546,12 +642,13 @@ QUEUE_CLAIM_MANY: ServiceOperation[list[Task]] = ServiceOperation(
     "/api/v1/queues/{queue}/claim/batch",
     list[Task],
     defaults={"visibility": 30.0, "wait": 0.0},
+    answer_field="items",
 )
 QUEUE_DEAD: ServiceOperation[list[QueuedTask]] = ServiceOperation(
-    "queue.dead", "GET", "/api/v1/queues/{queue}/dead", list[QueuedTask], defaults={"n": 10}
+    "queue.dead", "GET", "/api/v1/queues/{queue}/dead", list[QueuedTask], defaults={"n": 10}, answer_field="items"
 )
 QUEUE_DELETE: ServiceOperation[bool] = ServiceOperation(
-    "queue.delete", "DELETE", "/api/v1/queues/{queue}/tasks/{id}", bool
+    "queue.delete", "DELETE", "/api/v1/queues/{queue}/tasks/{id}", bool, answer_field="deleted"
 )
 QUEUE_FAIL: ServiceOperation[None] = ServiceOperation(
     "queue.fail", "POST", "/api/v1/queues/{queue}/tasks/{id}/fail", None
@@ -559,9 +656,16 @@ QUEUE_FAIL: ServiceOperation[None] = ServiceOperation(
 QUEUE_LIST: ServiceOperation[ListPage[str]] = ServiceOperation(
     "queue.list", "GET", "/api/v1/queues", ListPage[str], defaults={"limit": 100, "cursor": None}
 )
-QUEUE_PAUSE: ServiceOperation[bool] = ServiceOperation("queue.pause", "POST", "/api/v1/queues/{queue}/pause", bool)
+QUEUE_PAUSE: ServiceOperation[bool] = ServiceOperation(
+    "queue.pause", "POST", "/api/v1/queues/{queue}/pause", bool, answer_field="paused"
+)
 QUEUE_PEEK: ServiceOperation[list[QueuedTask]] = ServiceOperation(
-    "queue.peek", "GET", "/api/v1/queues/{queue}/tasks", list[QueuedTask], defaults={"n": 10, "state": "ready"}
+    "queue.peek",
+    "GET",
+    "/api/v1/queues/{queue}/tasks",
+    list[QueuedTask],
+    defaults={"n": 10, "state": "ready"},
+    answer_field="items",
 )
 QUEUE_PUT: ServiceOperation[PutResult] = ServiceOperation(
     "queue.put",
@@ -576,12 +680,13 @@ QUEUE_PUT_MANY: ServiceOperation[list[PutResult]] = ServiceOperation(
     "/api/v1/queues/{queue}/batch",
     list[PutResult],
     defaults={"priority": 0, "delay": 0.0, "max_attempts": None},
+    answer_field="items",
 )
 QUEUE_REDRIVE: ServiceOperation[bool] = ServiceOperation(
-    "queue.redrive", "POST", "/api/v1/queues/{queue}/dead/{id}/redrive", bool
+    "queue.redrive", "POST", "/api/v1/queues/{queue}/dead/{id}/redrive", bool, answer_field="redriven"
 )
 QUEUE_REDRIVE_ALL: ServiceOperation[int] = ServiceOperation(
-    "queue.redrive_all", "POST", "/api/v1/queues/{queue}/redrive", int
+    "queue.redrive_all", "POST", "/api/v1/queues/{queue}/redrive", int, answer_field="redriven"
 )
 QUEUE_RELEASE: ServiceOperation[None] = ServiceOperation(
     "queue.release", "POST", "/api/v1/queues/{queue}/tasks/{id}/release", None
@@ -592,26 +697,39 @@ QUEUE_RENEW: ServiceOperation[None] = ServiceOperation(
 QUEUE_RESULT: ServiceOperation[TaskOutcome] = ServiceOperation(
     "queue.result", "GET", "/api/v1/queues/{queue}/tasks/{id}", TaskOutcome, defaults={"wait": 0.0}
 )
-QUEUE_RESUME: ServiceOperation[bool] = ServiceOperation("queue.resume", "POST", "/api/v1/queues/{queue}/resume", bool)
+QUEUE_RESUME: ServiceOperation[bool] = ServiceOperation(
+    "queue.resume", "POST", "/api/v1/queues/{queue}/resume", bool, answer_field="resumed"
+)
 QUEUE_RETRY: ServiceOperation[bool] = ServiceOperation(
     "queue.retry",
     "POST",
     "/api/v1/queues/{queue}/tasks/{id}/retry",
     bool,
     defaults={"error": "", "delay": None, "attempt": 1},
+    answer_field="retried",
 )
 QUEUE_STATS: ServiceOperation[QueueStats] = ServiceOperation("queue.stats", "GET", "/api/v1/queues/{queue}", QueueStats)
 SET_ADD: ServiceOperation[int] = ServiceOperation(
-    "set.add", "POST", "/api/v1/store/sets/{key}", int, defaults={"ttl": None, "kind": None}
+    "set.add", "POST", "/api/v1/store/sets/{key}", int, defaults={"ttl": None, "kind": None}, answer_field="added"
 )
 SET_CONTAINS: ServiceOperation[bool] = ServiceOperation(
-    "set.contains", "POST", "/api/v1/store/sets/{key}/contains", bool
+    "set.contains", "POST", "/api/v1/store/sets/{key}/contains", bool, answer_field="contains"
 )
-SET_DELETE: ServiceOperation[int] = ServiceOperation("set.delete", "POST", "/api/v1/store/sets/{key}/delete", int)
-SET_MEMBERS: ServiceOperation[list[Any]] = ServiceOperation("set.members", "GET", "/api/v1/store/sets/{key}", list[Any])
-SET_MOVE: ServiceOperation[bool] = ServiceOperation("set.move", "POST", "/api/v1/store/sets/{source}/move", bool)
-SET_POP: ServiceOperation[Any] = ServiceOperation("set.pop", "POST", "/api/v1/store/sets/{key}/pop", Any)
-SET_SIZE: ServiceOperation[int] = ServiceOperation("set.size", "GET", "/api/v1/store/sets/{key}/size", int)
+SET_DELETE: ServiceOperation[int] = ServiceOperation(
+    "set.delete", "POST", "/api/v1/store/sets/{key}/delete", int, answer_field="deleted"
+)
+SET_MEMBERS: ServiceOperation[list[Any]] = ServiceOperation(
+    "set.members", "GET", "/api/v1/store/sets/{key}", list[Any], answer_field="items"
+)
+SET_MOVE: ServiceOperation[bool] = ServiceOperation(
+    "set.move", "POST", "/api/v1/store/sets/{source}/move", bool, answer_field="moved"
+)
+SET_POP: ServiceOperation[Any] = ServiceOperation(
+    "set.pop", "POST", "/api/v1/store/sets/{key}/pop", Any, answer_field="value"
+)
+SET_SIZE: ServiceOperation[int] = ServiceOperation(
+    "set.size", "GET", "/api/v1/store/sets/{key}/size", int, answer_field="size"
+)
 SYNTHESIS_ADD_AGENT_MEMORY: ServiceOperation[SynthesisTask] = ServiceOperation(
     "synthesis.add_agent_memory",
     "POST",
@@ -638,9 +756,10 @@ SYNTHESIS_ARCHIVED_MEMORIES: ServiceOperation[list[Note]] = ServiceOperation(
     "/api/v1/memories/archived",
     list[Note],
     defaults={"user_id": None, "words": "", "limit": 100},
+    answer_field="items",
 )
 SYNTHESIS_DELETE_MEMORY: ServiceOperation[bool] = ServiceOperation(
-    "synthesis.delete_memory", "DELETE", "/api/v1/memories/{memory_id}", bool
+    "synthesis.delete_memory", "DELETE", "/api/v1/memories/{memory_id}", bool, answer_field="deleted"
 )
 SYNTHESIS_ERASE: ServiceOperation[EraseReport] = ServiceOperation(
     "synthesis.erase", "POST", "/api/v1/system/erase", EraseReport, defaults={"user_id": None, "dry_run": False}
@@ -668,7 +787,7 @@ SYNTHESIS_GET_TASK_STATUS: ServiceOperation[SynthesisTask] = ServiceOperation(
     "synthesis.get_task_status", "GET", "/api/v1/tasks/{task_id}", SynthesisTask, defaults={"wait": 0.0}
 )
 SYNTHESIS_LIST_TASKS: ServiceOperation[list[SynthesisTask]] = ServiceOperation(
-    "synthesis.list_tasks", "GET", "/api/v1/tasks", list[SynthesisTask], defaults={"limit": 100}
+    "synthesis.list_tasks", "GET", "/api/v1/tasks", list[SynthesisTask], defaults={"limit": 100}, answer_field="items"
 )
 SYNTHESIS_QUERY_MEMORY: ServiceOperation[list[NoteHit]] = ServiceOperation(
     "synthesis.query_memory",
@@ -682,6 +801,7 @@ SYNTHESIS_QUERY_MEMORY: ServiceOperation[list[NoteHit]] = ServiceOperation(
         "similarity_threshold": None,
         "recall": "current",
     },
+    answer_field="items",
 )
 SYNTHESIS_RESTORE_MEMORY: ServiceOperation[Note] = ServiceOperation(
     "synthesis.restore_memory", "POST", "/api/v1/memories/{memory_id}/restore", Note
@@ -690,7 +810,7 @@ SYNTHESIS_RETAIN: ServiceOperation[EraseReport] = ServiceOperation(
     "synthesis.retain", "POST", "/api/v1/system/retain", EraseReport, defaults={"dry_run": False}
 )
 SYNTHESIS_RETRY_TASK: ServiceOperation[bool] = ServiceOperation(
-    "synthesis.retry_task", "POST", "/api/v1/tasks/{task_id}/retry", bool
+    "synthesis.retry_task", "POST", "/api/v1/tasks/{task_id}/retry", bool, answer_field="retried"
 )
 SYNTHESIS_SUMMARIZE_CONVERSATION: ServiceOperation[ConversationSummary | SynthesisTask] = ServiceOperation(
     "synthesis.summarize_conversation",
@@ -705,6 +825,7 @@ SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN: ServiceOperation[list[Note]] = Servic
     "/api/v1/memories/{memory_id}/evolution",
     list[Note],
     defaults={"direction": "forward"},
+    answer_field="items",
 )
 SYNTHESIS_UNARCHIVE: ServiceOperation[Note] = ServiceOperation(
     "synthesis.unarchive", "POST", "/api/v1/memories/{memory_id}/unarchive", Note
@@ -720,20 +841,37 @@ THREAD_STATS: ServiceOperation[ThreadStats] = ServiceOperation(
     "thread.stats", "GET", "/api/v1/memory/threads/{thread_id}/stats", ThreadStats
 )
 THREAD_SUMMARY: ServiceOperation[str] = ServiceOperation(
-    "thread.summary", "POST", "/api/v1/memory/threads/{thread_id}/summary", str, defaults={"max_turns": 50}
+    "thread.summary",
+    "POST",
+    "/api/v1/memory/threads/{thread_id}/summary",
+    str,
+    defaults={"max_turns": 50},
+    answer_field="summary",
 )
 VALUE_ENTRY: ServiceOperation[Entry | None] = ServiceOperation(
     "value.entry", "GET", "/api/v1/store/values/{key}", Entry | None, none_if_absent=True
 )
-VALUE_READ: ServiceOperation[Any] = ServiceOperation("value.read", "GET", "/api/v1/store/values/{key}/value", Any)
+VALUE_READ: ServiceOperation[Any] = ServiceOperation(
+    "value.read", "GET", "/api/v1/store/values/{key}/value", Any, answer_field="value"
+)
 VALUE_READ_MANY: ServiceOperation[dict[str, Any]] = ServiceOperation(
-    "value.read_many", "GET", "/api/v1/store/values", dict[str, Any]
+    "value.read_many", "GET", "/api/v1/store/values", dict[str, Any], answer_field="values"
 )
 VALUE_WRITE: ServiceOperation[int] = ServiceOperation(
-    "value.write", "PUT", "/api/v1/store/values/{key}", int, defaults={"ttl": None, "kind": None, "if_version": None}
+    "value.write",
+    "PUT",
+    "/api/v1/store/values/{key}",
+    int,
+    defaults={"ttl": None, "kind": None, "if_version": None},
+    answer_field="version",
 )
 VALUE_WRITE_MANY: ServiceOperation[dict[str, int]] = ServiceOperation(
-    "value.write_many", "POST", "/api/v1/store/values", dict[str, int], defaults={"ttl": None, "kind": None}
+    "value.write_many",
+    "POST",
+    "/api/v1/store/values",
+    dict[str, int],
+    defaults={"ttl": None, "kind": None},
+    answer_field="versions",
 )
 BY_NAME: Mapping[str, ServiceOperation[Any]] = {
     row.name: row

@@ -126,7 +126,7 @@ def asked(request: httpx2.Request) -> tuple[str, str, Any]:
         ),
         (
             lambda memory: memory.query_memory(app_id="shop", query="where & when?", n_results=3, user_id="mara"),
-            [],
+            {"items": []},
             "GET",
             "/api/v1/memories/query?app_id=shop&query=where+%26+when%3F&n_results=3&user_id=mara",
             None,
@@ -140,7 +140,7 @@ def asked(request: httpx2.Request) -> tuple[str, str, Any]:
         ),
         (
             lambda memory: memory.delete_memory("1", app_id="ü"),
-            True,
+            {"deleted": True},
             "DELETE",
             "/api/v1/memories/1?app_id=%C3%BC",
             None,

@@ -88,7 +88,6 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pytest": ("testing",),
     "pytest_asyncio": ("testing",),
     "click": ("faces",),
-    "fastapi": ("faces.rest",),
     "json_repair": ("synthesis.json_repair",),
     "starlette": ("faces.rest",),
     "uvicorn": ("faces.rest",),

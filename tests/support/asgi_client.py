@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from fastapi import FastAPI
-
+from sharedmem.faces.rest import RestApplication
 from support.tokens import bearer_header
 
 PREFIX = "/api/v1"
@@ -76,7 +75,7 @@ class AsgiCaller:
         token: shown with each request; None shows nothing.
     """
 
-    def __init__(self, app: FastAPI, token: str | None = None) -> None:
+    def __init__(self, app: RestApplication, token: str | None = None) -> None:
         self._app = app
         self._token = token
 

@@ -59,7 +59,7 @@ class _RequestBuilder:
         content = operation.get("requestBody", {}).get("content", {})
         body = self._value(content["application/json"]["schema"], "", path) if "application/json" in content else None
         found = filled.removeprefix(PREFIX) + (f"?{urlencode(query)}" if query else "")
-        return LureRequest(operation["operationId"], method, found, body)
+        return LureRequest(operation["x-operation"], method, found, body)
 
     def _is_text(self, parameter: Schema) -> bool:
         schema = self._resolved(parameter.get("schema", {}))

@@ -10,21 +10,21 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx2
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from sharedmem import Hub
 from sharedmem.api.table import operations
 from sharedmem.config import Settings
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenFile, new_token
 from sharedmem.faces.listen_address import ListenAddress
-from sharedmem.faces.rest import RestOptions, RestServer, create_app
+from sharedmem.faces.rest import RestApplication, RestOptions, RestServer, create_app
 from sharedmem.testing import fake_hub
 
 TERMS = RestOptions(longest_wait_s=0.05, body_patience_s=1.0)
 API = "/api/v1"
 
 
-def client_of_app(app: FastAPI, token: str | None = None) -> httpx2.AsyncClient:
+def client_of_app(app: Starlette, token: str | None = None) -> httpx2.AsyncClient:
     """A client that calls an application without a network."""
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://memory", headers=headers)
@@ -35,7 +35,7 @@ class ServiceHarness:
     """A service, and tokens for it."""
 
     hub: Hub
-    app: FastAPI
+    app: RestApplication
     tokens: dict[str, str] = field(default_factory=dict)
 
     def client(self, actor: str | None = None) -> httpx2.AsyncClient:

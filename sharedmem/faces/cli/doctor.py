@@ -60,7 +60,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "om": ("models of redis-om", ("aredis_om",)),
     "openai": ("embeddings and language models over HTTP", ("httpx2",)),
     "sentence-transformers": ("embeddings by Sentence Transformers", ("sentence_transformers",)),
-    "server": ("the REST service", ("fastapi", "uvicorn")),
+    "server": ("the REST service", ("starlette", "uvicorn")),
     "synthesis": ("notes made of conversations", ("httpx2", "json_repair", "rapidfuzz")),
     "testing": ("sharedmem.testing", ("fakeredis", "pytest", "pytest_asyncio")),
     "tracing": ("traces for OpenTelemetry", ("opentelemetry.trace",)),

@@ -1,18 +1,20 @@
-"""The application: all endpoints over one hub, as FastAPI."""
+"""The application: all endpoints over one hub, as ASGI."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Literal
 
-from fastapi import FastAPI
-from fastapi.middleware.cors import CORSMiddleware
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from sharedmem.api.table import operations
 from sharedmem.errors import ConfigError
@@ -39,6 +41,49 @@ _EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-ID", "Idempote
 MetricsText = Callable[[], Awaitable[str]]
 
 
+class RestApplication(Starlette):
+    """All of a hub over HTTP, as an ASGI application; `create_app` makes it.
+
+    Args:
+        service: answers the calls.
+        offered: its endpoints.
+        metrics_text: as `create_app`.
+    """
+
+    def __init__(
+        self, service: RestService, offered: Sequence[Endpoint], metrics_text: MetricsText | None = None
+    ) -> None:
+        self.title = TITLE
+        self.version = version("sharedmem-hub")
+        self._offered = offered
+        self._description: dict[str, Any] | None = None
+        description = OpenApiEndpoints(self.title, self.openapi)
+        handlers = {
+            **HealthEndpoints(service, metrics_text).handlers(),
+            PATH: description.document,
+            "/docs": description.page,
+        }
+        super().__init__(
+            routes=[Route(path, handler, methods=["GET"]) for path, handler in handlers.items()],
+            lifespan=lambda _: _run_service(service),
+            exception_handlers={HTTPException: _refused},
+        )
+        self.state.service = service
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document; it is made once."""
+        if self._description is None:
+            self._description = build_document(self.title, self.version, self._offered)
+        return self._description
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == HTTPStatus.NOT_FOUND:
+        return problem_response(NoSuchPathError())
+    return status_problem(status, getattr(error, "headers", None))
+
+
 def create_app(
     hub: Hub,
     *,
@@ -48,8 +93,8 @@ def create_app(
     endpoints: Iterable[Endpoint] = (),
     metrics_text: MetricsText | None = None,
     opens_hub: bool = False,
-) -> FastAPI:
-    """All of a hub over HTTP.
+) -> RestApplication:
+    """Return an ASGI application that offers all of a hub over HTTP.
 
     Args:
         hub: the memory; open, unless the application shall open it.
@@ -73,17 +118,8 @@ def create_app(
     service = RestService(hub, admits, terms or RestOptions(), gate or _rate_limit_gate(hub), opening=opening)
     offered = (*_operations(), *EventEndpoints(admits).endpoints(), *ArchiveEndpoints().endpoints(), *endpoints)
     service.offer(offered)
-    app = FastAPI(
-        title=TITLE,
-        version=version("sharedmem-hub"),
-        lifespan=_lifespan(service),
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-    )
-    app.state.service = service
+    app = RestApplication(service, offered, metrics_text)
     _guard(app, service)
-    _add_information(app, service, offered, metrics_text)
     return app
 
 
@@ -119,10 +155,6 @@ class _SettingsAdmission:
         return self._bearer
 
 
-def _lifespan(service: RestService) -> Any:
-    return lambda _: _run_service(service)
-
-
 @asynccontextmanager
 async def _run_service(service: RestService) -> AsyncIterator[None]:
     await service.start()
@@ -132,7 +164,7 @@ async def _run_service(service: RestService) -> AsyncIterator[None]:
         await service.end()
 
 
-def lifespan_of(app: FastAPI) -> AbstractAsyncContextManager[None]:
+def lifespan_of(app: RestApplication) -> AbstractAsyncContextManager[None]:
     """Start and end a mounted application: enter this in the lifespan of its host.
 
     The hub of the application is open inside of the block (with `opens_hub`), and streams are ended behind it.
@@ -147,7 +179,7 @@ def lifespan_of(app: FastAPI) -> AbstractAsyncContextManager[None]:
     return _run_service(service)
 
 
-def _guard(app: FastAPI, service: RestService) -> None:
+def _guard(app: RestApplication, service: RestService) -> None:
     # The one added last stands in front.
     app.add_middleware(ServiceMiddleware, service=service)
     if service.terms.cors_origins:
@@ -166,27 +198,3 @@ def _guard(app: FastAPI, service: RestService) -> None:
             expose_headers=_EXPOSED,
         )
     app.add_middleware(RequestMiddleware)
-
-    async def refused(_: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else 500
-        return (
-            problem_response(NoSuchPathError())
-            if status == 404
-            else status_problem(status, getattr(error, "headers", None))
-        )
-
-    app.add_exception_handler(HTTPException, refused)
-
-
-def _add_information(
-    app: FastAPI, service: RestService, offered: Iterable[Endpoint], metrics_text: MetricsText | None
-) -> None:
-    app.openapi = lambda: build_document(app, offered)  # type: ignore[method-assign]  # FastAPI's own way to have one's own
-    description = OpenApiEndpoints(app.title, app.openapi)
-    answered = {
-        **HealthEndpoints(service, metrics_text).handlers(),
-        PATH: description.document,
-        "/docs": description.page,
-    }
-    for path, handler in answered.items():
-        app.add_api_route(path, handler, methods=["GET"], include_in_schema=False)

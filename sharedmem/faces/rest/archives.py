@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sharedmem.archive.frames import UnpackLimits
+from sharedmem.archive.transfer import Imported
 from sharedmem.errors import AccessDeniedError, InvalidError, LimitedError
 from sharedmem.faces.rest.context import Call, Endpoint
 from sharedmem.faces.rest.problems import BodyTooLargeError, FieldsError, RequestError, SlowBodyError
@@ -271,6 +272,10 @@ def _document(summary: str, description: str, flag: str, *, default: bool, told:
     }
 
 
+_IMPORTED = Imported.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+_IMPORTED_DEFS = _IMPORTED.pop("$defs", {})
+del _IMPORTED["properties"]["file"]
+_IMPORTED["required"].remove("file")
 _BINARY = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (_PACKED, _PLAIN)}
 _EXPORT_DOCUMENT = _document(
     "The namespace as an archive.",
@@ -284,5 +289,5 @@ _IMPORT_DOCUMENT = _document(
     "Nothing older replaces anything newer; a damaged archive, or one of another namespace, changes nothing.",
     "replace",
     default=False,
-    told={"description": "What became of it.", "content": {"application/json": {"schema": {"type": "object"}}}},
-) | {"requestBody": {"required": True, "content": _BINARY}}
+    told={"description": "What became of it.", "content": {"application/json": {"schema": _IMPORTED}}},
+) | {"requestBody": {"required": True, "content": _BINARY}, "$defs": _IMPORTED_DEFS}

@@ -96,7 +96,7 @@ class Endpoint:
     Args:
         method: `GET` and so on.
         path: below `/api/v1`; `{name}` stands for one part of the path, percent-encoded.
-        name: the operationId.
+        name: of the operation.
         handler: answers.
         document: the OpenAPI operation object, without operationId and the parameters of the path; or makes it.
     """

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import reduce
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -26,8 +27,9 @@ from sharedmem.faces.rest.problems import (
 from sharedmem.faces.rest.request_binding import Binding, query_of
 from sharedmem.faces.rest.responses import json_response
 from sharedmem.faces.rest.router import PREFIX, raw_path_of
-from sharedmem.models import Entry, SynthesisTask
+from sharedmem.models import Entry
 
+_FIELD = re.compile(r"\{([\w.]+)\}")
 _TAG = re.compile(r'(W/)?"([^"]*)"')
 _UNVERSIONED = "; a counter, or a string that another client has set, is written without If-Match"
 _TAGS = re.compile(r'\s*(?:W/)?"[^"]*"\s*(?:,\s*(?:W/)?"[^"]*"\s*)*')
@@ -211,18 +213,29 @@ def _handler(row: Operation[Any], binding: Binding) -> Handler:
         return _page_handler(row, binding, page)
 
     async def handle(call: Call) -> Response:
-        found = await row.run(call.store, await binding.request(call))
-        if isinstance(found, SynthesisTask) and route.method == "POST":
-            return json_response(
-                found, HTTPStatus.ACCEPTED, {"location": f"{PREFIX}/tasks/{quote(found.task_id, safe='')}"}
-            )
-        if found is not None:
-            return json_response(found, route.status)
-        if route.absent:
+        asked = await binding.request(call)
+        found = await row.run(call.store, asked)
+        if route.created and (route.is_new is None or route.is_new(found)):
+            headers = {"location": PREFIX + _filled(route.location, found, asked)} if route.location else {}
+            return json_response(row.body(found), route.created, headers)
+        if row.gives is None:
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        if found is None and route.absent:
             raise NotFoundError(route.absent, next(reversed(call.params.values())))
-        return json_response(None) if row.gives is not None else Response(status_code=HTTPStatus.NO_CONTENT)
+        return json_response(row.body(found))
 
     return handle
+
+
+def _filled(location: str, answer: object, request: object) -> str:
+    """A location whose fields are those of the answer, or else of the request."""
+
+    def value(found: re.Match[str]) -> str:
+        names = found[1].split(".")
+        whole = answer if hasattr(answer, names[0]) else request
+        return quote(str(reduce(getattr, names, whole)), safe="")
+
+    return _FIELD.sub(value, location)
 
 
 def _entry_read_handler(row: Operation[Any], binding: Binding) -> Handler:
@@ -240,7 +253,12 @@ def _entry_write_handler(row: Operation[Any], binding: Binding) -> Handler:
             version: int = await row.run(call.store, asked)
         except VersionConflictError as error:
             raise precondition_error(call, error) from error
-        return json_response(version, headers={"etag": etag_of(version)})
+        headers = {"etag": etag_of(version)}
+        if getattr(asked, "if_version", None) != 0:
+            return json_response(row.body(version), headers=headers)
+        # Written only because there was nothing: so this is new.
+        headers["location"] = PREFIX + _filled(row.http.path, None, asked)
+        return json_response(row.body(version), HTTPStatus.CREATED, headers)
 
     return handle
 

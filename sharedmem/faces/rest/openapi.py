@@ -10,12 +10,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import orjson
-from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from sharedmem.api import Operation
 from sharedmem.faces.rest.context import Endpoint
@@ -183,35 +181,33 @@ _PROBLEM: Schema = {
 }
 
 
-def build_document(app: FastAPI, endpoints: Iterable[Endpoint]) -> Schema:
-    """The whole description; made once.
+def build_document(title: str, version: str, endpoints: Iterable[Endpoint]) -> Schema:
+    """Return the OpenAPI document.
 
     Args:
-        app: whose title and version are told.
-        endpoints: what is answered.
+        title, version: of the service.
+        endpoints: what it offers; generators shall not see former routes.
     """
-    if app.openapi_schema is None:
-        schemas: Schema = {"Problem": _PROBLEM}
-        paths: Schema = {}
-        for endpoint in endpoints:
-            if endpoint.successor:
-                continue  # generators shall not see former routes
-            told = dict(endpoint.document() if callable(endpoint.document) else endpoint.document)
-            schemas |= told.pop("$defs", {})
-            paths.setdefault(PREFIX + endpoint.path, {})[endpoint.method.lower()] = _complete_operation(endpoint, told)
-        app.openapi_schema = {
-            "openapi": "3.1.0",
-            "info": {"title": app.title, "version": app.version, "summary": "Shared memory for AI agents."},
-            "tags": [{"name": name, "description": told} for name, told in _TAGS.items()],
-            "security": [{"bearer": []}],
-            "paths": paths,
-            "components": {
-                "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-                "schemas": schemas,
-                "responses": _error_responses(),
-            },
-        }
-    return app.openapi_schema
+    schemas: Schema = {"Problem": _PROBLEM}
+    paths: Schema = {}
+    for endpoint in endpoints:
+        if endpoint.successor:
+            continue
+        told = dict(endpoint.document() if callable(endpoint.document) else endpoint.document)
+        schemas |= told.pop("$defs", {})
+        paths.setdefault(PREFIX + endpoint.path, {})[endpoint.method.lower()] = _complete_operation(endpoint, told)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version, "summary": "Shared memory for AI agents."},
+        "tags": [{"name": name, "description": told} for name, told in _TAGS.items()],
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas,
+            "responses": _error_responses(),
+        },
+    }
 
 
 def describe_operation(row: Operation[Any], binding: Binding) -> Schema:
@@ -230,6 +226,10 @@ def describe_operation(row: Operation[Any], binding: Binding) -> Schema:
         "responses": _responses(row, answered),
         "$defs": takes.get("$defs", {}) | defs,
     }
+    if row.answer:
+        told["x-answer"] = row.answer
+    if row.former_names:
+        told["x-formerly"] = list(row.former_names)
     if binding.has_body and binding.fields:
         told["requestBody"] = _body(row, takes, binding)
     return told
@@ -242,7 +242,8 @@ def _complete_operation(endpoint: Endpoint, told: Schema) -> Schema:
     responses = {str(status): reply for status, reply in told.get("responses", {}).items()}
     refusals = {str(status): _error_response(status) for status in _REFUSALS}
     return told | {
-        "operationId": endpoint.name,
+        "operationId": endpoint.name.replace(".", "_"),
+        "x-operation": endpoint.name,
         "parameters": [*named, *told.get("parameters", [])],
         "responses": responses | {status: one for status, one in refusals.items() if status not in responses},
     }
@@ -324,16 +325,20 @@ def _body(row: Operation[Any], takes: Schema, binding: Binding) -> Schema:
 def _responses(row: Operation[Any], answered: Schema) -> dict[int, Schema]:
     route = row.http
     told = {"description": row.summary, "content": {"application/json": {"schema": answered}}}
-    found: dict[int, Schema] = {204: {"description": "Done."}} if row.gives is None else {route.status: told}
-    if route.method == "POST" and "SynthesisTask" in repr(row.gives):
-        where = {"Location": {"schema": {"type": "string"}, "description": "Where to ask how far it is."}}
-        found[202] = told | {"headers": where}
+    found: dict[int, Schema] = {204: {"description": "Done."}} if row.gives is None else {200: told}
+    where: Schema = {"Location": {"schema": {"type": "string"}, "description": "Path of what is new."}}
+    if route.created:
+        found[route.created] = told | ({"headers": where} if route.location else {})
+        if route.is_new is None:
+            del found[200]
     if route.conditional:
-        tag = {"ETag": {"schema": {"type": "string"}, "description": "The version, for If-Match."}}
-        found[route.status]["headers"] = tag
+        tag: Schema = {"ETag": {"schema": {"type": "string"}, "description": "The version, for If-Match."}}
+        found[200] = told | {"headers": tag}
         found[412] = _error_response(412)
         if route.method == "GET":
             found[304] = {"description": "The caller has this version already.", "headers": tag}
+        else:
+            found[201] = told | {"headers": tag | where}
     if route.method not in {"GET", "DELETE"}:
         found |= {status: _error_response(status) for status in _OF_BODIES}
     return found
@@ -361,6 +366,9 @@ def _answer_schema(row: Operation[Any]) -> tuple[Schema, Schema]:
     defs = schema.pop("$defs", {})
     if route.absent:
         schema = _without_null(schema)
+    if row.answer:
+        held = schema or {"description": "Any value of JSON."}
+        return {"type": "object", "required": [row.answer], "properties": {row.answer: held}}, defs
     if not route.paging:
         return schema, defs
     properties = {"items": schema} if schema.get("type") == "array" else dict(schema["properties"])
@@ -375,6 +383,25 @@ def _answer_schema(row: Operation[Any]) -> tuple[Schema, Schema]:
 PATH = "/openapi.json"
 _JSON = "application/json"
 _MOST_ROOTS = 16
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui-bundle.js"></script>
+<script>
+SwaggerUIBundle({{url: {address}, dom_id: "#swagger-ui", deepLinking: true}});
+</script>
+</body>
+</html>
+"""
 
 
 class _EncodedDocument(NamedTuple):
@@ -412,7 +439,8 @@ class OpenApiEndpoints:
 
     async def page(self, request: Request) -> Response:
         """The description for people; the page loads its scripts from elsewhere."""
-        return get_swagger_ui_html(openapi_url=request.scope.get("root_path", "") + PATH, title=self._title)
+        address = orjson.dumps(request.scope.get("root_path", "") + PATH).decode().replace("<", "\\u003c")
+        return HTMLResponse(_PAGE.format(title=self._title, address=address))
 
     async def _of(self, root: str) -> _EncodedDocument:
         if root in self._spelled:

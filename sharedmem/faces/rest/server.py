@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from sharedmem.config import Settings
@@ -105,7 +105,7 @@ class RestServer:
 
     def __init__(
         self,
-        app: FastAPI,
+        app: Starlette,
         address: ListenAddress | None = None,
         *,
         has_tokens: bool = False,

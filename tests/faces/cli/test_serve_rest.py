@@ -16,7 +16,7 @@ from sharedmem.client import SharedMemoryClient
 
 FINDINGS = "/api/v1/store/values/findings"
 MESSAGES = [{"role": "user", "content": "My delivery address is Elm Street 4, Leeds."}]
-WITHOUT_REST = "import sys; sys.modules['fastapi'] = None; from sharedmem.faces.cli import main; main()"
+WITHOUT_REST = "import sys; sys.modules['starlette'] = None; from sharedmem.faces.cli import main; main()"
 # Once somebody hears signals, the server is up and has said so; every event loop does that in its own way.
 ENDS_WHEN_SERVED = """
 import os, signal, threading, time

@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import pytest
 from backports import zstd
-from fastapi import FastAPI
 from support import backends
 from support.asgi_client import AsgiCaller
 from support.contexts import client_of
 
 from sharedmem import Hub
 from sharedmem.faces.auth import Bearer, TokenFile, new_token
-from sharedmem.faces.rest import RestOptions, create_app
+from sharedmem.faces.rest import RestApplication, RestOptions, create_app
 from sharedmem.faces.rest.archives import ArchiveEndpoints, ArchiveOptions
 
 EXPORT, IMPORT = "/namespace/export", "/namespace/import"
@@ -27,7 +26,7 @@ class Room(NamedTuple):
     """A service, and who asks it."""
 
     hub: Hub
-    app: FastAPI
+    app: RestApplication
     owner: AsgiCaller
     """Speaks for the namespace `desk` itself."""
     actor: AsgiCaller

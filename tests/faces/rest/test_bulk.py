@@ -11,14 +11,13 @@ from urllib.parse import quote
 
 import pytest
 from faces.rest.test_archive_streams import EXPORT, IMPORT, archive, value
-from fastapi import FastAPI
 from support import embedded_fixtures
 from support.asgi_client import AsgiCaller, body_chunks
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
 from sharedmem.faces.auth import Bearer, TokenFile, new_token
-from sharedmem.faces.rest import create_app
+from sharedmem.faces.rest import RestApplication, create_app
 from sharedmem.testing import fake_hub
 
 data_dir = embedded_fixtures.data_dir
@@ -29,7 +28,7 @@ class Tenants(NamedTuple):
     """A service, and two tenants of it."""
 
     hub: Hub
-    app: FastAPI
+    app: RestApplication
     desk: AsgiCaller
     lobby: AsgiCaller
 

@@ -75,7 +75,7 @@ async def test_a_mounted_application_opens_its_hub_with_its_host_or_at_its_first
             )
 
             assert health.json()["status"] == "ready"
-            assert [one.json() for one in answered] == [[]] * 5
+            assert [one.json() for one in answered] == [{"items": []}] * 5
         await hub.close()
 
 

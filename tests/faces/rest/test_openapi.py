@@ -97,8 +97,51 @@ def test_each_operation_is_described_under_its_name_with_an_example_that_works(n
     if told.get("requestBody", {}).get("required"):
         given |= told["requestBody"]["content"]["application/json"]["example"]
 
-    assert (told["operationId"], told["summary"], told["tags"]) == (name, row.summary, [row.tag])
+    assert (told["x-operation"], told["summary"], told["tags"]) == (name, row.summary, [row.tag])
     row.takes.model_validate(given)
+
+
+OPERATIONS = [one for item in DESCRIPTION["paths"].values() for one in item.values()]
+
+
+def test_ids_of_operations_are_names_of_functions_and_unique() -> None:
+    ids = [one["operationId"] for one in OPERATIONS]
+
+    assert len(set(ids)) == len(ids)
+    assert [one for one in ids if not one.isidentifier()] == []
+
+
+@pytest.mark.parametrize("told", OPERATIONS, ids=lambda told: str(told["operationId"]))
+def test_each_operation_describes_its_request_its_answer_and_its_errors(told: dict[str, Any]) -> None:
+    good = {status: one for status, one in told["responses"].items() if status.startswith("2")}
+    schemas = [form["schema"] for one in good.values() for form in one.get("content", {}).values()]
+    asked = [one.get("schema") or one["content"]["application/json"]["schema"] for one in told["parameters"]]
+    asked += [form["schema"] for form in told.get("requestBody", {"content": {}})["content"].values()]
+
+    assert {"400", "401", "403", "404", "409", "429", "500", "503"} <= told["responses"].keys()
+    assert good.keys() == {"204"} or schemas
+    assert all(schemas)
+    assert all(asked)
+
+
+def test_each_answer_is_an_object_with_named_fields() -> None:
+    schemas = DESCRIPTION["components"]["schemas"]
+
+    def is_object(schema: dict[str, Any]) -> bool:
+        if "$ref" in schema:
+            return is_object(schemas[schema["$ref"].rpartition("/")[2]])
+        options = schema.get("anyOf", [])
+        return all(map(is_object, options)) if options else bool(schema.get("properties"))
+
+    bare = [
+        told["operationId"]
+        for told in OPERATIONS
+        for status, one in told["responses"].items()
+        if status.startswith("2")
+        for kind, form in one.get("content", {}).items()
+        if kind == "application/json" and not is_object(form["schema"])
+    ]
+    assert bare == []
 
 
 def test_the_description_is_sound_and_says_how_to_show_a_token() -> None:
@@ -107,4 +150,4 @@ def test_the_description_is_sound_and_says_how_to_show_a_token() -> None:
     assert DESCRIPTION["openapi"] == "3.1.0"
     assert DESCRIPTION["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert {row.tag for row in operations().values()} <= {tag["name"] for tag in DESCRIPTION["tags"]}
-    assert len(str(DESCRIPTION)) < 400_000
+    assert len(str(DESCRIPTION)) < 420_000
