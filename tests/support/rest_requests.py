@@ -25,7 +25,7 @@ class LureRequest(NamedTuple):
     @property
     def violence(self) -> int:
         """Those that look should come before those that change, and these before those that destroy."""
-        return ("GET", "POST", "PUT", "PATCH", "DELETE").index(self.method) + 5 * ("forget" in self.path)
+        return ("GET", "POST", "PUT", "PATCH", "DELETE").index(self.method) + 5 * ("erase" in self.path)
 
 
 def lure_requests(document: Schema, lure: Lure, *, whole: bool) -> Iterator[LureRequest]:

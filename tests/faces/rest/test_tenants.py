@@ -28,7 +28,7 @@ MARKER = "QUINCE-7781"
 TEXT = f"The code of the north door is {MARKER}."
 # 501 says what this server lacks.
 FAILURES = {500, 502, 503, 504}
-STREAMS = {"change.watch", "message.subscribe"}
+STREAMS = {"change.watch", "message.subscribe", "memory.subscribe"}
 
 
 @pytest.fixture(autouse=True)
@@ -268,6 +268,21 @@ async def test_streams_of_one_tenant_tell_nothing_of_another() -> None:
 
     assert all("bolt:shared:" in one for one in seen)
     assert not [one for one in seen if "acme" in one or MARKER in one]
+
+
+async def test_memories_of_another_tenant_are_no_events() -> None:
+    async with planted() as room:
+        bob = await room.caller(Bearer.of("bolt"))
+        acme, bolt = room.hub.store("acme"), room.hub.store("bolt")
+        async with bob.asking("GET", f"/memory/events?query={quote_segment(MARKER)}&threshold=0") as asked_for:
+            events = EventReader(asked_for)
+            await events.next()
+            await acme.memory.add(MARKER)
+            own = await bolt.memory.add("the end")
+            event = await events.next()
+
+    assert event is not None
+    assert event.data["id"] == own.id
 
 
 async def test_an_idempotency_key_of_one_tenant_is_another_one_for_the_next() -> None:
