@@ -14,6 +14,7 @@ from typing import Any
 
 from support.faulty_hubs import persistent_settings
 from support.graph_rows import day
+from support.printed_lines import print_line
 
 from sharedmem import ConflictError, Hub
 from sharedmem.graph.graph import Graph
@@ -62,14 +63,9 @@ async def _state_facts(graph: Graph, dice: random.Random) -> None:
                 valid_to=None if ends is None else day(ends),
             )
         except ConflictError as refused:
-            _print_line(number, type(refused).__name__)
+            print_line(number, type(refused).__name__)
         else:
-            _print_line(number)
-
-
-def _print_line(*words: object) -> None:
-    sys.stdout.write(f"{' '.join(map(str, words))}\n")
-    sys.stdout.flush()
+            print_line(number)
 
 
 async def _main(how: str, url: str, seed: str) -> None:
@@ -78,10 +74,10 @@ async def _main(how: str, url: str, seed: str) -> None:
         if how == CARELESS:
             unguarded: Any = _UnguardedBackend(graph.backend)
             graph = graph.using(backend=unguarded)
-        _print_line("ready")
+        print_line("ready")
         await asyncio.to_thread(sys.stdin.readline)
         await _state_facts(graph, random.Random(seed))
-    _print_line("done")
+    print_line("done")
 
 
 if __name__ == "__main__":

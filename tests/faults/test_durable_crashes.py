@@ -5,7 +5,7 @@ Each round has a seed; every fifth is played on Cosmos DB (`test_durable_crashes
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,6 @@ Servers = dict[str, RewindableRedis]
 async def agents() -> AsyncIterator[AgentPool]:
     async with AgentPool() as pool:
         yield pool
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    """The servers of all rounds: those before leave their keys, as in a system that is used."""
-    with both_servers() as servers:
-        yield servers
 
 
 @pytest.fixture(scope="module")

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.cosmos_emulator import emulator
-from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment, both_servers
+from support.crash_rounds import ROUNDS, CrashRound, RoundEnvironment
 from support.process_groups import AgentPool, RewindableRedis
 
 Servers = dict[str, RewindableRedis]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    with both_servers() as servers:
-        yield servers
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,7 +14,6 @@ from redis import Redis
 from support.chaos_proxy import ChaosProxy
 from support.faulty_hubs import hub_without_ids, persistent_settings
 from support.footprint import Footprint, take_footprint
-from support.redis_process import RedisProcess
 
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
 from sharedmem.redis.scripts.loader import scripts
@@ -79,13 +78,6 @@ BIG = [
 ]
 each_mutator = pytest.mark.parametrize("mutator", MUTATORS, ids=lambda mutator: mutator.name)
 times = pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
-
-
-@pytest.fixture
-async def direct(bare_server: RedisProcess, tmp_path: Path) -> AsyncIterator[Hub]:
-    """A hub that no fault reaches."""
-    async with Hub.open(settings=persistent_settings(bare_server.url, blob_dir=tmp_path)) as hub:
-        yield hub
 
 
 async def footprint_of(mutator: Mutator, store: SharedMemoryStore, direct: Hub, raw: Redis) -> Footprint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,13 +77,6 @@ MUTATORS = [
     Mutator("erase", "session_forget", lambda d, _, __: d.erase(SESSION)),
 ]
 each_mutator = pytest.mark.parametrize("mutator", MUTATORS, ids=lambda mutator: mutator.name)
-
-
-@pytest.fixture
-async def direct(bare_server: RedisProcess) -> AsyncIterator[Hub]:
-    """A hub that no fault reaches."""
-    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
-        yield hub
 
 
 async def footprint_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -13,7 +13,6 @@ import pytest
 from redis import Redis
 from support.chaos_proxy import ChaosProxy
 from support.faulty_hubs import hub_without_ids, persistent_settings
-from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import BarrierError, Hub, LockHeldError, SharedMemoryError, SharedMemoryStore
@@ -181,13 +180,6 @@ HARMLESS = {"once_renew", "once_release", "once_leave", "presence_beat", "presen
 
 def each(acts: list[tuple[str, Act]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("script", "act"), acts, ids=[script for script, _ in acts])
-
-
-@pytest.fixture
-async def direct(bare_server: RedisProcess) -> AsyncIterator[Hub]:
-    """A hub that no fault reaches."""
-    async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
-        yield hub
 
 
 async def played(act: Act, hub: Hub, direct: Hub, raw: Redis, *, namespace: str) -> object:

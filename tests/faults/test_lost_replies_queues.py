@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 from support.chaos_proxy import ChaosProxy
 from support.faulty_hubs import hub_without_ids, persistent_settings
-from support.redis_process import RedisProcess
 
 from sharedmem import ClaimLostError, Hub, Task, TaskQueue
 from sharedmem.redis.scripts.loader import scripts
@@ -88,13 +86,6 @@ MUTATORS = [
     Mutator("wait for an outcome", "queue_follow", followed, 1, repeats_harmlessly=True),
 ]
 each_mutator = pytest.mark.parametrize("mutator", MUTATORS, ids=lambda mutator: mutator.name)
-
-
-@pytest.fixture
-async def direct(bare_server: RedisProcess, tmp_path: Path) -> AsyncIterator[Hub]:
-    """A hub that no fault reaches."""
-    async with Hub.open(settings=persistent_settings(bare_server.url, blob_dir=tmp_path)) as hub:
-        yield hub
 
 
 async def trace(mutator: Mutator, namespace: str, hub: Hub, direct: Hub, raw: Redis) -> object:

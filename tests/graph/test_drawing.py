@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
+from support.graph_drawings import day
 
 from sharedmem import SharedMemoryStore
 from sharedmem.errors import InvalidError, NotFoundError
@@ -12,10 +11,6 @@ from sharedmem.models import GraphDrawing
 from sharedmem.visualization.graph import as_mermaid
 
 GROUP = "acme:moves"
-
-
-def day(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 async def tell(store: SharedMemoryStore, *facts: tuple[str, str, str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 from redis.asyncio import Redis
-from support import embedded_fixtures
+from support import durable_hub_fixtures, embedded_fixtures
 from support.contexts import tier_of
 from support.durable_graphs import (
     GROUP,
@@ -36,26 +36,12 @@ from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.redis.keys import KeySpace
 from sharedmem.testing import fake_hub
 
-data_dir = embedded_fixtures.data_dir
+data_dir = durable_hub_fixtures.data_dir
+settings = durable_hub_fixtures.settings
+hub = durable_hub_fixtures.hub
+store = durable_hub_fixtures.store
 SPACE = KeySpace("sm", client="any")
 Ask = Callable[[Graph], Awaitable[Any]]
-
-
-@pytest.fixture
-def settings(data_dir: Path) -> Settings:
-    return Settings(data_dir=data_dir)
-
-
-@pytest.fixture
-async def hub(settings: Settings) -> AsyncIterator[Hub]:
-    """A hub on a server of its own, with a durable tier."""
-    async with Hub.open(settings=settings, embedder=HashingEmbedder()) as hub:
-        yield hub
-
-
-@pytest.fixture
-def store(hub: Hub) -> SharedMemoryStore:
-    return hub.store("research", actor="ada")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from support import embedded_fixtures
 from support.embedded_fixtures import ServerMember, is_there, need_module
+from support.redis_process import free_port
 
 from sharedmem.embedded.binaries import find_server
 from sharedmem.embedded.server import EmbeddedServer, find_cli, hold, release, status, stop
@@ -34,12 +34,6 @@ def is_child(pid: int) -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 async def command(data: Redis, *words: str) -> Any:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
-from support import embedded_fixtures
+from support import durable_hub_fixtures
 from support.contexts import tier_of
+from support.durable_graphs import drain_and_flush
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
@@ -21,32 +22,11 @@ from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.redis.keys import KeySpace
 from sharedmem.testing import fake_hub
 
-data_dir = embedded_fixtures.data_dir
+data_dir = durable_hub_fixtures.data_dir
+settings = durable_hub_fixtures.settings
+hub = durable_hub_fixtures.hub
+store = durable_hub_fixtures.store
 SPACE = KeySpace("sm", client="any")
-
-
-@pytest.fixture
-def settings(data_dir: Path) -> Settings:
-    return Settings(data_dir=data_dir)
-
-
-@pytest.fixture
-async def hub(settings: Settings) -> AsyncIterator[Hub]:
-    """A hub on a server of its own, with a durable tier."""
-    async with Hub.open(settings=settings, embedder=HashingEmbedder()) as hub:
-        yield hub
-
-
-@pytest.fixture
-def store(hub: Hub) -> SharedMemoryStore:
-    return hub.store("research", actor="ada")
-
-
-async def lose_everything(hub: Hub) -> None:
-    """What has reached the tier is all that is left."""
-    await hub.durable.drain("research", timeout=60)
-    async with Redis.from_url(hub.url) as raw:
-        await raw.flushall()
 
 
 async def texts(store: SharedMemoryStore, query: str) -> list[str]:
@@ -57,7 +37,7 @@ async def test_memories_are_found_again_after_redis_has_lost_everything(hub: Hub
     added = await store.memory.add("the harbour master owns the tide table", category="port", tags=["tides"])
     await store.memory.add("invoices are paid on Fridays", category="money")
     before = await store.memory.get(added.id)
-    await lose_everything(hub)
+    await drain_and_flush(hub)
 
     assert (await texts(store, "who owns the tide table"))[0] == "the harbour master owns the tide table"
     assert await store.memory.get(added.id) == before
@@ -66,7 +46,7 @@ async def test_memories_are_found_again_after_redis_has_lost_everything(hub: Hub
 
 async def test_a_memory_taken_by_its_id_is_there_after_a_loss(hub: Hub, store: SharedMemoryStore) -> None:
     added = await store.memory.add("the harbour master owns the tide table")
-    await lose_everything(hub)
+    await drain_and_flush(hub)
 
     found = await store.memory.get(added.id)
 
@@ -76,7 +56,7 @@ async def test_a_memory_taken_by_its_id_is_there_after_a_loss(hub: Hub, store: S
 
 async def test_what_is_added_again_after_a_loss_is_no_second_memory(hub: Hub, store: SharedMemoryStore) -> None:
     added = await store.memory.add("the harbour master owns the tide table")
-    await lose_everything(hub)
+    await drain_and_flush(hub)
 
     again = await store.memory.add("the harbour master owns the tide table")
 
@@ -89,7 +69,7 @@ async def test_what_was_deleted_or_has_changed_is_as_it_was_last(hub: Hub, store
     kept = await store.memory.add("invoices are paid on Fridays")
     await store.memory.update(kept.id, memory="invoices are paid on Mondays")
     await store.memory.delete(gone.id)
-    await lose_everything(hub)
+    await drain_and_flush(hub)
 
     assert await texts(store, "crane broken invoices paid") == ["invoices are paid on Mondays"]
     assert (await store.memory.update(kept.id, memory="invoices are paid daily")).memory == "invoices are paid daily"
@@ -98,7 +78,7 @@ async def test_what_was_deleted_or_has_changed_is_as_it_was_last(hub: Hub, store
 async def test_what_expires_still_does_so_after_a_loss(hub: Hub, store: SharedMemoryStore) -> None:
     added = await store.memory.add("lunch is at noon", ttl=3600)
     short = await store.memory.add("back in a second", ttl=1)
-    await lose_everything(hub)
+    await drain_and_flush(hub)
     async with Redis.from_url(hub.url) as raw:
 
         async def is_over() -> bool:
@@ -113,7 +93,7 @@ async def test_what_expires_still_does_so_after_a_loss(hub: Hub, store: SharedMe
 async def test_turns_go_on_after_those_that_came_back(hub: Hub, store: SharedMemoryStore) -> None:
     for text in ("good morning", "the tide is low"):
         await store.memory.add(text, thread_id="chat", messages=[{"role": "user", "name": "Bob", "content": text}])
-    await lose_everything(hub)
+    await drain_and_flush(hub)
 
     recent = await store.memory.recent("chat")
     added = await store.memory.add("so it is", thread_id="chat")
@@ -131,7 +111,7 @@ async def test_of_several_hubs_that_come_at_once_each_finds_all(settings: Settin
             await stack.enter_async_context(Hub.open(settings=settings, embedder=HashingEmbedder())) for _ in range(3)
         ]
         await hubs[0].store("research").memory.add_many([f"fact number {number} of many" for number in range(150)])
-        await lose_everything(hubs[0])
+        await drain_and_flush(hubs[0])
 
         counts = await asyncio.gather(*(hub.store("research").memory.stats() for hub in hubs))
 
@@ -146,7 +126,7 @@ async def test_a_hub_that_believes_all_are_there_waits_for_another_that_restores
         memory = believer.store("research").memory
         await memory.add_many([f"fact number {number} of many" for number in range(150)])
         assert (await memory.stats()).count == 150
-        await lose_everything(believer)
+        await drain_and_flush(believer)
         first_page, go_on = asyncio.Event(), asyncio.Event()
         tier: Any = tier_of(restorer).store
         iterate = tier.iterate
@@ -214,7 +194,7 @@ async def _is_there(raw: Redis, index: bytes) -> bool:
 async def test_restoring_brings_memories_back_before_anybody_asks(hub: Hub, store: SharedMemoryStore) -> None:
     added = await store.memory.add("the harbour master owns the tide table")
     await store.write("note", 1, kind="knowledge")
-    await lose_everything(hub)
+    await drain_and_flush(hub)
 
     assert await hub.durable.restore("research") == 2
 
@@ -228,7 +208,7 @@ async def test_redis_and_the_tier_say_the_same_of_memories(hub: Hub, store: Shar
     await hub.durable.drain("research", timeout=60)
     assert (await hub.durable.verify("research")).differences == []
 
-    await lose_everything(hub)
+    await drain_and_flush(hub)
     await store.memory.get(added.id)
     assert (await hub.durable.verify("research")).differences == []
 
@@ -245,7 +225,7 @@ async def test_what_was_cleared_does_not_come_back(hub: Hub, store: SharedMemory
     await hub.store("research").clear()
 
     assert (await store.memory.stats()).count == 0
-    await lose_everything(hub)
+    await drain_and_flush(hub)
     assert await texts(store, "tide table") == []
 
 
@@ -302,7 +282,7 @@ async def test_a_tier_that_cannot_be_asked_after_a_loss_is_told_and_nothing_is_a
     hub: Hub, store: SharedMemoryStore, data_dir: Path
 ) -> None:
     await store.memory.add("the harbour master owns the tide table")
-    await lose_everything(hub)
+    await drain_and_flush(hub)
     await tier_of(hub).store.close()
 
     with pytest.raises(UnavailableError):
@@ -325,7 +305,7 @@ async def test_who_dies_while_it_brings_memories_back_is_followed_by_the_next(
     hub: Hub, store: SharedMemoryStore
 ) -> None:
     await store.memory.add_many([f"fact number {number} of many" for number in range(3)])
-    await lose_everything(hub)
+    await drain_and_flush(hub)
     await store.write("note", 1)
     async with Redis.from_url(hub.url) as raw:
         seconds, microseconds = await raw.time()

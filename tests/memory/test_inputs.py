@@ -51,11 +51,6 @@ def hub(place: Place) -> Hub:
     return place.hub
 
 
-@pytest.fixture
-def memory(hub: Hub, namespace: str) -> Memories:
-    return hub.store(namespace, actor="ann").memory
-
-
 def written(place: Place, namespace: str) -> dict[bytes, object]:
     """Everything that a namespace holds, and the log of its changes."""
     here = contents_of(place.raw, f"*{namespace}*")

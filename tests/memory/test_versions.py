@@ -28,11 +28,6 @@ async def hub(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterat
         yield hub
 
 
-@pytest.fixture
-def memory(hub: Hub, namespace: str) -> Memories:
-    return hub.store(namespace, actor="ann").memory
-
-
 async def item_of(memory: Memories, id_: str, *, embedding: bool = False) -> MemoryItem:
     item = await memory.get(id_, embedding=embedding)
     assert item is not None

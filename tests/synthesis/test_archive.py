@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from support.note_chains import APP, START, chain_of_two_consolidations, make_ch
 from support.note_harness import NoteHarness, open_note_harnesses
 
 from sharedmem import InvalidError, NotFoundError
-from sharedmem.clock import new_id
 from sharedmem.models import Note
 from sharedmem.synthesis.maintenance.chain_archive import has_faded, is_archivable
 from sharedmem.synthesis.note_repository import RedisNoteRepository
@@ -24,13 +23,6 @@ from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteChange, St
 
 class FallenError(Exception):
     """The process is gone."""
-
-
-@pytest.fixture
-async def ground() -> AsyncIterator[NoteHarness]:
-    """An empty repository, eleven years after its notes were made."""
-    async with open_note_harnesses([f"team-{new_id()}"]) as (ground,):
-        yield ground
 
 
 @pytest.mark.parametrize(
@@ -62,68 +54,68 @@ def test_a_chain_goes_whole_or_not_at_all(chain: tuple[Note, ...], ripe: bool) -
     assert is_archivable(chain, now=START + timedelta(days=4018), after_days=3650) is ripe
 
 
-async def put_old_and_new(ground: NoteHarness) -> None:
+async def put_old_and_new(harness: NoteHarness) -> None:
     """Two chains of eleven years ago, and what must stay."""
-    await ground.put(
+    await harness.put(
         *chain_of_two_consolidations(),
         make_chain_note("lone", kind="agent"),
         make_chain_note("gone", status="deleted", status_reason="manual_update"),
     )
-    ground.pass_years(11)
-    await ground.put(make_chain_note("fresh", day=4017))
+    harness.pass_years(11)
+    await harness.put(make_chain_note("fresh", day=4017))
 
 
-async def test_what_has_faded_is_put_away_and_comes_back_as_it_was(ground: NoteHarness) -> None:
-    await put_old_and_new(ground)
-    before = await ground.all()
+async def test_what_has_faded_is_put_away_and_comes_back_as_it_was(harness: NoteHarness) -> None:
+    await put_old_and_new(harness)
+    before = await harness.all()
     seen: list[int] = []
 
-    told = await ground.archiver.archive(APP, dry_run=True)
+    told = await harness.archiver.archive(APP, dry_run=True)
     assert (told.looked_at, told.chains, told.archived) == (8, 2, ("a", "b", "c", "lone", "s1", "s2"))
-    assert (await ground.all(), await ground.archived()) == (before, 0)
+    assert (await harness.all(), await harness.archived()) == (before, 0)
 
-    done = await ground.archiver.archive(APP, progress=seen.append)
+    done = await harness.archiver.archive(APP, progress=seen.append)
     assert (done.archived, done.chains, seen) == (told.archived, 2, [8])
     assert 0 < done.bytes < 4000
-    away = await ground.one("s2")
+    away = await harness.one("s2")
     assert (away.status, away.status_reason, away.memory_note, away.messages) == ("archived", "age_decay", "", ())
-    assert (away.next_id, away.sources, away.archived_at) == (None, ("c", "s1"), ground.clock.now())
+    assert (away.next_id, away.sources, away.archived_at) == (None, ("c", "s1"), harness.clock.now())
     assert str(away.archival_location).startswith("blob:")
-    assert await ground.found("text of s2") == ["fresh"]
-    assert await ground.is_sound()
-    assert (await ground.archiver.archive(APP)).archived == ()
+    assert await harness.found("text of s2") == ["fresh"]
+    assert await harness.is_sound()
+    assert (await harness.archiver.archive(APP)).archived == ()
 
-    whole = await ground.archiver.get_archived(APP, "a")
+    whole = await harness.archiver.get_archived(APP, "a")
     assert (whole.memory_note, whole.messages) == (before["a"].memory_note, before["a"].messages)
     assert (whole.status, whole.archival_location) == ("archived", away.archival_location)
-    assert await ground.one("s2") == away
+    assert await harness.one("s2") == away
 
-    back = await ground.archiver.unarchive(APP, "b")
-    after = await ground.all()
+    back = await harness.archiver.unarchive(APP, "b")
+    after = await harness.all()
     kept = {"version", "updated_at"}
     assert [one.model_dump(exclude=kept) for one in after.values() if one.chain_id == "a" or one.id in "abc"] == [
         one.model_dump(exclude=kept) for one in before.values() if one.chain_id == "a" or one.id in "abc"
     ]
     assert back == after["b"]
-    assert set(await ground.found("text of s2")) == {"s2", "fresh"}
-    assert await ground.is_sound()
-    assert await ground.archived() == 1
-    assert (await ground.archiver.archive(APP)).archived == ()
+    assert set(await harness.found("text of s2")) == {"s2", "fresh"}
+    assert await harness.is_sound()
+    assert await harness.archived() == 1
+    assert (await harness.archiver.archive(APP)).archived == ()
 
 
-async def test_archived_memories_are_found_by_what_stays_of_them(ground: NoteHarness) -> None:
+async def test_archived_memories_are_found_by_what_stays_of_them(harness: NoteHarness) -> None:
     tagged: dict[str, Any] = {"tags": ("Hafen",), "keywords": ("Zoll",)}
-    await ground.put(
+    await harness.put(
         make_chain_note("a", **tagged),
         make_chain_note("b", day=1, user_id="bob", **tagged),
         make_chain_note("c", tags=("Hafen",)),
     )
-    ground.pass_years(11)
-    await ground.archiver.archive(APP)
-    await ground.put(make_chain_note("d", day=4017, **tagged))
+    harness.pass_years(11)
+    await harness.archiver.archive(APP)
+    await harness.put(make_chain_note("d", day=4017, **tagged))
 
     async def ids(**narrowed: Any) -> list[str]:
-        return [one.id for one in await ground.archiver.archived(APP, **narrowed)]
+        return [one.id for one in await harness.archiver.archived(APP, **narrowed)]
 
     assert await ids() == ["b", "c", "a"]
     assert await ids(words="zoll HAFEN") == ["b", "a"]
@@ -132,25 +124,25 @@ async def test_archived_memories_are_found_by_what_stays_of_them(ground: NoteHar
 
 
 async def test_without_zstd_archives_are_plain_and_read_all_the_same(
-    ground: NoteHarness, monkeypatch: pytest.MonkeyPatch
+    harness: NoteHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("backports", "compression"):
         monkeypatch.setitem(sys.modules, name, None)
-    await ground.put(make_chain_note("a"))
-    ground.pass_years(11)
-    await ground.archiver.archive(APP)
+    await harness.put(make_chain_note("a"))
+    harness.pass_years(11)
+    await harness.archiver.archive(APP)
 
-    assert (await ground.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
-    (content,) = _contents(ground)
+    assert (await harness.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
+    (content,) = _contents(harness)
     assert b"text of a" in _bytes(content)
 
 
-async def test_notes_that_are_not_archived_are_answered_as_they_are(ground: NoteHarness) -> None:
-    await ground.put(make_chain_note("a"))
+async def test_notes_that_are_not_archived_are_answered_as_they_are(harness: NoteHarness) -> None:
+    await harness.put(make_chain_note("a"))
 
-    assert await ground.archiver.get_archived(APP, "a") == await ground.one("a")
-    assert await ground.archiver.unarchive(APP, "a") == await ground.one("a")
-    for call in (ground.archiver.get_archived, ground.archiver.unarchive):
+    assert await harness.archiver.get_archived(APP, "a") == await harness.one("a")
+    assert await harness.archiver.unarchive(APP, "a") == await harness.one("a")
+    for call in (harness.archiver.get_archived, harness.archiver.unarchive):
         with pytest.raises(NotFoundError, match="nobody"):
             await call(APP, "nobody")
 
@@ -179,41 +171,41 @@ class FallingRepository(RedisNoteRepository):
 
 @pytest.mark.parametrize(("falls", "archives"), [("before", 2), ("after", 1)])
 async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
-    ground: NoteHarness, falls: str, archives: int
+    harness: NoteHarness, falls: str, archives: int
 ) -> None:
-    await ground.put(*chain_of_two_consolidations())
-    ground.pass_years(11)
-    repository = FallingRepository(ground.context, scope_of(ground.store))
-    archiver, repository.falls = ground.services(repository).archiver, falls
+    await harness.put(*chain_of_two_consolidations())
+    harness.pass_years(11)
+    repository = FallingRepository(harness.context, scope_of(harness.store))
+    archiver, repository.falls = harness.services(repository).archiver, falls
     with pytest.raises(FallenError):
         await archiver.archive(APP)
     repository.falls = ""
 
     await archiver.archive(APP)
 
-    assert {one.status for one in (await ground.all()).values()} == {"archived"}
-    assert (await ground.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
-    assert await ground.archived() == archives
-    _age_archives(ground)
-    await ground.archiver.archive(APP)
-    assert await ground.archived() == 1
-    assert (await ground.archiver.get_archived(APP, "c")).memory_note.endswith("text of c")
+    assert {one.status for one in (await harness.all()).values()} == {"archived"}
+    assert (await harness.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
+    assert await harness.archived() == archives
+    _age_archives(harness)
+    await harness.archiver.archive(APP)
+    assert await harness.archived() == 1
+    assert (await harness.archiver.get_archived(APP, "c")).memory_note.endswith("text of c")
 
 
-def _age_archives(ground: NoteHarness) -> None:
+def _age_archives(harness: NoteHarness) -> None:
     """Make all that lies in the blob store two hours older."""
-    for path in Path(ground.context.settings.blob_path()).rglob("*"):
+    for path in Path(harness.context.settings.blob_path()).rglob("*"):
         if path.is_file():
             stat = path.stat()
             os.utime(path, (stat.st_atime - 7200, stat.st_mtime - 7200))
 
 
-async def test_a_crash_while_a_chain_comes_back_harms_nothing(ground: NoteHarness) -> None:
-    await ground.put(*chain_of_two_consolidations())
-    ground.pass_years(11)
-    await ground.archiver.archive(APP)
-    repository = FallingRepository(ground.context, scope_of(ground.store))
-    archiver = ground.services(repository).archiver
+async def test_a_crash_while_a_chain_comes_back_harms_nothing(harness: NoteHarness) -> None:
+    await harness.put(*chain_of_two_consolidations())
+    harness.pass_years(11)
+    await harness.archiver.archive(APP)
+    repository = FallingRepository(harness.context, scope_of(harness.store))
+    archiver = harness.services(repository).archiver
     for falls in ("before", "after"):
         repository.falls = falls
         with pytest.raises(FallenError):
@@ -221,42 +213,42 @@ async def test_a_crash_while_a_chain_comes_back_harms_nothing(ground: NoteHarnes
     repository.falls = ""
 
     assert (await archiver.unarchive(APP, "s2")).status == "active"
-    assert await ground.found("text of s2") == ["s2"]
-    assert await ground.is_sound()
+    assert await harness.found("text of s2") == ["s2"]
+    assert await harness.is_sound()
 
 
 @pytest.mark.parametrize("spoil", [lambda _: b"", lambda body: body[:-1], lambda _: None], ids=["empty", "cut", "gone"])
-async def test_an_archive_that_was_spoilt_is_told(ground: NoteHarness, spoil: Callable[[bytes], bytes | None]) -> None:
-    await ground.put(make_chain_note("a"))
-    ground.pass_years(11)
-    await ground.archiver.archive(APP)
-    _spoil(ground, spoil)
+async def test_an_archive_that_was_spoilt_is_told(harness: NoteHarness, spoil: Callable[[bytes], bytes | None]) -> None:
+    await harness.put(make_chain_note("a"))
+    harness.pass_years(11)
+    await harness.archiver.archive(APP)
+    _spoil(harness, spoil)
 
-    for call in (ground.archiver.get_archived, ground.archiver.unarchive):
+    for call in (harness.archiver.get_archived, harness.archiver.unarchive):
         with pytest.raises(NotFoundError, match="blob"):
             await call(APP, "a")
-    assert (await ground.one("a")).status == "archived"
+    assert (await harness.one("a")).status == "archived"
 
 
-def _contents(ground: NoteHarness) -> list[Path]:
-    return list(Path(ground.context.settings.blob_path()).rglob("content"))
+def _contents(harness: NoteHarness) -> list[Path]:
+    return list(Path(harness.context.settings.blob_path()).rglob("content"))
 
 
 def _bytes(content: Path) -> bytes:
     return content.read_bytes()
 
 
-def _spoil(ground: NoteHarness, spoil: Callable[[bytes], bytes | None]) -> None:
-    (content,) = _contents(ground)
+def _spoil(harness: NoteHarness, spoil: Callable[[bytes], bytes | None]) -> None:
+    (content,) = _contents(harness)
     body = spoil(content.read_bytes())
     content.unlink() if body is None else content.write_bytes(body)
 
 
-async def test_a_location_that_leads_nowhere_or_to_another_app_is_refused(ground: NoteHarness) -> None:
-    await ground.put(make_chain_note("a"), make_chain_note("a", app_id="other"))
-    ground.pass_years(11)
-    await ground.archiver.archive(APP)
-    location = (await ground.one("a")).archival_location or ""
+async def test_a_location_that_leads_nowhere_or_to_another_app_is_refused(harness: NoteHarness) -> None:
+    await harness.put(make_chain_note("a"), make_chain_note("a", app_id="other"))
+    harness.pass_years(11)
+    await harness.archiver.archive(APP)
+    location = (await harness.one("a")).archival_location or ""
 
     for wrong in (
         "",
@@ -266,24 +258,24 @@ async def test_a_location_that_leads_nowhere_or_to_another_app_is_refused(ground
         "file:///x?note=a&size=1&codec=json",
     ):
         with pytest.raises((InvalidError, NotFoundError)):
-            await ground.archives.get(APP, wrong)
+            await harness.archives.get(APP, wrong)
     with pytest.raises(NotFoundError):
-        await ground.archives.get("other", location)
-    await ground.archives.remove("other", location)
-    assert "a" in await ground.archives.get(APP, location)
+        await harness.archives.get("other", location)
+    await harness.archives.remove("other", location)
+    assert "a" in await harness.archives.get(APP, location)
 
 
 async def test_archives_survive_sweeps_and_go_with_their_namespace() -> None:
-    async with open_note_harnesses(("one", "two")) as (ground, other):
-        for each in (ground, other):
+    async with open_note_harnesses(("one", "two")) as (harness, other):
+        for each in (harness, other):
             await each.put(make_chain_note("a"))
-        ground.pass_years(11)
-        for each in (ground, other):
+        harness.pass_years(11)
+        for each in (harness, other):
             await each.archiver.archive(APP)
-        _age_archives(ground)
+        _age_archives(harness)
 
-        assert await ground.store.sweep() == 0
-        assert (await ground.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
+        assert await harness.store.sweep() == 0
+        assert (await harness.archiver.get_archived(APP, "a")).memory_note.endswith("text of a")
 
-        await ground.store.clear()
-        assert (await ground.archived(), await other.archived()) == (0, 1)
+        await harness.store.clear()
+        assert (await harness.archived(), await other.archived()) == (0, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from support.contexts import scope_of
 from support.example_budget import example_count
 from support.note_chains import APP, START, chain_of_two_consolidations, make_chain_note, make_retired_note, sound_notes
-from support.note_harness import NoteHarness, open_note_harnesses
+from support.note_harness import NoteHarness
 
 from sharedmem import InvalidError
-from sharedmem.clock import new_id
 from sharedmem.models import Note, RetentionRule, RetentionRules, SynthesisMessage
 from sharedmem.synthesis.maintenance.consistency import find_problems
 from sharedmem.synthesis.maintenance.erasure import expired_notes
@@ -31,60 +30,53 @@ class FallenError(Exception):
     """The process is gone."""
 
 
-@pytest.fixture
-async def ground() -> AsyncIterator[NoteHarness]:
-    """An empty repository."""
-    async with open_note_harnesses([f"team-{new_id()}"]) as (ground,):
-        yield ground
-
-
-async def put_two_users(ground: NoteHarness) -> None:
+async def put_two_users(harness: NoteHarness) -> None:
     """Ada has a chain, an archive and a task; Bob has a note and a task; in another app Ada has a note."""
-    await ground.put(*chain_of_two_consolidations())
-    ground.pass_years(11)
-    await ground.archiver.archive(APP)
-    await ground.put(
+    await harness.put(*chain_of_two_consolidations())
+    harness.pass_years(11)
+    await harness.archiver.archive(APP)
+    await harness.put(
         make_chain_note("late", day=4017),
         make_chain_note("bob", day=4017, user_id="bob"),
         make_chain_note("a", app_id="other"),
     )
     for user in ("ada", "bob"):
         said = (SynthesisMessage(role="user", content="hello"),)
-        await ground.intake.put(AddMemoryTask(app_id=APP, user_id=user, messages=said))
-    await ground.repository.remember(APP, {"d": b"{}"}, ttl_s=60)
-    await ground.repository.remember("other", {"d": b"{}"}, ttl_s=60)
+        await harness.intake.put(AddMemoryTask(app_id=APP, user_id=user, messages=said))
+    await harness.repository.remember(APP, {"d": b"{}"}, ttl_s=60)
+    await harness.repository.remember("other", {"d": b"{}"}, ttl_s=60)
 
 
-async def test_a_user_is_forgotten_and_nobody_else(ground: NoteHarness) -> None:
-    await put_two_users(ground)
-    before = await ground.all()
+async def test_a_user_is_forgotten_and_nobody_else(harness: NoteHarness) -> None:
+    await put_two_users(harness)
+    before = await harness.all()
 
-    told = await ground.eraser.forget(APP, "ada", dry_run=True)
+    told = await harness.eraser.forget(APP, "ada", dry_run=True)
     assert (told.notes, told.messages, told.archives, told.tasks, told.dry_run) == (6, 1, 1, 0, True)
     assert (told.oldest, told.newest) == (START + timedelta(days=1), START + timedelta(days=4017))
-    assert (await ground.all(), await ground.archived()) == (before, 1)
+    assert (await harness.all(), await harness.archived()) == (before, 1)
 
-    done = await ground.eraser.forget(APP, "ada")
+    done = await harness.eraser.forget(APP, "ada")
     assert done == told.model_copy(update={"dry_run": False, "tasks": 1})
-    assert (set(await ground.all()), set(await ground.all("other"))) == ({"bob"}, {"a"})
-    assert await ground.archived() == 0
-    assert [task.task_id for task in await ground.intake.list()] != []
-    assert (await ground.repository.remembered(APP, ["d"]), await ground.repository.remembered("other", ["d"])) == (
+    assert (set(await harness.all()), set(await harness.all("other"))) == ({"bob"}, {"a"})
+    assert await harness.archived() == 0
+    assert [task.task_id for task in await harness.intake.list()] != []
+    assert (await harness.repository.remembered(APP, ["d"]), await harness.repository.remembered("other", ["d"])) == (
         {},
         {"d": b"{}"},
     )
-    assert (await ground.eraser.forget(APP, "ada")).notes == 0
+    assert (await harness.eraser.forget(APP, "ada")).notes == 0
 
 
-async def test_an_app_is_forgotten_whole(ground: NoteHarness) -> None:
-    await put_two_users(ground)
-    await ground.archives.put(APP, [make_chain_note("left by a crash")])
+async def test_an_app_is_forgotten_whole(harness: NoteHarness) -> None:
+    await put_two_users(harness)
+    await harness.archives.put(APP, [make_chain_note("left by a crash")])
 
-    done = await ground.eraser.forget(APP)
+    done = await harness.eraser.forget(APP)
 
     assert (done.notes, done.tasks, done.user_id) == (7, 2, None)
-    assert (await ground.all(), await ground.archived(), await ground.intake.list()) == ({}, 0, [])
-    assert await ground.repository.apps() == ["other"]
+    assert (await harness.all(), await harness.archived(), await harness.intake.list()) == ({}, 0, [])
+    assert await harness.repository.apps() == ["other"]
 
 
 class FallingRepository(RedisNoteRepository):
@@ -99,18 +91,18 @@ class FallingRepository(RedisNoteRepository):
         return await super().erase(app_id, ids)
 
 
-async def test_forgetting_that_was_broken_off_goes_on(ground: NoteHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forgetting_that_was_broken_off_goes_on(harness: NoteHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharedmem.synthesis.maintenance.fsck._PAGE", 2)
-    await put_two_users(ground)
-    repository = FallingRepository(ground.context, scope_of(ground.store))
-    eraser, repository.left = ground.services(repository).eraser, 1
+    await put_two_users(harness)
+    repository = FallingRepository(harness.context, scope_of(harness.store))
+    eraser, repository.left = harness.services(repository).eraser, 1
     with pytest.raises(FallenError):
         await eraser.forget(APP, "ada")
     repository.left = 100
 
     await eraser.forget(APP, "ada")
 
-    assert (set(await ground.all()), await ground.archived()) == ({"bob"}, 0)
+    assert (set(await harness.all()), await harness.archived()) == ({"bob"}, 0)
 
 
 @settings(max_examples=example_count(15, thorough=40), deadline=None)
@@ -170,20 +162,20 @@ def test_a_rule_that_would_erase_what_is_alive_is_none(wrong: dict[str, object])
         RetentionRule.model_validate(wrong)
 
 
-async def test_rules_are_applied_and_a_crash_between_its_steps_is_mended_by_the_next_call(ground: NoteHarness) -> None:
-    await ground.put(
+async def test_rules_are_applied_and_a_crash_between_its_steps_is_mended_by_the_next_call(harness: NoteHarness) -> None:
+    await harness.put(
         *chain_of_two_consolidations(),
         make_retired_note("x", "y"),
         make_chain_note("y", day=900, sources=("x",), chain_id="x"),
     )
-    await ground.put(make_chain_note("bin", status="deleted", status_reason="manual_update"))
-    ground.pass_years(2)
+    await harness.put(make_chain_note("bin", status="deleted", status_reason="manual_update"))
+    harness.pass_years(2)
 
-    told = await ground.retention.apply(APP, ALL_AFTER_A_YEAR, dry_run=True)
+    told = await harness.retention.apply(APP, ALL_AFTER_A_YEAR, dry_run=True)
     assert (told.notes, told.messages, told.dry_run) == (5, 4, True)
 
-    repository = FallingRepository(ground.context, scope_of(ground.store))
-    retention = ground.services(repository).retention
+    repository = FallingRepository(harness.context, scope_of(harness.store))
+    retention = harness.services(repository).retention
     with pytest.raises(FallenError):
         await retention.apply(APP, ALL_AFTER_A_YEAR)
     repository.left = 100
@@ -191,31 +183,31 @@ async def test_rules_are_applied_and_a_crash_between_its_steps_is_mended_by_the_
     done = await retention.apply(APP, ALL_AFTER_A_YEAR)
 
     assert (done.notes, done.dry_run) == (5, False)
-    assert set(await ground.all()) == {"bin", "s2", "y"}
-    assert await ground.is_sound()
-    assert (await ground.retention.apply(APP, ALL_AT_ONCE)).notes == 1
+    assert set(await harness.all()) == {"bin", "s2", "y"}
+    assert await harness.is_sound()
+    assert (await harness.retention.apply(APP, ALL_AT_ONCE)).notes == 1
 
 
-async def test_archives_that_a_rule_names_go_with_their_notes(ground: NoteHarness) -> None:
-    await ground.put(*chain_of_two_consolidations())
-    ground.pass_years(11)
-    await ground.archiver.archive(APP)
+async def test_archives_that_a_rule_names_go_with_their_notes(harness: NoteHarness) -> None:
+    await harness.put(*chain_of_two_consolidations())
+    harness.pass_years(11)
+    await harness.archiver.archive(APP)
 
-    done = await ground.retention.apply(APP, ALL_AT_ONCE)
+    done = await harness.retention.apply(APP, ALL_AT_ONCE)
 
-    assert (done.notes, done.archives, await ground.archived(), await ground.all()) == (5, 1, 0, {})
+    assert (done.notes, done.archives, await harness.archived(), await harness.all()) == (5, 1, 0, {})
 
 
-async def test_a_test_of_agents_can_ask_whether_notes_are_sound(ground: NoteHarness) -> None:
-    await ground.put(*chain_of_two_consolidations())
-    assert (await assert_sound(ground.store, APP)).notes == 5
+async def test_a_test_of_agents_can_ask_whether_notes_are_sound(harness: NoteHarness) -> None:
+    await harness.put(*chain_of_two_consolidations())
+    assert (await assert_sound(harness.store, APP)).notes == 5
 
-    await ground.put(make_retired_note("lost", "gone"))
+    await harness.put(make_retired_note("lost", "gone"))
     with pytest.raises(AssertionError, match="lost: dangling_next"):
-        await assert_sound(ground.store, APP)
+        await assert_sound(harness.store, APP)
 
 
-async def test_an_app_that_can_be_none_is_refused(ground: NoteHarness) -> None:
-    for call in (ground.eraser.forget, ground.archiver.archive):
+async def test_an_app_that_can_be_none_is_refused(harness: NoteHarness) -> None:
+    for call in (harness.eraser.forget, harness.archiver.archive):
         with pytest.raises(InvalidError, match="app_id"):
             await call("")

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given, settings
 from support.example_budget import example_count
 from support.note_chains import APP, chain_of_two_consolidations, make_chain_note, make_retired_note, sound_notes
-from support.note_harness import NoteHarness, open_note_harnesses
+from support.note_harness import NoteHarness
 
 from sharedmem import ConflictError, InvalidError, NotFoundError
-from sharedmem.clock import new_id
 from sharedmem.models import Note, NoteStatus
 from sharedmem.models.notes import ChainDirection, sort_by_succession
-
-
-@pytest.fixture
-async def ground() -> AsyncIterator[NoteHarness]:
-    """An empty repository."""
-    async with open_note_harnesses([f"team-{new_id()}"]) as (ground,):
-        yield ground
 
 
 @settings(max_examples=example_count(10, thorough=25), deadline=None)
@@ -45,51 +36,51 @@ def test_each_note_stands_before_what_took_its_place(notes: tuple[Note, ...]) ->
     ],
 )
 async def test_a_chain_is_walked_in_any_direction(
-    ground: NoteHarness, start: str, direction: ChainDirection, ids: list[str]
+    harness: NoteHarness, start: str, direction: ChainDirection, ids: list[str]
 ) -> None:
-    await ground.put(*chain_of_two_consolidations(), make_chain_note("stranger"), make_chain_note("a", app_id="other"))
+    await harness.put(*chain_of_two_consolidations(), make_chain_note("stranger"), make_chain_note("a", app_id="other"))
 
-    found = await ground.evolution.chain(APP, start, direction)
+    found = await harness.evolution.chain(APP, start, direction)
 
     assert ([one.id for one in found.notes], found.missing) == (ids, ())
 
 
-async def test_a_damaged_chain_ends_and_tells_what_is_missing(ground: NoteHarness) -> None:
+async def test_a_damaged_chain_ends_and_tells_what_is_missing(harness: NoteHarness) -> None:
     ring = (
         make_retired_note("a", "b", sources=("b",)),
         make_retired_note("b", "a", sources=("a", "gone")),
         make_retired_note("c", "lost"),
     )
-    await ground.put(*ring)
+    await harness.put(*ring)
 
     for direction in ("forward", "backward", "both"):
-        around = await ground.evolution.chain(APP, "a", direction)
+        around = await harness.evolution.chain(APP, "a", direction)
         assert {one.id for one in around.notes} == {"a", "b"}
         assert around.missing == (() if direction == "forward" else ("gone",))
 
-    assert (await ground.evolution.chain(APP, "c")).missing == ("lost",)
+    assert (await harness.evolution.chain(APP, "c")).missing == ("lost",)
     with pytest.raises(ConflictError, match="fsck"):
-        await ground.evolution.restore(APP, "a")
+        await harness.evolution.restore(APP, "a")
     with pytest.raises(NotFoundError, match="fsck"):
-        await ground.evolution.restore(APP, "c")
+        await harness.evolution.restore(APP, "c")
 
 
-async def test_what_is_not_there_and_where_nobody_can_go_is_refused(ground: NoteHarness) -> None:
+async def test_what_is_not_there_and_where_nobody_can_go_is_refused(harness: NoteHarness) -> None:
     with pytest.raises(NotFoundError, match="nobody"):
-        await ground.evolution.chain(APP, "nobody")
+        await harness.evolution.chain(APP, "nobody")
     with pytest.raises(InvalidError, match="forward, backward, both"):
-        await ground.evolution.chain(APP, "nobody", "sideways")  # type: ignore[arg-type]  # what is tested
-    for call in (ground.evolution.restore, ground.evolution.delete):
+        await harness.evolution.chain(APP, "nobody", "sideways")  # type: ignore[arg-type]  # what is tested
+    for call in (harness.evolution.restore, harness.evolution.delete):
         with pytest.raises(NotFoundError, match="nobody"):
             await call(APP, "nobody")
 
 
-async def test_a_restored_version_follows_the_head_and_is_found_again(ground: NoteHarness) -> None:
-    await ground.put(*chain_of_two_consolidations())
+async def test_a_restored_version_follows_the_head_and_is_found_again(harness: NoteHarness) -> None:
+    await harness.put(*chain_of_two_consolidations())
 
-    fresh = await ground.evolution.restore(APP, "b")
+    fresh = await harness.evolution.restore(APP, "b")
 
-    notes = await ground.all()
+    notes = await harness.all()
     assert (fresh.memory_note, fresh.status, fresh.status_reason) == (
         "## Summary\n\ntext of b",
         "active",
@@ -102,23 +93,23 @@ async def test_a_restored_version_follows_the_head_and_is_found_again(ground: No
         fresh.id,
     )
     assert notes["b"].next_id == "s1"
-    assert await ground.is_sound()
-    assert await ground.found("text of b") == [fresh.id]
+    assert await harness.is_sound()
+    assert await harness.found("text of b") == [fresh.id]
 
 
-async def test_restoring_goes_back_and_forth_and_a_repeat_changes_nothing(ground: NoteHarness) -> None:
-    await ground.put(*chain_of_two_consolidations())
+async def test_restoring_goes_back_and_forth_and_a_repeat_changes_nothing(harness: NoteHarness) -> None:
+    await harness.put(*chain_of_two_consolidations())
 
-    once = await ground.evolution.restore(APP, "b")
-    again = await ground.evolution.restore(APP, "b")
-    back = await ground.evolution.restore(APP, "s2")
-    same = await ground.evolution.restore(APP, back.id)
-    third = await ground.evolution.restore(APP, "b")
+    once = await harness.evolution.restore(APP, "b")
+    again = await harness.evolution.restore(APP, "b")
+    back = await harness.evolution.restore(APP, "s2")
+    same = await harness.evolution.restore(APP, back.id)
+    third = await harness.evolution.restore(APP, "b")
 
     assert (once.id, back.id) == (again.id, same.id)
     assert back.memory_note.endswith("text of s2")
     assert third.id not in {once.id, back.id}
-    assert [one.id for one in (await ground.evolution.chain(APP, "b")).notes] == [
+    assert [one.id for one in (await harness.evolution.chain(APP, "b")).notes] == [
         "b",
         "s1",
         "s2",
@@ -126,43 +117,43 @@ async def test_restoring_goes_back_and_forth_and_a_repeat_changes_nothing(ground
         back.id,
         third.id,
     ]
-    assert await ground.is_sound()
+    assert await harness.is_sound()
 
 
-async def test_those_who_restore_at_once_leave_one_head(ground: NoteHarness) -> None:
-    await ground.put(*chain_of_two_consolidations())
+async def test_those_who_restore_at_once_leave_one_head(harness: NoteHarness) -> None:
+    await harness.put(*chain_of_two_consolidations())
 
-    await asyncio.gather(*(ground.evolution.restore(APP, id_) for id_ in ("a", "b", "s1", "a", "c", "b")))
+    await asyncio.gather(*(harness.evolution.restore(APP, id_) for id_ in ("a", "b", "s1", "a", "c", "b")))
 
-    notes = await ground.all()
+    notes = await harness.all()
     assert [one.id for one in notes.values() if one.next_id is None] == [
         one.id for one in notes.values() if one.status == "active"
     ]
     assert sum(one.status == "active" for one in notes.values()) == 1
-    assert await ground.is_sound()
+    assert await harness.is_sound()
 
 
-async def test_a_memory_is_deleted_by_hand_and_taken_back(ground: NoteHarness) -> None:
-    await ground.put(*chain_of_two_consolidations())
+async def test_a_memory_is_deleted_by_hand_and_taken_back(harness: NoteHarness) -> None:
+    await harness.put(*chain_of_two_consolidations())
 
-    gone = await ground.evolution.delete(APP, "s2")
+    gone = await harness.evolution.delete(APP, "s2")
     assert (gone.status, gone.status_reason, gone.memory_note) == (
         "deleted",
         "manual_update",
         "## Summary\n\ntext of s2",
     )
-    assert (await ground.evolution.delete(APP, "s2")).version == gone.version
-    assert await ground.found("text of s2") == []
-    assert await ground.is_sound()
+    assert (await harness.evolution.delete(APP, "s2")).version == gone.version
+    assert await harness.found("text of s2") == []
+    assert await harness.is_sound()
 
-    assert (await ground.evolution.restore(APP, "s2")).status == "active"
-    assert await ground.found("text of s2") == ["s2"]
-    await ground.evolution.delete(APP, "s2")
-    assert (await ground.evolution.set_status(APP, "s2", "active")).id == "s2"
-    await ground.evolution.delete(APP, "s2")
-    fresh = await ground.evolution.restore(APP, "a")
-    assert ((await ground.one("s2")).status, (await ground.one("s2")).next_id) == ("deleted", fresh.id)
-    assert await ground.is_sound()
+    assert (await harness.evolution.restore(APP, "s2")).status == "active"
+    assert await harness.found("text of s2") == ["s2"]
+    await harness.evolution.delete(APP, "s2")
+    assert (await harness.evolution.set_status(APP, "s2", "active")).id == "s2"
+    await harness.evolution.delete(APP, "s2")
+    fresh = await harness.evolution.restore(APP, "a")
+    assert ((await harness.one("s2")).status, (await harness.one("s2")).next_id) == ("deleted", fresh.id)
+    assert await harness.is_sound()
 
 
 @pytest.mark.parametrize(
@@ -179,21 +170,21 @@ async def test_a_memory_is_deleted_by_hand_and_taken_back(ground: NoteHarness) -
     ],
 )
 async def test_a_status_that_would_only_pretend_is_refused(
-    ground: NoteHarness, id_: str, status: NoteStatus, advice: str
+    harness: NoteHarness, id_: str, status: NoteStatus, advice: str
 ) -> None:
-    await ground.put(
+    await harness.put(
         *chain_of_two_consolidations(), make_chain_note("old", status="archived", status_reason="age_decay")
     )
 
     with pytest.raises(InvalidError, match=advice):
-        await ground.evolution.set_status(APP, id_, status)
+        await harness.evolution.set_status(APP, id_, status)
 
     with pytest.raises(InvalidError, match="manual_update"):
-        await ground.evolution.set_status(APP, id_, "deleted", "age_decay")
+        await harness.evolution.set_status(APP, id_, "deleted", "age_decay")
 
 
-async def test_a_note_that_waits_is_settled_by_hand(ground: NoteHarness) -> None:
-    await ground.put(make_chain_note("new", status="conflict_pending"))
+async def test_a_note_that_waits_is_settled_by_hand(harness: NoteHarness) -> None:
+    await harness.put(make_chain_note("new", status="conflict_pending"))
 
-    assert (await ground.evolution.set_status(APP, "new", "active")).status == "active"
-    assert await ground.found("text of new") == ["new"]
+    assert (await harness.evolution.set_status(APP, "new", "active")).status == "active"
+    assert await harness.found("text of new") == ["new"]

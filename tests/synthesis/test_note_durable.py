@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from redis.asyncio import Redis
-from support import embedded_fixtures
+from support import durable_hub_fixtures
 from support.contexts import tier_of
 from support.durable_graphs import drain_and_flush, reopen_sqlite
 from support.notes import make_fresh_note, make_note, open_note_repository, put_notes, vector
@@ -23,20 +23,10 @@ from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteChange, StaleNotes
 from sharedmem.testing import fake_hub
 
-data_dir = embedded_fixtures.data_dir
+data_dir = durable_hub_fixtures.data_dir
+settings = durable_hub_fixtures.settings
+hub = durable_hub_fixtures.hub
 Ask = Callable[[RedisNoteRepository], Awaitable[Any]]
-
-
-@pytest.fixture
-def settings(data_dir: Path) -> Settings:
-    return Settings(data_dir=data_dir)
-
-
-@pytest.fixture
-async def hub(settings: Settings) -> AsyncIterator[Hub]:
-    """A hub on a server of its own, with a durable tier."""
-    async with Hub.open(settings=settings, embedder=HashingEmbedder()) as hub:
-        yield hub
 
 
 @pytest.fixture

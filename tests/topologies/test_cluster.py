@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,6 @@ from support.waiting import wait_until
 from sharedmem import Change, ConfigError, Gap, Hub, Message, Settings, SharedMemoryStore, UnavailableError
 
 _NAMESPACES = [f"cluster-{name}" for name in "abcdefgh"]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RedisCluster]:
-    """One cluster for this module; its processes belong to no event loop."""
-    loop = asyncio.new_event_loop()
-    context = redis_cluster()
-    yield loop.run_until_complete(context.__aenter__())
-    loop.run_until_complete(context.__aexit__(None, None, None))
-    loop.close()
 
 
 @pytest.fixture

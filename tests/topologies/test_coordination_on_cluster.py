@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,9 @@ from conformance.coordination.limits import LimitSuite
 from conformance.coordination.once import OnceSuite
 from conformance.coordination.presence import PresenceSuite
 from conformance.coordination.queues import QueueSuite
-from support.topologies import RedisCluster, redis_cluster
+from support.topologies import RedisCluster
 
 from sharedmem import Hub, Settings
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RedisCluster]:
-    """One cluster for this module; its processes belong to no event loop."""
-    loop = asyncio.new_event_loop()
-    context = redis_cluster()
-    yield loop.run_until_complete(context.__aenter__())
-    loop.run_until_complete(context.__aexit__(None, None, None))
-    loop.close()
 
 
 @pytest.fixture

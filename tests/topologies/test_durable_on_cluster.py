@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from conformance.store import StoreSuite
-from support.topologies import RedisCluster, redis_cluster
+from support.topologies import RedisCluster
 
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
 
 NAMESPACES = [f"lasting-{name}" for name in "abcdefgh"]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RedisCluster]:
-    """One cluster for this module; its processes belong to no event loop."""
-    loop = asyncio.new_event_loop()
-    context = redis_cluster()
-    yield loop.run_until_complete(context.__aenter__())
-    loop.run_until_complete(context.__aexit__(None, None, None))
-    loop.close()
 
 
 @pytest.fixture

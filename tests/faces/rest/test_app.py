@@ -34,12 +34,6 @@ async def team() -> AsyncIterator[ServiceHarness]:
         yield open_desk
 
 
-@pytest.fixture
-async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    async with open_service() as open_desk, open_desk.client() as calling:
-        yield calling
-
-
 async def told(answered: httpx2.Response) -> dict[str, Any]:
     """What a problem says, which is sound as such."""
     assert answered.headers["content-type"] == "application/problem+json", answered.text

@@ -21,12 +21,6 @@ ADA, BOB = Bearer.of("team", actor="ada"), Bearer.of("team", actor="bob")
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    async with open_service() as open_desk, open_desk.client() as calling:
-        yield calling
-
-
-@pytest.fixture
 async def team() -> AsyncIterator[ServiceHarness]:
     async with open_service(ADA, BOB) as open_desk:
         yield open_desk
