@@ -9,7 +9,7 @@
 -- KEYS changed  zset  guards by version
 -- KEYS told     zset  register of the group, by which its records are found
 -- ARGV group     text  as used in keys
--- ARGV token     text  token of the deletion, if there is none yet
+-- ARGV token     text  token of the deletion, if no deletion runs yet
 -- ARGV lease_ms  int   length of its lease
 --
 -- RETURNS `<token of the deletion> <number of remaining records>`; `absent` if there is no such group

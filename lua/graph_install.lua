@@ -2,7 +2,7 @@
 --
 -- KEYS turn   string  token of the caller that may do so
 -- KEYS graph  any     the present graph, if there is one
--- KEYS ready  any     the staged graph; absent: there is none
+-- KEYS ready  any     the staged graph; absent: no graph is staged
 -- ARGV token  text    of the caller
 --
 -- RETURNS 1; 0 if another caller has the lease by now, or it was done before

@@ -3,7 +3,7 @@
 -- INCLUDE time ledger mutation
 -- KEYS object  any  where it is stored
 -- ARGV ttl_ms      int   expire after this; 0 leaves the expiry as it is
--- ARGV condition   text  `nx`: only if there is none, `xx`: only if there is one; empty: always
+-- ARGV condition   text  `nx`: only if it does not exist, `xx`: only if it exists; empty: always
 -- ARGV form        text  `hash` or `json`
 -- ARGV content...  blob  of a hash its fields, each before its value; else one JSON text
 --

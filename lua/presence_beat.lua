@@ -20,7 +20,7 @@ local known = redis.call('HGET', facts, actor)
 local since = known and string.match(known, '^%d+')
 if not since then
   since = whole(tick(1))
-  announce(since, 'presence.join', told_under(presence, actor))
+  announce(since, 'presence.join', announcement_key(presence, actor))
 end
 redis.call('ZADD', presence, whole(now + tonumber(ttl_ms) * 1000), actor)
 redis.call('HSET', facts, actor, since .. ' ' .. whole(now) .. ' ' .. about)

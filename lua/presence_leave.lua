@@ -11,5 +11,5 @@ local presence, facts = KEYS[4], KEYS[5]
 if lapse(presence, facts, microseconds()) then return done('more') end
 if redis.call('ZREM', presence, actor) == 0 then return done('0') end
 redis.call('HDEL', facts, actor)
-announce(whole(tick(1)), 'presence.leave', told_under(presence, actor))
+announce(whole(tick(1)), 'presence.leave', announcement_key(presence, actor))
 return done('1')

@@ -1,4 +1,4 @@
--- queue_claim: claim the first tasks, and wait if there are none.
+-- queue_claim: claim the first tasks, and wait if no task is ready.
 --
 -- INCLUDE time ledger mutation waiters queue task
 -- KEYS ready    zset    ready tasks, by falling priority

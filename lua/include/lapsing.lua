@@ -5,8 +5,8 @@
 local MOST_LAPSES = 100
 
 -- The key of announcements about an actor.
-local function told_under(presence, who)
-  return string.match(presence, '^.*:') .. who
+local function announcement_key(presence, member)
+  return string.match(presence, '^.*:') .. member
 end
 
 -- Remove lapsed actors, at most `MOST_LAPSES`; returns whether there may be more.
@@ -15,9 +15,9 @@ local function lapse(presence, facts, now)
   if #gone == 0 then return false end
   redis.call('HDEL', facts, unpack(gone))
   local version = tick(#gone)
-  for i, who in ipairs(gone) do
-    redis.call('ZREM', presence, who)
-    announce(whole(version + i - 1), 'presence.lapse', told_under(presence, who))
+  for i, member in ipairs(gone) do
+    redis.call('ZREM', presence, member)
+    announce(whole(version + i - 1), 'presence.lapse', announcement_key(presence, member))
   end
   return #gone == MOST_LAPSES
 end

@@ -6,7 +6,7 @@ local function stamp_at(log, position)
   return tonumber(redis.call('LINDEX', log, position))
 end
 
--- The position of the first of `count` admissions after a moment; count + 1 if there is none.
+-- The position of the first of `count` admissions after a moment; count + 1 if all are older.
 local function first_after(log, count, moment)
   if count == 0 or stamp_at(log, 1) > moment then return 1 end
   -- Mostly only a few are older: those before `low`, which advances in growing steps.

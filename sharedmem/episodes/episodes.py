@@ -358,7 +358,7 @@ def check_moment(field: str, moment: object) -> int:
         moment: the cursor of an event, a version, a datetime with its zone, or one as ISO 8601 text.
 
     Raises:
-        InvalidError: the moment is none of these forms.
+        InvalidError: the moment has none of these forms.
     """
     if isinstance(moment, str):
         if _CURSOR.fullmatch(moment):

@@ -371,7 +371,7 @@ class WriteThrough:
         return lost
 
     async def _missing(self, waiter: WriteThroughWaiter) -> str:
-        """Return a key of which the store has neither that change nor a later one; empty if there is none."""
+        """Return a key of which the store has neither that change nor a later one; empty if it has all."""
         for key, stamp in waiter.changed.items():
             if not await self._delivery.has(key, stamp):
                 return key
