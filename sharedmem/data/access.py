@@ -16,7 +16,7 @@ class Access(ProcessBound):
 
     def __init__(self, context: HubContext, scope: Scope) -> None:
         self._client = context.client
-        self._searches = context.powers.search
+        self._powers = context.powers
         self._scope = scope
 
     @property
@@ -62,7 +62,8 @@ class Access(ProcessBound):
             InvalidError: the password is empty, or a name or grant holds blanks, quotes or parentheses.
         """
         identity, keyspace = self._scope.identity, self._scope.keyspace
-        return acl_rules(identity, keyspace, password=password, searches=self._searches)
+        powers = self._powers
+        return acl_rules(identity, keyspace, password=password, searches=powers.search, documents=powers.json_documents)
 
     async def apply(self, user: str, *, password: str) -> None:
         """Create or replace a Redis ACL user with these rights; one round trip.

@@ -78,14 +78,8 @@ class ObjectSearch:
 
     async def _build(self) -> None:
         client = self._context.client
-        try:
-            await client.call(*self._schema.creation(self._name, self._objects.home.decode()))
-        except AccessDeniedError as error:
-            advice = "have a store make it whose Redis user may: one query there is enough"
-            raise AccessDeniedError("the Redis user", self._name, "create", advice) from error
-        except ServerError as error:
-            if "already exists" not in error.text:
-                raise public_error(error, client.address) from error
+        if not await self._exists():
+            await self._make()
         clock = asyncio.get_running_loop()
         deadline = clock.time() + _LONGEST_BUILD_S
         while (facts := parse_index_info(await client.call("FT.INFO", self._name))).indexing:
@@ -95,6 +89,26 @@ class ObjectSearch:
                 )
             await asyncio.sleep(_PAUSE_S)
         self._is_built = True
+
+    async def _exists(self) -> bool:
+        try:
+            await self._context.client.call("FT.INFO", self._name)
+        except ServerError as error:
+            if is_missing(error):
+                return False
+            raise public_error(error, self._context.client.address) from error
+        return True
+
+    async def _make(self) -> None:
+        client = self._context.client
+        try:
+            await client.call(*self._schema.creation(self._name, self._objects.home.decode()))
+        except AccessDeniedError as error:
+            advice = "have a store make it whose Redis user may: one query there is enough"
+            raise AccessDeniedError("the Redis user", self._name, "create", advice) from error
+        except ServerError as error:
+            if "already exists" not in error.text:
+                raise public_error(error, client.address) from error
 
 
 class BoundSource:

@@ -33,12 +33,15 @@ _KEYLESS_COMMANDS = (
 # one who may create aliases could give another index a name of its own. So other users create indexes, and this one
 # only searches.
 _SEARCH_COMMANDS = "ft.search ft.aggregate ft.info"
+_DOCUMENT_COMMANDS = "json.get json.set"
 _SUBSCRIBE_COMMANDS = "subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe"
 _ANY_ITEM = "{*}"
 _NOT_IN_RULES = re.compile(r"[\s\"'()]")
 
 
-def acl_rules(identity: Identity, keyspace: KeySpace, *, password: str, searches: bool = False) -> list[str]:
+def acl_rules(
+    identity: Identity, keyspace: KeySpace, *, password: str, searches: bool = False, documents: bool = False
+) -> list[str]:
     """Return the arguments of `ACL SETUSER <user>` that give a raw client exactly the rights of an actor.
 
     Args:
@@ -46,6 +49,7 @@ def acl_rules(identity: Identity, keyspace: KeySpace, *, password: str, searches
         keyspace: builds the keys.
         password: password of the new user.
         searches: whether the server has a query engine; other servers do not have its commands.
+        documents: whether the server has JSON documents; other servers do not have their commands.
 
     Returns:
         The rules, argument by argument. The user may write the service keys of the namespaces it may write in, since
@@ -84,7 +88,7 @@ def acl_rules(identity: Identity, keyspace: KeySpace, *, password: str, searches
     selectors = _subscribe_selector(keyspace, readable)
     if searches:
         selectors += _search_selector(keyspace, _readable_memory_namespaces(identity, readable))
-    return ["reset", "on", f">{password}", *_commands(), *dict.fromkeys(keys), *channels, *selectors]
+    return ["reset", "on", f">{password}", *_commands(documents=documents), *dict.fromkeys(keys), *channels, *selectors]
 
 
 def _writable(identity: Identity) -> list[str]:
@@ -109,7 +113,7 @@ def _check_rule_text(pattern: str) -> None:
         raise InvalidError("grant", pattern, advice)
 
 
-def _commands() -> list[str]:
+def _commands(*, documents: bool) -> list[str]:
     kinds = [f"+@{kind}" for kind in _COMMAND_CATEGORIES.split()]
     # SORT is in several categories, and dangerous: with BY and GET it reads keys that it does not name.
     return [
@@ -117,6 +121,7 @@ def _commands() -> list[str]:
         *kinds,
         "-@dangerous",
         *(f"+{name}" for name in f"{_GENERIC_KEY_COMMANDS} {_KEYLESS_COMMANDS}".split()),
+        *(f"+{name}" for name in (_DOCUMENT_COMMANDS.split() if documents else ())),
         *_pubsub_commands(),
     ]
 
