@@ -161,6 +161,7 @@ def test_a_server_without_a_query_engine_is_told_nothing_of_it() -> None:
         for name in ("research", "news")
         for family in ("memory", "cache", "graph", "note")
     ]
+    indexes += [f"~{SPACE.object_index(name)}*" for name in ("research", "news")]
     assert set(searching) - set(plain) == {f"(-@all +ft.search +ft.aggregate +ft.info {' '.join(indexes)})"}
 
 

@@ -62,7 +62,8 @@ async def test_a_raw_client_of_the_user_writes_no_object_of_another_actor(operat
     secret = om.bind(operator.store("payroll", actor="bob"), Ticket)
     part = await om.bind(operator.store("research", actor="bob"), Part)(code="c1", status="new").save()
     one, other = await theirs(title="Crane").save(), await secret(title="Salary").save()
-    async with Redis.from_url(operator.url, username="ada", password=PASSWORD, protocol=2) as raw:
+    async with Redis.from_url(operator.url, username="ada", password=PASSWORD, protocol=2) as client:
+        raw: Any = client
         assert await raw.execute_command("HGETALL", part.key())
         refused: list[tuple[Any, ...]] = [
             ("JSON.SET", one.key(), "$", "{}"),
