@@ -16,7 +16,7 @@ _REQUIRED = ...
 
 # -- locks, and work that is done once -----------------------------------------------------------------
 
-_coordination = Facet("coordination", lambda store, _: store)
+_coordination = Facet[Store]("coordination")
 
 _coordination.operation("lease.state", Store.lease_state, "GET /locks/{name}", needs="read")
 _coordination.operation(
@@ -187,7 +187,7 @@ async def _release(store: Store, ask: TaskClaimRequest) -> None:
     await store.queue(ask.queue).release(_receipt(ask))
 
 
-_all_queues = Facet("queues", lambda store, _: store)
+_all_queues = Facet[Store]("queues")
 _queue = Facet("queues", lambda store, ask: store.queue(ask.queue), _QUEUE)
 _claims = Facet(
     "queues",

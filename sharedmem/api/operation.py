@@ -129,14 +129,14 @@ class Facet(Generic[Owner]):
 
     Args:
         tag: the group that its operations are listed in.
-        of: returns the part of a store that a request is for.
+        of: returns the part of a store that a request is for; None for the store itself.
         fields: fields of every request, by name, that `of` needs: (type, default or ...).
     """
 
     def __init__(
         self,
         tag: str,
-        of: Callable[[SharedMemoryStore, Any], Owner],
+        of: Callable[[SharedMemoryStore, Any], Owner] | None = None,
         fields: Mapping[str, tuple[object, object]] = _NOTHING,
     ) -> None:
         self.tag = tag
@@ -209,7 +209,8 @@ class Facet(Generic[Owner]):
 
         async def run(store: SharedMemoryStore, request: Any) -> Any:
             arguments, options = with_names(request)
-            found = await method(of(store, request), *arguments, **options)
+            owner = store if of is None else of(store, request)
+            found = await method(owner, *arguments, **options)
             return found if reply is None else reply(found)
 
         answered = signature.gives if gives is ... else gives

@@ -96,7 +96,7 @@ async def _messages(store: Store, ask: MessageSubscribe) -> AsyncIterator[Messag
 
 # -- operations -------------------------------------------------------------------------------------
 
-_store = Facet("store", lambda store, _: store)
+_store = Facet[Store]("store")
 _ONE_KEY: dict[str, Any] = {"takes": KeyRequest, "gives": object}
 
 _store.written(
@@ -190,7 +190,7 @@ _store.written("set.pop", Store.spop, "POST /store/sets/{key}/pop", _pop, needs=
 _store.operation("set.move", Store.smove, "POST /store/sets/{source}/move", needs="write", answer="moved")
 _store.operation("counter.increment", Store.incr, "POST /store/counters/{key}/increment", needs="write", answer="value")
 
-_messages_facet = Facet("messages", lambda store, _: store)
+_messages_facet = Facet[Store]("messages")
 
 _messages_facet.operation(
     "message.publish", Store.publish, "POST /messages/{channel}", needs="write", answer="receivers"
@@ -205,7 +205,7 @@ _messages_facet.feed(
 )
 _messages_facet.operation("change.cursor", Store.cursor, "GET /changes/cursor", needs="read", answer="cursor")
 
-_namespace = Facet("namespace", lambda store, _: store)
+_namespace = Facet[Store]("namespace")
 
 _namespace.operation("namespace.usage", Store.usage, "GET /namespace/usage", needs="read", bulk=True)
 _namespace.operation("namespace.clear", Store.clear, "DELETE /namespace", needs="write", answer="deleted", bulk=True)

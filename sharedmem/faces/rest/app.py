@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from http import HTTPStatus
@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from sharedmem.api.table import operations
 from sharedmem.errors import ConfigError
-from sharedmem.faces.auth import Admission, Bearer
+from sharedmem.faces.auth import Admission
 from sharedmem.faces.rest.archives import ArchiveEndpoints
-from sharedmem.faces.rest.context import Call, Endpoint, Gate
+from sharedmem.faces.rest.context import Endpoint, Gate
 from sharedmem.faces.rest.events import EventEndpoints
 from sharedmem.faces.rest.handlers import endpoints_of
 from sharedmem.faces.rest.health import HealthEndpoints
@@ -29,7 +29,7 @@ from sharedmem.faces.rest.openapi import PATH, OpenApiEndpoints, build_document,
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import NoSuchPathError, problem_response, status_problem
 from sharedmem.faces.rest.rate_gate import RateLimitGate
-from sharedmem.faces.rest.service import HubOpening, RestService, ServiceMiddleware
+from sharedmem.faces.rest.service import HubOpening, RestService, ServiceMiddleware, SettingsAdmission
 from sharedmem.hub import Hub
 
 TITLE = "sharedmem"
@@ -113,9 +113,9 @@ def create_app(
     """
     if admission is None:
         raise ConfigError("admission", "argument", _NO_ADMISSION)
-    admits = _SettingsAdmission(hub) if isinstance(admission, str) else admission
+    admits = SettingsAdmission(hub) if isinstance(admission, str) else admission
     opening = HubOpening(hub) if opens_hub else None
-    service = RestService(hub, admits, terms or RestOptions(), gate or _rate_limit_gate(hub), opening=opening)
+    service = RestService(hub, admits, terms or RestOptions(), gate or RateLimitGate(hub), opening=opening)
     offered = (*_operations(), *EventEndpoints(admits).endpoints(), *ArchiveEndpoints().endpoints(), *endpoints)
     service.offer(offered)
     app = RestApplication(service, offered, metrics_text)
@@ -127,32 +127,6 @@ def create_app(
 def _operations() -> tuple[Endpoint, ...]:
     # They know no hub, and making them takes a while.
     return tuple(one for row in operations().values() for one in endpoints_of(row, describe_operation))
-
-
-def _rate_limit_gate(hub: Hub) -> Gate:
-    known: list[RateLimitGate] = []
-
-    async def gate(call: Call) -> Mapping[str, str]:
-        if not known:
-            # The hub may have been opened only after the application was made.
-            known.append(RateLimitGate(hub))
-        return await known[0](call)
-
-    return gate
-
-
-class _SettingsAdmission:
-    """Takes every caller for the actor of the hub's settings, which are known when it is open."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._bearer: Bearer | None = None
-
-    async def admit(self, authorization: str | None) -> Bearer:  # noqa: ARG002  the name is that of `Admission`
-        if self._bearer is None:
-            settings = self._hub.settings
-            self._bearer = Bearer.of(settings.namespace, actor=settings.actor, operator=True)
-        return self._bearer
 
 
 @asynccontextmanager

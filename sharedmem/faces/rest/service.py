@@ -60,6 +60,25 @@ class HubOpening:
                 await self._hub.close()
 
 
+class SettingsAdmission:
+    """Admits every caller as the actor of the hub's settings, which are known when it is open.
+
+    Args:
+        hub: the memory.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._bearer: Bearer | None = None
+
+    async def admit(self, authorization: str | None) -> Bearer:  # noqa: ARG002  the name is that of `Admission`
+        """Return the actor of the settings."""
+        if self._bearer is None:
+            settings = self._hub.settings
+            self._bearer = Bearer.of(settings.namespace, actor=settings.actor, operator=True)
+        return self._bearer
+
+
 _MOST_STORES = 1024
 _BACK_AFTER_S = 0.5
 _ONLY_ONCE = (b"authorization", b"content-type", b"content-length", b"idempotency-key", b"if-match", b"x-request-id")
