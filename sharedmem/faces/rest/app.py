@@ -28,8 +28,7 @@ from sharedmem.faces.rest.middleware import RequestMiddleware
 from sharedmem.faces.rest.openapi import PATH, OpenApiEndpoints, build_document, describe_operation
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import NoSuchPathError, problem_response, status_problem
-from sharedmem.faces.rest.rate_gate import RateLimitGate
-from sharedmem.faces.rest.service import HubOpening, RestService, ServiceMiddleware, SettingsAdmission
+from sharedmem.faces.rest.service import HubOpening, RateLimitGate, RestService, ServiceMiddleware, SettingsAdmission
 from sharedmem.hub import Hub
 
 TITLE = "sharedmem"

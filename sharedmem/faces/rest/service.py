@@ -11,9 +11,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sharedmem.clock import Clock
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenRefusedError
 from sharedmem.faces.quotas import CpuQuotas
+from sharedmem.faces.rate_limits import TokenRateLimiter
 from sharedmem.faces.rest.backpressure import CallQueues, UnreadResponses
 from sharedmem.faces.rest.context import Call, Endpoint, Gate
 from sharedmem.faces.rest.options import RestOptions
@@ -77,6 +79,28 @@ class SettingsAdmission:
             settings = self._hub.settings
             self._bearer = Bearer.of(settings.namespace, actor=settings.actor, operator=True)
         return self._bearer
+
+
+class RateLimitGate:
+    """A gate that lets each token in as often as it may.
+
+    Args:
+        hub: to the server that has the buckets; it has to be open when calls come.
+        clock: the time to go by.
+    """
+
+    def __init__(self, hub: Hub, *, clock: Clock | None = None) -> None:
+        self._allowances = TokenRateLimiter(hub, clock=clock)
+
+    async def __call__(self, call: Call) -> dict[str, str]:
+        """Count a call; returns the headers that tell its caller how it stands.
+
+        Raises:
+            RateLimitedError: the caller comes too often.
+            UnavailableError: the bucket cannot be looked into.
+        """
+        standing = await self._allowances.take(call.bearer)
+        return {} if standing is None else standing.headers()
 
 
 _MOST_STORES = 1024
