@@ -44,7 +44,7 @@ def test_a_graph_that_is_asked_as_of_a_day_answers_what_held_then(
     data_dir: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """docs/graph.md: On the command line."""
-    shown = re.findall(r"^sharedmem (graph (?:add|ask) .+)$", (DOCS / "graph.md").read_text("utf-8"), re.MULTILINE)
+    shown = re.findall(r"^sharedmem (graph (?:add|search) .+)$", (DOCS / "graph.md").read_text("utf-8"), re.MULTILINE)
     assert run(["--data-dir", str(data_dir), "up"]) == 0
     shell = Shell(data_dir, "desk", capfdbinary, monkeypatch)
 
