@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis import Redis
 from support import memory_fixtures
 from support.example_budget import example_count
-from support.faulty_hubs import impatient_settings
+from support.faulty_hubs import persistent_settings
 from support.graph_rows import day, stamp
 from support.memory_fixtures import FaultyEmbedder
 from support.redis_process import RedisProcess
@@ -38,7 +38,7 @@ QUIET: dict[str, Any] = {"durable_url": "none", "graph_summary_every": 0}
 
 @pytest.fixture
 async def hub(server: RedisProcess, provider: FaultyEmbedder) -> AsyncIterator[Hub]:
-    async with Hub(settings=impatient_settings(server.url, **QUIET), embedder=provider) as hub:
+    async with Hub(settings=persistent_settings(server.url, **QUIET), embedder=provider) as hub:
         yield hub
 
 

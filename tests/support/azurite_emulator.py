@@ -37,6 +37,8 @@ class Azurite(NamedTuple):
 @pytest.fixture(scope="session")
 def azurite(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """The emulator, for the whole session; a test takes a container of its own."""
+    if pytestconfig.getoption("--quick"):
+        pytest.skip("it needs a server: make test")
     if missing := [tool for tool in ("node", "npm") if shutil.which(tool) is None]:
         _skip_or_fail(f"{missing[0]} is not installed")
     assert pytestconfig.cache is not None
