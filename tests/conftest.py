@@ -67,7 +67,8 @@ _SLOW = (
     *("memory/test_cosmos", "memory/test_acl", "memory/test_properties", "memory/test_races", "search/test_properties"),
     *("graph/test_cosmos", "graph/test_acl", "graph/test_falkordb", "graph/test_model.py", "graph/test_interleavings"),
     *("graph/test_races", "graph/test_odd_inputs", "graph/test_durable", "synthesis/test_races", "hub/test_open"),
-    *("memory/test_ownership", "memory/test_durable", "synthesis/test_note_durable"),
+    *("memory/test_ownership", "memory/test_durable", "synthesis/test_note_durable", "store/test_types"),
+    *("meta/test_public_api", "meta/test_recipes", "meta/test_client_distribution", "faces/rest/test_workers"),
 )
 _SERVERS = frozenset({"redis_url", "bare_server", "falkor_server", "browser", "azurite"})
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").

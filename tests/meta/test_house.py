@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-import gc
 import json
 import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.garbage import no_garbage_collection
 
 from sharedmem import SharedMemoryStore
 
@@ -148,15 +147,6 @@ class Module(NamedTuple):
 def modules(folder: Path = PACKAGE) -> list[Module]:
     with no_garbage_collection():
         return list(parsed_modules(folder))
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Collect nothing meanwhile, nor look through what was made later: trees are many objects, and all of them stay."""
-    gc.disable()
-    yield
-    gc.freeze()
-    gc.enable()
 
 
 def parsed_modules(folder: Path) -> Iterator[Module]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from support.garbage import no_garbage_collection
+
 PACKAGE = Path(__file__).resolve().parents[2] / "sharedmem"
 _GENERATED = {"_generated.py", "memory_pb2.py", "operations.py", "sync_operations.py", "table.py"}
 # Class name -> why two modules may define it.
@@ -30,11 +32,12 @@ ACTIVITIES = {
 def modules() -> dict[str, ast.Module]:
     """The syntax trees of the package by path, without what is generated and the kit for tests."""
     paths = (path for path in sorted(PACKAGE.rglob("*.py")) if path.name not in _GENERATED)
-    return {
-        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-        for path in paths
-        if "testing" not in path.relative_to(PACKAGE).parts
-    }
+    with no_garbage_collection():
+        return {
+            path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+            for path in paths
+            if "testing" not in path.relative_to(PACKAGE).parts
+        }
 
 
 def classes() -> Iterator[tuple[str, ast.ClassDef]]:
