@@ -1064,7 +1064,7 @@ class GraphOperations:
         Raises:
             InvalidError: both are the same, or the second was merged into the first.
             NotFoundError: the group has no entity with that name or id.
-            ConflictError: the first was merged into a third one, or other callers merge the same entities meanwhile.
+            ConflictError: the first was merged into a third one, or other callers keep changing the same entities.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
@@ -1319,7 +1319,7 @@ class GraphOperations:
         Raises:
             InvalidError: the entity was not merged.
             NotFoundError: the group has no entity with that name or id.
-            ConflictError: other callers merge the same entities meanwhile.
+            ConflictError: other callers keep changing the same entities.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """

@@ -258,9 +258,9 @@ class Graph(GraphQueries):
         """Merge two entities into one: all facts of the first, present and future, become facts of the second.
 
         Its names lead to the second one at once, in one atomic step; then its facts move there, in steps of 100 lines
-        of facts, each atomic. After an interruption, the same call continues; repeat it before any other merge or
-        unmerge of these entities. Nothing is lost: `unmerge` separates the two again. Five round trips, and about
-        four for each step.
+        of facts, each atomic. After an interruption, the same call continues, and so does the next merge or unmerge in
+        the group (ADR 44). Nothing is lost: `unmerge` separates the two again. About ten round trips, and four for
+        each step.
 
         Args:
             source: name or id of the entity to merge.
@@ -275,7 +275,7 @@ class Graph(GraphQueries):
         Raises:
             InvalidError: both are the same, or the second was merged into the first.
             NotFoundError: the group has no entity with that name or id.
-            ConflictError: the first was merged into a third one, or other callers merge the same entities meanwhile.
+            ConflictError: the first was merged into a third one, or other callers keep changing the same entities.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """
@@ -286,7 +286,7 @@ class Graph(GraphQueries):
         """Undo a merge: the entity's names lead to itself again, and facts stated with them are its own again.
 
         Facts stated with names of the other entity stay there. As with `merge`, the same call continues after an
-        interruption. Five round trips, and about four for each step of 100 lines of facts.
+        interruption. About ten round trips, and four for each step of 100 lines of facts.
 
         Args:
             entity: name or id of the merged entity, merged by a call of `merge` or because of its name.
@@ -299,7 +299,7 @@ class Graph(GraphQueries):
         Raises:
             InvalidError: the entity was not merged.
             NotFoundError: the group has no entity with that name or id.
-            ConflictError: other callers merge the same entities meanwhile.
+            ConflictError: other callers keep changing the same entities.
             AccessDeniedError: this actor may not write the namespace's graphs.
             UnavailableError: the server cannot be reached.
         """

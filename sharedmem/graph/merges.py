@@ -1,13 +1,14 @@
 """Merge two entities into one or unmerge them, and move their claims to the timelines that they belong to.
 
-Claims keep the ids that they were recorded with. Their lines and facts depend on what these ids lead to. An entity with
-very many claims is moved page by page. Each page is one atomic step, so that an interrupted
-move can be started again: claims that are in the right place do not change.
+Claims keep the ids that they were recorded with. Their lines and facts depend on what these ids lead to. A merge is
+first recorded, as pending, and its names lead to the other entity; then the claims move, page by page, each page in
+one atomic step; then the merge is recorded as complete. In a group one merge is pending at a time, and a caller that
+finds it completes it first. So a caller that stopped half-way blocks nobody, and each fact has two possible places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -38,8 +39,8 @@ from sharedmem.models import Entity, EntityMerge
 
 LINES_AT_ONCE = 100
 """Lines that one step moves, besides those that depend on them."""
-_MOST_MIXED = 5
-"""Most merged ids for which it is assumed that a claim of each may be in a line of any other."""
+_MERGING = "merges"
+"""The guard that all merges of a group share: of callers that record one at the same time, one succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,17 @@ class ClaimMove:
     """The entity that these ids led to before."""
     new: str
     """The entity that they lead to now."""
-    between: tuple[str, ...] = ()
-    """Other entities that some may have led to, if earlier moves were interrupted."""
+    pending: EntityMerge
+    """The merge as it is recorded until all have moved."""
 
-    def places(self, id_: str) -> set[str]:
-        """Return the ids in whose lines claims of an id may be."""
-        return {id_, self.old, self.new, *self.between, *self.moved_ids[:_MOST_MIXED]}
+    def is_under_way(self, seen: LookupResult) -> bool:
+        """Return whether the merge is still pending; `seen` has the row of its source."""
+        return _has_merge(seen, self.pending)
+
+
+def _has_merge(seen: LookupResult, merge: EntityMerge) -> bool:
+    row = seen.entities.get(merge.source_id)
+    return row is not None and bool(row.merge) and EntityMerge.model_validate_json(row.merge) == merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +121,7 @@ class RelocationState:
     def _places(self, id_: str) -> set[str]:
         if not id_:
             return {""}
-        if id_ in self.move.moved_ids:
-            return self.move.places(id_)
-        tangled = len(self.move.moved_ids) > 1 or len(self.move.between) > 1
-        return {id_, self.now(id_)} | (self.move.places(id_) if tangled else set())
+        return {id_, self.move.old, self.move.new} if id_ in self.move.moved_ids else {id_, self.now(id_)}
 
     def moved(self) -> dict[str, set[str]]:
         """Return ids of claims that were recorded with a moved id, by episode."""
@@ -178,11 +181,6 @@ def _rewrite_episodes(
     return [(before, after) for before, after in pairs if before != after]
 
 
-def _check_end(seen: LookupResult, move: ClaimMove, *ids: str) -> None:
-    if any(seen.into.get(id_, id_) != move.new for id_ in ids):
-        raise ConflictError("another caller merges or unmerges the same entities; check them, then try again")
-
-
 class ClaimRelocation:
     """Moves the claims of some entities, page by page.
 
@@ -204,8 +202,9 @@ class ClaimRelocation:
     async def move(self, group: str, move: ClaimMove, progress: GraphProgress | None = None) -> None:
         """Move all claims. About four round trips for a page of 100 lines, and one for each entity that was merged.
 
+        Several callers may move the same claims; the pages that come later find nothing to do.
+
         Raises:
-            ConflictError: another caller merges or unmerges the same entities.
             UnavailableError: the server cannot be reached; call it again to continue.
         """
         after, done = "", 0
@@ -226,13 +225,16 @@ class ClaimRelocation:
         """Remove facts that are still at a merged entity, because an earlier move was never finished."""
         while edges := await self._backend.edges(group, id_, when=None, limit=LINES_AT_ONCE):
             ids = tuple(dict.fromkeys(edge.fact for edge in edges))
-            seen = await self._backend.look(group, LookupRequest(facts=ids, entities=(id_,)))
-            _check_end(seen, move, id_)
+            source = move.pending.source_id
+            seen = await self._backend.look(group, LookupRequest(facts=ids, entities=(id_, source)))
+            if not move.is_under_way(seen):
+                return True
             former = tuple(seen.facts.values())
             if not former:
                 return StaleGroup()
             lines = sorted({line for row in former for line in row.lines})
-            changes = CommitRequest(guards=tuple(lines), steady=(f"@{id_}", f"@{move.new}"), former=former)
+            steady = tuple(f"@{each}" for each in dict.fromkeys((source, id_, move.new)))
+            changes = CommitRequest(guards=tuple(lines), steady=steady, former=former)
             if isinstance(await self._backend.commit(group, changes, seen=seen.version), StaleGroup):
                 return StaleGroup()
         return True
@@ -241,9 +243,8 @@ class ClaimRelocation:
         found = await self._found(group, move, lines)
         ids = tuple(sorted(found.facts_ever()))
         rows = await self._backend.look(group, LookupRequest(facts=ids, entities=move.moved_ids))
-        _check_end(rows, move, *move.moved_ids)
         changes = build_relocation(found, rows.facts)
-        if changes is None:
+        if changes is None or not move.is_under_way(rows):
             return True
         version = earliest_version(found.seen.version, rows.version)
         return await self._rewrites.write(group, changes, rows.facts, seen=version)
@@ -309,25 +310,60 @@ class EntityMerges:
         """Merge one entity into another; see `Graph.merge`."""
         group = await self._access.enter(group_id, "write")
         self._access.check_everyone(source)
-        merge = await self._turns.until_written(group, lambda: self._redirect(group, source, into, reason))
-        logged = await self._logged(group)
-        moved_ids = (merge.source_id, *_merged_into(merge.source_id, logged))
-        new = await self._end(group, merge.source_id)
-        move = ClaimMove(moved_ids, old=merge.source_id, new=new, between=_chain(merge.into_id, logged))
-        await self._relocation.move(group, move, progress)
-        return merge
+        return await self._change(group, lambda: self._redirect(group, source, into, reason), progress)
 
     async def unmerge(self, group_id: str, entity: str, *, progress: GraphProgress | None) -> EntityMerge:
         """Undo the merge of an entity; see `Graph.unmerge`."""
         group = await self._access.enter(group_id, "write")
         self._access.check_everyone(entity)
-        merge = await self._turns.until_written(group, lambda: self._parted(group, entity))
+        return await self._change(group, lambda: self._parted(group, entity), progress)
+
+    async def complete(self, group: str, progress: GraphProgress | None = None) -> None:
+        """Complete the merge of a group that is pending, if there is one. One round trip if there is none."""
         logged = await self._logged(group)
-        moved_ids = (merge.source_id, *_merged_into(merge.source_id, logged))
-        old = await self._end(group, merge.into_id)
-        move = ClaimMove(moved_ids, old=old, new=merge.source_id, between=_chain(merge.into_id, logged))
-        await self._relocation.move(group, move, progress)
-        return merge
+        for pending in [merge for merge in logged.values() if merge.pending]:
+            moved_ids = (pending.source_id, *_merged_into(pending.source_id, logged))
+            old, new = pending.source_id, await self._end(group, pending.source_id)
+            if pending.undone_at is not None:
+                old, new = await self._end(group, pending.into_id), pending.source_id
+            await self._relocation.move(group, ClaimMove(moved_ids, old, new, pending), progress)
+            await self._turns.until_written(group, partial(self._recorded_complete, group, pending))
+
+    async def _change(
+        self, group: str, record: Callable[[], Awaitable[EntityMerge | StaleGroup]], progress: GraphProgress | None
+    ) -> EntityMerge:
+        """Record a merge once no other one is pending, and complete it."""
+        while True:
+            await self.complete(group, progress)
+            merge = await self._turns.until_written(group, partial(self._recorded_alone, group, record))
+            if merge is not None:
+                await self.complete(group, progress)
+                return merge.model_copy(update={"pending": False})
+
+    async def _recorded_alone(
+        self, group: str, record: Callable[[], Awaitable[EntityMerge | StaleGroup]]
+    ) -> EntityMerge | StaleGroup | None:
+        """Record a merge; None if another one became pending before it."""
+        merge = await record()
+        if not isinstance(merge, StaleGroup):
+            return merge
+        others = await self._logged(group)
+        return None if any(other.pending for other in others.values()) else merge
+
+    async def _recorded_complete(self, group: str, pending: EntityMerge) -> bool | StaleGroup:
+        seen = await self._backend.look(group, LookupRequest(entities=(pending.source_id,)))
+        if not _has_merge(seen, pending):
+            return True
+        row = seen.entities[pending.source_id]
+        merge = pending.model_copy(update={"pending": False}).model_dump_json()
+        changes = CommitRequest(
+            guards=(f"@{row.id}",),
+            entities=(replace(row, merge=merge),),
+            former=(row,),
+            merges=((row.id, merge.encode()),),
+        )
+        outcome = await self._backend.commit(group, changes, seen=seen.version)
+        return outcome if isinstance(outcome, StaleGroup) else True
 
     async def aliases(self, group_id: str, entity: str, *, after: str, limit: int) -> Page[str]:
         """Return a page of the names that lead to an entity; see `Graph.aliases`."""
@@ -362,7 +398,12 @@ class EntityMerges:
         _check_merge(first, second)
         now = self._clock.now()
         merge = EntityMerge(
-            source_id=first.row.id, into_id=second.end, at=now, by=self._access.signature, reason=reason or "requested"
+            source_id=first.row.id,
+            into_id=second.end,
+            at=now,
+            by=self._access.signature,
+            reason=reason or "requested",
+            pending=True,
         )
         return await self._written(group, seen, first, merge)
 
@@ -375,7 +416,7 @@ class EntityMerges:
         logged = EntityMerge.model_validate_json(meant.row.merge)
         if not meant.row.merged_into:
             return logged
-        undone = logged.model_copy(update={"undone_at": self._clock.now()})
+        undone = logged.model_copy(update={"undone_at": self._clock.now(), "pending": True})
         return await self._written(group, seen, meant, undone)
 
     async def _written(
@@ -384,9 +425,11 @@ class EntityMerges:
         row = meant.row
         into = "" if merge.undone_at else merge.into_id
         logged = merge.model_dump_json()
+        if any(other.pending for other in (await self._logged(group)).values()):
+            return StaleGroup()  # it became pending since `seen`, or is not in `seen`: no later one can slip in
         changes = CommitRequest(
             # The end as well: readers of a chain of merges depend only on its beginning and its end.
-            guards=tuple(dict.fromkeys((f"@{row.id}", f"@{merge.into_id}", f"@{meant.end}"))),
+            guards=(_MERGING, *dict.fromkeys((f"@{row.id}", f"@{merge.into_id}", f"@{meant.end}"))),
             entities=(replace(row, merged_into=into, merge=logged),),
             former=(row,),
             merges=((row.id, logged.encode()),),
@@ -474,14 +517,6 @@ def _merged_into(id_: str, logged: Mapping[str, EntityMerge]) -> list[str]:
         found |= dict.fromkeys(fresh)
         open_ += fresh
     return sorted(found)
-
-
-def _chain(id_: str, logged: Mapping[str, EntityMerge]) -> tuple[str, ...]:
-    """Return an entity and all entities that it was merged into, one after the other."""
-    found = [id_]
-    while found[-1] in logged and logged[found[-1]].undone_at is None and len(found) <= len(logged):
-        found.append(logged[found[-1]].into_id)
-    return tuple(found)
 
 
 def _cursor(entities: list[str], id_: str, last: str) -> str:

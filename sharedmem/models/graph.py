@@ -145,6 +145,8 @@ class EntityMerge(Record):
     by: str
     reason: str = ""
     undone_at: AwareDatetime | None = None
+    pending: bool = False
+    """Whether facts still move; the next merge or unmerge in the group completes it first."""
 
 
 class Step(Record):

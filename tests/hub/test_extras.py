@@ -132,11 +132,11 @@ def test_a_command_that_needs_an_extra_says_so_in_one_sentence(redis_url: str, t
     url = ["--url", redis_url, "--data-dir", str(tmp_path)]
     lines = {
         "graph": [*url, "graph", "groups"],
-        "synthesis": [*url, "notes", "find", "tides", "--app", "a", "--user", "u"],
+        "synthesis": [*url, "notes", "search", "tides", "--app", "a", "--user", "u"],
         "server": [*url, "serve", "rest", "--port", "0"],
         "grpc": [*url, "serve", "grpc", "--port", "0"],
         "metrics": [*url, "metrics", "--once"],
-        "memory": [*url, "recall", "tides"],
+        "memory": [*url, "memories", "search", "tides"],
         "archive": [*url, "export", "bare", str(tmp_path / "all.jsonl.zst")],
     }
 

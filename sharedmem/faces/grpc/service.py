@@ -150,8 +150,12 @@ class MemoryService:
         fields = _parse_json("request_json", request.request_json or "{}")
         if not isinstance(fields, dict):
             raise InvalidError("request_json", request.request_json, 'give a JSON object, such as {"key": "plan"}')
-        work = row.run(self._store_of(bearer), row.request(fields))
-        answer = await (self._quotas.run(bearer, _awaited(work)) if row.http.bulk else work)
+        store, asked = self._store_of(bearer), row.request(fields)
+
+        async def work() -> object:
+            return await row.run(store, asked)
+
+        answer = await (self._quotas.run(bearer, work()) if row.http.bulk else work())
         return pb.CallResponse(answer_json=json_bytes(answer).decode())
 
     async def _watching(self, request: pb.WatchRequest, context: Context) -> AsyncGenerator[pb.WatchResponse, None]:
@@ -221,10 +225,6 @@ def _answering(name: str, run: Callable[[Any, Context], Awaitable[Message]]) -> 
         return await _call_or_abort(context, name, lambda: run(request, context))
 
     return answer
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work
 
 
 async def _call_or_abort(context: Context, name: str, call: Callable[[], Awaitable[T]]) -> T:

@@ -115,7 +115,7 @@ def test_people_see_tables(shell: Shell, tmp_path: Path) -> None:
     )
 
     assert done.out.count(" left 0") == 3, done.out
-    for word in ("digest", "as new there", "would be written", "no JSON"):
+    for word in ("digest", "as new there", "would be written", "is not JSON"):
         assert word in done.out
 
 
