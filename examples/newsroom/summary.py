@@ -50,7 +50,7 @@ class Summary(_Frozen):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The problems, as sentences; empty if there are none."""
+        """Return the problems, as sentences; empty if nothing is wrong."""
         return (
             *(f"document {name} was lost" for name in self.lost),
             *(f"document {name} was done twice" for name in self.twice),

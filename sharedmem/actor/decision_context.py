@@ -86,7 +86,7 @@ class AgentMemory(Protocol):
         """The decision log."""
 
     async def publish(self, channel: str, message: object, /) -> int:
-        """Send a message to whoever subscribes now."""
+        """Send a message to the present subscribers."""
 
 
 @runtime_checkable
@@ -237,7 +237,7 @@ class Context:
         return (await self._client.decisions.get_execution_stats(self._session, symbol)).model_dump()
 
     async def emit_event(self, topic: str, data: Mapping[str, Any]) -> int:
-        """Tell whoever subscribes to the topic now; returns how many that were.
+        """Send to the present subscribers of a topic, and return their number.
 
         The message is `{"agent_id": ..., "topic": ..., "data": ...}`. What must not be missed is followed on the
         change feed, not here.

@@ -45,7 +45,7 @@ class ActorContext:
         actor_type: what kind of actor, the `agent_id` of what it remembers; `actor_id` when empty.
         user_id, thread_id, run_id: whose work, in which conversation and run.
         metadata: added to whatever it remembers.
-        enabled: whether it remembers at all; None goes by the hub's setting `memory_enabled`.
+        enabled: whether it remembers at all; None takes the hub's setting `memory_enabled`.
         strict: whether a failing memory stops the actor; else it is logged and counted.
     """
 

@@ -67,7 +67,7 @@ def find_operation(name: str) -> Operation[Any]:
     """Return an operation by its name or a former one; imports no other facet than its own.
 
     Raises:
-        NotFoundError: there is none of this name.
+        NotFoundError: there is no operation of this name.
         UnsupportedError: it needs an extra that is missing.
     """
     for facet in _facets_of(name):
@@ -81,7 +81,7 @@ def find_feed(name: str) -> FeedOperation[Any]:
     """Return a feed by its name; imports no other facet than its own.
 
     Raises:
-        NotFoundError: there is none of this name.
+        NotFoundError: there is no operation of this name.
         UnsupportedError: it needs an extra that is missing.
     """
     for facet in _facets_of(name):

@@ -57,7 +57,7 @@ class TokenRefusedError(AccessDeniedError):
 
     @property
     def challenge(self) -> str:
-        """What HTTP says in `WWW-Authenticate` (RFC 6750): who showed nothing is told no error."""
+        """What HTTP says in `WWW-Authenticate` (RFC 6750): a caller without credentials gets no error code."""
         return 'Bearer realm="sharedmem"' + ', error="invalid_token"' * self.shown
 
 
@@ -80,7 +80,7 @@ class Rate(Record):
         """A rate as people write it: `100/s`, `600/min`, `5000/h`, `10/30s`.
 
         Raises:
-            InvalidError: it is none, or out of bounds.
+            InvalidError: it is not a number, or out of bounds.
         """
         found = _RATE.fullmatch(text.strip())
         try:
@@ -144,10 +144,10 @@ class Bearer(Record):
             actor: who acts; None speaks for the namespace itself.
             subscribe: further namespaces it may read.
             grants: further keys it may read and write.
-            operator: whether it is told the health and the metrics of all namespaces.
+            operator: whether it may see the health and the metrics of all namespaces.
 
         Raises:
-            InvalidError: a name or pattern is none.
+            InvalidError: a name or pattern is invalid.
         """
         return cls(
             namespace=check_name("namespace", namespace),
@@ -225,7 +225,7 @@ class Everyone:
 
 
 class AnyOf:
-    """Takes whoever one of several knows.
+    """Admits a token that one of several registries has.
 
     Args:
         admissions: asked in this order.
@@ -255,7 +255,7 @@ class TokenFile:
 
     Args:
         entries: what the file holds.
-        clock: the time to go by.
+        clock: source of the time.
     """
 
     def __init__(self, entries: Iterable[TokenEntry], *, clock: Clock | None = None) -> None:
@@ -267,7 +267,7 @@ class TokenFile:
         """The tokens of a file.
 
         Raises:
-            ConfigError: it cannot be read, an entry is wrong, or there is none; no digest is quoted.
+            ConfigError: it cannot be read, an entry is wrong, or it has no entry; no digest is quoted.
         """
         entries = read_entries(path)
         if not entries:
@@ -300,7 +300,7 @@ def parse_bearer_token(authorization: str | None) -> str:
     """The token in an `authorization` header.
 
     Raises:
-        TokenRefusedError: there is none.
+        TokenRefusedError: the call has no token.
     """
     if not authorization:
         raise TokenRefusedError("the call carries no token", shown=False)
@@ -319,7 +319,7 @@ def check_entry(entry: TokenEntry | None, now: datetime) -> TokenEntry:
     """The entry of a token, if there is one whose time is not over.
 
     Raises:
-        TokenRefusedError: there is none.
+        TokenRefusedError: the call has no token.
     """
     if entry is None:
         raise TokenRefusedError("the token is not known here")
@@ -379,7 +379,7 @@ def add_entry(path: Path, entry: TokenEntry) -> None:
     """Put an entry at the end of a tokens file, which is made if it does not exist; comments in YAML stay.
 
     Raises:
-        ConfigError: the file is none of ours.
+        ConfigError: the file is not a file of tokens.
     """
     before = read_entries(path) if path.exists() else []
     text = path.read_text(encoding="utf-8").rstrip() if path.exists() else ""
@@ -399,7 +399,7 @@ def remove_entry(path: Path, name: str) -> TokenEntry:
 
     Raises:
         NotFoundError: there is no such entry.
-        ConfigError: the file is none of ours.
+        ConfigError: the file is not a file of tokens.
     """
     entries = read_entries(path)
     gone = next((number for number, entry in enumerate(entries) if matches_name(entry, name)), None)

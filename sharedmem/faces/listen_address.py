@@ -48,7 +48,7 @@ class ListenAddress:
             ConfigError: a number is out of bounds, TLS is half given, or others could come in unasked.
         """
         if not 0 <= self.port < 65_536:
-            raise ConfigError("port", "argument", f"{self.port} is none; give 0 to 65535")
+            raise ConfigError("port", "argument", f"{self.port} is not a port; give 0 to 65535")
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             raise ConfigError("tls_cert_file", "argument", "certificate and key belong together; give both or none")
         if self.tls_client_ca_file is not None and not self.is_tls():

@@ -1,6 +1,6 @@
 """The registry: tokens kept in Redis, made, listed and taken back while servers run.
 
-Whoever is admitted is remembered in the process for `CACHED_S`, so that a call costs no round trip; a token that is
+An admitted token is cached in the process for `CACHED_S`, so that a call costs no round trip; a token that is
 taken back is therefore refused at once by the process that did so, and within `CACHED_S` by every other.
 """
 
@@ -37,7 +37,7 @@ from sharedmem.runtime import get_logger
 REGISTRY = "registry"
 """What people call it where a place for tokens is asked for."""
 CACHED_S = 2.0
-"""Seconds for which a process goes by what it last heard of a token."""
+"""Seconds for which a process uses the last state of a token that it has read."""
 _MOST_CACHED = 10_000
 _NOTED_EVERY_S = 60.0
 _KEPT_AFTER_EXPIRY = timedelta(days=30)
@@ -64,7 +64,7 @@ class TokenRegistry:
 
     Args:
         hub: to that server; it has to be open when something is asked.
-        clock: the time to go by.
+        clock: source of the time.
     """
 
     def __init__(self, hub: Hub, *, clock: Clock | None = None) -> None:
@@ -158,7 +158,7 @@ class TokenRegistry:
         return heard
 
     async def _sweep(self, now: datetime) -> None:
-        """Forget tokens that expired long ago; until then they are told as expired, not as unknown."""
+        """Forget tokens that expired long ago; until then they are reported as expired, not as unknown."""
         for known in await self.listed():
             if known.entry.has_expired(now - _KEPT_AFTER_EXPIRY):
                 await self._credentials.remove(known.entry.sha256)

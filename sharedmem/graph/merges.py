@@ -319,7 +319,7 @@ class EntityMerges:
         return await self._change(group, lambda: self._parted(group, entity), progress)
 
     async def complete(self, group: str, progress: GraphProgress | None = None) -> None:
-        """Complete the merge of a group that is pending, if there is one. One round trip if there is none."""
+        """Complete the merge of a group that is pending, if there is one. One round trip if no merge is pending."""
         logged = await self._logged(group)
         for pending in [merge for merge in logged.values() if merge.pending]:
             moved_ids = (pending.source_id, *_merged_into(pending.source_id, logged))

@@ -101,7 +101,7 @@ class ObjectRepository:
         """Return an object. One round trip.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: the object does not exist.
             InternalError: it does not fit the model.
             InvalidError, AccessDeniedError, UnavailableError: as `store.read`.
         """
@@ -180,7 +180,7 @@ class ObjectRepository:
 
 
 def _stored(reply: Reply) -> dict[bytes, bytes] | bytes | None:
-    """Return what a reply holds of an object; None where there is none."""
+    """Return what a reply holds of an object; None if it does not exist."""
     if isinstance(reply, bytes):
         return reply.removeprefix(b"[").removesuffix(b"]")
     if not isinstance(reply, list) or not reply:

@@ -188,7 +188,7 @@ class Query(Generic[M]):
         """Return the first result.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: no object fits.
             InvalidError, AccessDeniedError, UnsupportedError, UnavailableError: as `page`.
         """
         return await self.get_item(0)

@@ -24,7 +24,7 @@ class ReadSource(ObjectSource[Any], Protocol):
     """Where the objects of a read model come from."""
 
     async def get(self, key: str) -> Any:
-        """Return the object of a key; None if there is none."""
+        """Return the object of a key; None if it does not exist."""
 
 
 class Models:
@@ -128,7 +128,7 @@ def _make(spec: ModelSpec, make_source: Callable[[Build], ReadSource], caller: C
             """Return the object of a key.
 
             Raises:
-                NotFoundError: there is none that the store may read.
+                NotFoundError: it does not exist, or the store may not read it.
             """
             return caller.call(_get(source, pk))
 

@@ -114,7 +114,7 @@ class IndexedSource:
                 return
 
     async def get(self, key: str) -> Any:
-        """Return the object of a key; None if there is none. One round trip, or two."""
+        """Return the object of a key; None if it does not exist. One round trip, or two."""
         ids = await self._reader.ids_of(key)
         found = await self._reader.read(ids) if ids else []
         return self._build(found[0][1], None) if found else None

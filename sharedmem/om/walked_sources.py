@@ -95,7 +95,7 @@ class WalkedSource:
                 yield [self._build(record, None) for record in page[skipped:]]
 
     async def get(self, key: str) -> Any:
-        """Return the object of a key; None if there is none. All sessions are looked through."""
+        """Return the object of a key; None if it does not exist. All sessions are looked through."""
         async for page in self.walk(Every(), None, offset=0, size=_PAGE):
             for found in page:
                 if found.pk == key:

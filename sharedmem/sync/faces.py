@@ -1,4 +1,4 @@
-"""What the generated classes stand on: each is a thing of the async library seen through a portal."""
+"""Bases of the generated classes: each wraps an object of the async library and calls it through a portal."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _NOTHING_COPIED = 1
 _NamespaceName = Annotated[str, typer.Argument(help="Name of the namespace.", autocompletion=completion.namespaces)]
 _Replace = Annotated[
     bool,
-    typer.Option("--replace", help="Let structures and counters that are there give way; values go by version."),
+    typer.Option("--replace", help="Replace existing structures and counters; values are compared by version."),
 ]
 
 
@@ -158,7 +158,7 @@ def backfill(
 
 
 def _run_with_progress(work: Callable[[Progress | None], Coroutine[Any, Any, _T]]) -> _T:
-    """Run it with a bar for the person at the terminal; whoever stops it hears how to go on."""
+    """Run it with a bar for the person at the terminal; an interrupted run prints how to continue."""
     try:
         with _progress_bar() as told:
             return asyncio.run(work(told))

@@ -61,7 +61,7 @@ def cache_check(
     prompt_version: PromptVersion = "",
     tag: Tags = None,
 ) -> None:
-    """Show the answer that fits a prompt; exit code 3 when there is none."""
+    """Show the answer that fits a prompt; exit code 3 if no answer fits."""
     options = options_of(context)
     found = perform(
         options,

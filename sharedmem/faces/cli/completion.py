@@ -127,7 +127,7 @@ async def _find_names(options: Options, incomplete: str, look: _Look) -> set[str
 
 @asynccontextmanager
 async def _connect(settings: Settings) -> AsyncIterator[RedisClient | None]:
-    """A line to the server in use; None where there is none yet."""
+    """Return a connection to the server in use; None without a running server."""
     url = settings.redis_url
     if url is None:
         from sharedmem.embedded import server  # noqa: PLC0415  # commands do without

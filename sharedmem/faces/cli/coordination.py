@@ -60,7 +60,7 @@ def lock(
 ) -> None:
     """Run a command while holding a lock, with its exit code; without a command show who holds the lock.
 
-    Exit code 4 when the lock was not to be had in time, or was lost: then the command is told to end (SIGTERM).
+    Exit code 4 when the lock was not to be had in time, or was lost: then the command receives SIGTERM.
     """
     options = options_of(context)
     if not words:
@@ -78,7 +78,7 @@ def leader(
 ) -> None:
     """Wait until elected and run a command while leading, with its exit code; without a command show who leads.
 
-    Exit code 4 when leadership was lost: then the command is told to end (SIGTERM).
+    Exit code 4 when leadership was lost: then the command receives SIGTERM.
     """
     options = options_of(context)
     if not words:

@@ -94,7 +94,7 @@ def get(
     entry: Annotated[bool, typer.Option("--entry", help="With version, actor, times and ttl.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Text or bytes just as they are, without quotes.")] = False,
 ) -> None:
-    """Show a value; exit code 3 when there is none.
+    """Show a value; exit code 3 if it does not exist.
 
     JSON output: times are ISO 8601 text, bytes {"$base64": "..."}.
     """
@@ -117,7 +117,7 @@ def set_(
     ] = None,
     kind: OfKind = None,
 ) -> None:
-    """Write a value under a new version, which is told; exit code 4 when --if-version finds another."""
+    """Write a value under a new version, and print the version; exit code 4 when --if-version finds another."""
     options = options_of(context)
     version = perform(
         options, "value.write", key=key, value=read_value(value), ttl=ttl, kind=kind, if_version=if_version
@@ -252,7 +252,7 @@ def hash_all(context: typer.Context, key: Key) -> None:
 
 @command("get", None, group=hashes, example="sharedmem hash get agent:planner role")
 def hash_get(context: typer.Context, key: Key, field: Field) -> None:
-    """Show one field; exit code 3 when there is none."""
+    """Show one field; exit code 3 if it does not exist."""
     show_operation(context, "hash.get", body, key=key, field=field)
 
 

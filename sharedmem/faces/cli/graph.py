@@ -42,7 +42,7 @@ def parse_moment(option: str, word: str | None) -> datetime | None:
     """A moment in ISO 8601; without a zone it is UTC.
 
     Raises:
-        InvalidError: it is none.
+        InvalidError: it is invalid.
     """
     if word is None:
         return None
@@ -57,7 +57,7 @@ def parse_times(as_of: str | None, known_at: str | None) -> dict[str, datetime |
     """The two times of a request.
 
     Raises:
-        InvalidError: one of them is none.
+        InvalidError: one of them is invalid.
     """
     return {"as_of": parse_moment("as-of", as_of), "known_at": parse_moment("known-at", known_at)}
 

@@ -86,7 +86,7 @@ def queue_claim(
     ack: Annotated[bool, typer.Option("--ack", help="Say at once that it is done.")] = False,
     visibility: Annotated[float, typer.Option(help="Seconds until somebody else may have it.")] = 30.0,
 ) -> None:
-    """Take the next task; exit code 3 when there is none.
+    """Take the next task; exit code 3 if the queue has none to take.
 
     Without --ack, say within the visibility what became of it: queue ack, queue retry, or queue fail.
     """

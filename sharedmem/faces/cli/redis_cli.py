@@ -75,7 +75,7 @@ async def _run_program(program: Path, address: RedisAddress, words: list[str]) -
 
 
 def connection_options(address: RedisAddress) -> list[str]:
-    """The options with which redis-cli finds an address; the password goes by its environment."""
+    """The options with which redis-cli finds an address; it gets the password by its environment."""
     host, port = address.hosts[0] if address.hosts else ("", 0)
     place = ["-s", address.path] if address.path else ["-h", host, "-p", str(port)]
     login = ["--user", address.username] if address.username else []

@@ -163,7 +163,7 @@ async def _run_grpc(options: Options, endpoint: GrpcAddress, tokens: list[str]) 
     settings = options.settings()
     everyone = Bearer.of(settings.namespace, actor=settings.actor)
     hub = Hub.open(settings=settings)
-    # A file that cannot be read is told before a server is started or joined.
+    # An unreadable file is reported before a server is started or joined.
     admission = admission_of(hub, tokens)
     async with hub, MemoryServer(hub, endpoint, tokens=admission, everyone=everyone) as server:
         serving = ServingGrpc(
@@ -183,7 +183,7 @@ def stop_on_signals(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
     """Hear signals to end while a block runs: the first sets the event; behind the block they do not wait any more.
 
     Args:
-        holds_on: set it too when whoever writes to standard input is gone.
+        holds_on: set it too when the writer of standard input is gone.
     """
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -210,7 +210,7 @@ def _grpc_picture(serving: ServingGrpc) -> Table:
         ("memory", f"{serving.memory}, namespace {serving.namespace}" if serving.tokens is None else serving.memory),
         ("Python", f"from sharedmem.faces.grpc import MemoryClient; {client}"),
         ("others", f"{'' if serving.tls else 'grpcurl -plaintext '}{serving.target} list"),
-        ("stop", "Ctrl-C: calls under way may end, watchers are told to come back"),
+        ("stop", "Ctrl-C: calls under way may end, watchers are asked to reconnect"),
     ]
     return fields_table(rows, title="gRPC is served")
 
@@ -280,7 +280,7 @@ async def _run_rest(
 
     settings = options.settings()
     hub = Hub.open(settings=settings)
-    # A file that cannot be read is told before a server is started or joined.
+    # An unreadable file is reported before a server is started or joined.
     admission = admission_of(hub, tokens)
     given = None if listening_at is None else socket.socket(fileno=listening_at)
     async with hub:
@@ -300,7 +300,7 @@ async def _run_workers(options: Options, address: ListenAddress, tokens: list[st
 
     settings = options.settings()
     hub = Hub.open(settings=settings)
-    # What each process would refuse is told once, before any is started.
+    # What each process would refuse is reported once, before any is started.
     admission_of(hub, tokens)
     check_access(settings, has_tokens=bool(tokens))
     await asyncio.to_thread(address.check_files)
@@ -350,7 +350,7 @@ def _rest_picture(serving: ServingRest) -> Table:
         ("memory", f"{serving.memory}, namespace {serving.namespace}" if serving.tokens is None else serving.memory),
         ("try", f"curl{token} {serving.url}/health"),
         ("described", f"{serving.url}/openapi.json"),
-        ("stop", "Ctrl-C: calls under way may end, streams are told to come back"),
+        ("stop", "Ctrl-C: calls under way may end, streams are asked to reconnect"),
     ]
     return fields_table(rows)
 

@@ -73,7 +73,7 @@ async def _up(settings: Settings) -> ServerStatus:
 
 @command("down", SERVER, example="sharedmem down")
 def down(context: typer.Context) -> None:
-    """Stop the embedded server, whoever uses it; the data stay on disk."""
+    """Stop the embedded server, even if other processes use it; the data stay on disk."""
     options = options_of(context)
     stopped = asyncio.run(_down(options.settings()))
     print_answer(

@@ -188,7 +188,7 @@ class MemoryClient(ProcessBound):
     """A memory service: `async with MemoryClient("127.0.0.1:50051", token=...) as memory: ...`.
 
     Its calls are those of a `SharedMemoryStore` whose namespace, actor and rights the token decides; they raise the
-    same errors. Calls that only look are repeated while the server is away; of the others a lost answer is told as
+    same errors. Calls that only look are repeated while the server is away; for the others a lost answer is reported as
     `UnavailableError`, and whether it did its work is to be looked up. `save_if_new` and `begin_execution` may be
     repeated then: a plan is not saved twice, an execution not started twice.
 
@@ -242,7 +242,7 @@ class MemoryClient(ProcessBound):
         return self._episodes
 
     async def publish(self, channel: str, message: object) -> int:
-        """Send a message to whoever subscribes now, as `store.publish`.
+        """Send a message to the present subscribers, as `store.publish`.
 
         Args:
             channel: plain (`<namespace>:shared:<channel>`) or absolute.
@@ -388,7 +388,7 @@ class RemoteEpisodes:
             How many events the episode keeps.
 
         Raises:
-            InvalidError: the name is none, or JSON cannot hold the event.
+            InvalidError: the name is invalid, or JSON cannot hold the event.
             AccessDeniedError, UnavailableError: as every call.
         """
         request = pb.StoreRequest(session_id=_check_text("session", session), event_json=_to_json("event", event))
@@ -398,7 +398,7 @@ class RemoteEpisodes:
         """What a session was about, as `store.episodes.summarize_episode`.
 
         Raises:
-            InvalidError: the name is none.
+            InvalidError: the name is invalid.
             AccessDeniedError, UnavailableError: as every call.
         """
         request = pb.SummarizeRequest(session_id=_check_text("session", session))
@@ -449,7 +449,7 @@ def _check_text(field: str, text: str) -> str:
     """The text.
 
     Raises:
-        InvalidError: it is none, or UTF-8 cannot hold it.
+        InvalidError: it is not text, or UTF-8 cannot hold it.
     """
     try:
         text.encode()

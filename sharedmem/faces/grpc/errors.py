@@ -1,7 +1,7 @@
 """Errors on their way over the wire: a status, the stable code, and what the error knows of its case.
 
 The server tells each error of ours by the gRPC status of its row in the one table, with the trailing metadata below;
-the client makes the same error of it again. What grpc itself refuses is told in our words too.
+the client makes the same error of it again. What grpc itself refuses is reported in the same form.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class MemoryServer:
         everyone: whom callers are taken for where there are no tokens.
         grace_s: seconds that calls under way get to end when the server stops.
         health_every_s: seconds between two looks whether Redis answers.
-        clock: the time it goes by.
+        clock: source of the time.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class MemoryServer:
             await self._tell_health(running)
 
     async def _tell_health(self, running: _RunningServer) -> None:
-        """Tell whoever checks whether Redis answers, and the log when that changes."""
+        """Report to health checks whether Redis answers, and log changes of that."""
         answers = await self._redis_answers()
         if answers != running.answers:
             _logger.warning("%s: Redis %s", self.target, "answers" if answers else "does not answer any more")

@@ -102,7 +102,7 @@ def create_app(
         terms: how much it takes, and for how long it waits.
         gate: asked before each call; None holds each token to the rate that it was given.
         endpoints: what is answered below `/api/v1` besides the operations and the streams.
-        metrics_text: gives what Prometheus is told; without it this process's own counts are told.
+        metrics_text: returns the text for Prometheus; without it the counts of this process are returned.
         opens_hub: whether the application opens the hub when it starts, and closes it when it ends. A mounted
             application is not started by its host: enter `lifespan_of(app)` in the lifespan of the host. Otherwise the
             first call opens the hub, and nothing closes it.

@@ -86,7 +86,7 @@ class ArchiveEndpoints:
         held.enter_context(self._counted(call))
         await held.enter_async_context(aclosing(pieces))
         try:
-            # What cannot be read at all is told as a problem: nothing of the answer is sent yet.
+            # An unreadable archive is a problem response: nothing of the answer is sent yet.
             first = await call.quotas.run(call.bearer, _next_chunk(pieces))
         except BaseException:
             await held.aclose()

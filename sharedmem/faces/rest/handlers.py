@@ -60,7 +60,7 @@ async def write_condition(call: Call) -> dict[str, Any]:
     """What a conditional write expects, as the operation takes it. `If-Match: *` asks for the version: one round trip.
 
     Raises:
-        PreconditionError: there has to be a value, and is none.
+        PreconditionError: the condition requires a value, and the key has none.
         FieldsError: a header is not as it should be.
     """
     matches, knows = call.header("if-match"), call.header("if-none-match")
@@ -74,7 +74,7 @@ async def write_condition(call: Call) -> dict[str, Any]:
 
 
 def precondition_error(call: Call, error: SharedMemoryError) -> SharedMemoryError:
-    """A conflict of versions is told as a failed precondition to those who gave one."""
+    """Turn a conflict of versions into a failed precondition if the caller gave one."""
     asked = call.header("if-match") is not None or call.header("if-none-match") is not None
     return PreconditionError(str(error)) if asked and isinstance(error, VersionConflictError) else error
 
@@ -124,7 +124,7 @@ async def run_once(call: Call, answer: Handler) -> Response:
     store.
 
     Raises:
-        FieldsError: the key is none.
+        FieldsError: the key is invalid.
         ReusedKeyError: it stands for another request.
         UnderWayError: the first request with it is being answered still.
         AnswerNotKeptError: the first request with it was done, but its answer could not be kept.
@@ -278,10 +278,10 @@ def _page_handler(row: Operation[Any], binding: Binding, page: Pagination) -> Ha
 
 def _reject_conditions(handler: Handler) -> Handler:
     async def handle(call: Call) -> Response:
-        # Whoever gives a condition relies on it: doing the work all the same would be worse than a refusal.
+        # A caller relies on the condition that it gives: doing the work all the same would be worse than a refusal.
         for name in ("if-match", "if-none-match"):
             if call.header(name) is not None:
-                raise FieldsError([(name, "this call goes by no version; leave the condition out")])
+                raise FieldsError([(name, "this call has no version; leave the condition out")])
         return await handler(call)
 
     return handle

@@ -32,7 +32,7 @@ class HealthEndpoints:
 
     Args:
         service: what is watched.
-        metrics_text: gives what Prometheus is told; None tells the counts of this process.
+        metrics_text: returns the text for Prometheus; None returns the counts of this process.
     """
 
     def __init__(self, service: RestService, metrics_text: Callable[[], Awaitable[str]] | None = None) -> None:
@@ -74,7 +74,7 @@ class HealthEndpoints:
     async def ready(self, request: Request) -> Response:
         """Whether callers can be sent here: 503 without Redis or when it ends.
 
-        Strangers are told `up` or `down`; a token what is missing in its namespace; an operator's in all of them.
+        Callers without a token get `up` or `down`; a token gets what is missing in its namespace, an operator's in all.
         """
         bearer = await self._service.known(request)
         checks = await self._checks(None if bearer is None or bearer.operator else bearer.namespace)

@@ -289,7 +289,7 @@ def _query_parameter(operation: str, name: str, schema: Schema, *, spelling: Spe
 
 
 def _without_null(schema: Schema) -> Schema:
-    """What can stand in a query: nothing is told by leaving a parameter out."""
+    """Return the schema of a query parameter: without null, which is said by leaving the parameter out."""
     options = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
     if not options:
         return schema

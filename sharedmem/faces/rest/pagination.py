@@ -95,13 +95,13 @@ def decode_cursor(cursor: str) -> str:
     """The place that a cursor means.
 
     Raises:
-        FieldsError: it is none of ours.
+        FieldsError: it is not a cursor of this service.
     """
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError, ValueError):
-        raise FieldsError([("cursor", "it is none; give the next_cursor of a page as it is")]) from None
+        raise FieldsError([("cursor", "it is invalid; give the next_cursor of a page as it is")]) from None
 
 
 def _limit(said: str | None) -> int:

@@ -145,7 +145,7 @@ def parse_json(field: str, text: bytes) -> Any:
     """What a JSON text says.
 
     Raises:
-        FieldsError: it is none.
+        FieldsError: it is invalid.
     """
     try:
         return orjson.loads(text)

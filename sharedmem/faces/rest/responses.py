@@ -35,7 +35,7 @@ class StreamSender:
         self._send = send
         self._quiet = True
         self.busy_since: float | None = None
-        """When the send that is under way began; None while there is none."""
+        """When the present send began; None between sends."""
 
     async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Send the head."""

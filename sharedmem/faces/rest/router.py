@@ -1,6 +1,6 @@
 """Paths: finding out which endpoint a request means.
 
-Parts of a path are told apart before they are decoded, so that a key may hold `/` as `%2F`.
+A path is split before its parts are decoded, so that a key may hold `/` as `%2F`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Router:
             raw_path: as it was sent, percent-encoded.
 
         Raises:
-            NoSuchPathError, MethodError: there is none.
+            NoSuchPathError, MethodError: no endpoint has this path, or this method.
             RequestError: the path is no text in UTF-8.
         """
         parts = raw_path[len(PREFIX) + 1 :].split("/")

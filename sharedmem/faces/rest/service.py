@@ -86,7 +86,7 @@ class RateLimitGate:
 
     Args:
         hub: to the server that has the buckets; it has to be open when calls come.
-        clock: the time to go by.
+        clock: source of the time.
     """
 
     def __init__(self, hub: Hub, *, clock: Clock | None = None) -> None:

@@ -67,7 +67,7 @@ class PlanRecord(_message.Message):
     timestamp_ms: _builtins.int
     """When it was saved."""
     time_since_ms: _builtins.int
-    """How long ago that was; set where a duplicate is told of."""
+    """How long ago that was; set where a duplicate is reported."""
     def __init__(
         self,
         *,
@@ -200,7 +200,7 @@ class ExecutionClaim(_message.Message):
     plan_id: _builtins.str
     """The plan that the hash named."""
     remaining_ms: _builtins.int
-    """Until the lease of whoever has it ends; 0 when nobody is at it."""
+    """Until the lease of its holder ends; 0 without a holder."""
     @_builtins.property
     def execution(self) -> Global___ExecutionRecord:
         """What is known of the execution."""
@@ -245,7 +245,7 @@ class ExecutionStats(_message.Message):
     failed_executions: _builtins.int
     """Those that certainly did not."""
     win_rate: _builtins.float
-    """Successful of all that have ended, from 0 to 1; 0 when there are none."""
+    """Successful of all that have ended, from 0 to 1; 0 without any."""
     duplicates_prevented: _builtins.int
     """Plans that SaveIfNew and executions that BeginExecution refused."""
     @_builtins.property
