@@ -185,6 +185,18 @@ async def test_holders_and_waiters_carry_on_after_a_restart_of_the_server() -> N
 # -- a crowd --------------------------------------------------------------------------------------
 
 
+def waiters_of(server: RedisProcess) -> list[int]:
+    """The numbers of all waiters, from 0 in the order of their calls, as they stand in the queue of the server.
+
+    A call whose first packet was late, on a busy machine, arrives behind later ones.
+    """
+    with server.client() as client:
+        [key] = client.scan_iter("*lock.waiters*")
+        names = [int(name.partition(b"/")[2].rstrip(b"~")) for name in client.zrange(key, 0, -1)]
+    rank = {name: number for number, name in enumerate(sorted(names))}
+    return [rank[name] for name in names]
+
+
 async def test_a_crowd_that_waits_comes_in_its_order_and_does_not_storm_the_server(
     bare_server: RedisProcess,
 ) -> None:
@@ -200,10 +212,11 @@ async def test_a_crowd_that_waits_comes_in_its_order_and_does_not_storm_the_serv
         async with store.lock("it"):
             tasks = [asyncio.create_task(come(number)) for number in range(crowd)]
             await is_waiting(store, "it", crowd)
+            arrived = waiters_of(bare_server)
         await asyncio.gather(*tasks)
         took = time.monotonic() - started_at
 
-    assert came == list(range(crowd))
+    assert came == arrived
     told = bare_server.info("commandstats").decode()
     calls = int(told.partition("cmdstat_evalsha:calls=")[2].partition(",")[0])
     # Each asks, stands in line, comes and leaves; beyond that some look again, once in ten seconds at most.

@@ -242,7 +242,7 @@ def run_desk(data_dir: Path, *options: str) -> tuple[int, dict[str, Any]]:
 def test_whatever_goes_wrong_no_order_is_placed_twice_and_no_plan_is_lost(data_dir: Path) -> None:
     code, summary = run_desk(data_dir, "--speed", "4")
 
-    assert code == 0, summary
+    assert code == 0, json.dumps(summary)
     assert summary["doubled"] == []
     assert all(check["left"] == check["right"] for check in summary["checks"])
     assert summary["orders"] == summary["executions_succeeded"] > 0
