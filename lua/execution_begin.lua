@@ -34,9 +34,10 @@ local source = held and held.text or redis.call('HGET', plans, id)
 if not source then return is_cold(1) and 'COLD' or 'absent' end
 local version = whole(tick(1))
 local attempt = held and whole(tonumber(held.attempt) + 1) or '1'
-local text = '{"lease_ends_us":' .. whole(now + tonumber(lease_ms) * 1000) .. ','
+local text = '{"lease_ends_us":' .. whole(now + tonumber(lease_ms) * 1000) .. ',"lease_ms":' .. lease_ms .. ','
   .. heading('running', version, attempt, version) .. facts_of(source) .. '}'
 redis.call('HSET', executions, id, text)
 keep_document(1, 'execution', 'execution/' .. id, version, text)
 keep(version)
+announce(version, 'execution.begun', session .. ':' .. id)
 return done('started ' .. lease_ms .. ' running ' .. text)

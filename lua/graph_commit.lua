@@ -198,6 +198,8 @@ note_changed()
 for i = spoken.first, spoken.last, 2 do
   announce(whole(version + (i - spoken.first) / 2), ARGV[i], ARGV[i + 1])
 end
+-- The tier may have no version that the stream never had (see kept.lua).
+for i = 1, spoken.last < spoken.first and math.min(count, 1) or 0 do announce(stamp, 'graph.changed', KEYS[3 + i]) end
 local reply = { stamp }
 for i = counted.first, counted.last do
   reply[#reply + 1] = whole(redis.call('ZLEXCOUNT', told, '[' .. ARGV[i], '(' .. ARGV[i] .. ':'))

@@ -1,11 +1,13 @@
 -- kept: the outbox entries of a change, written in the same step.
 --
--- Needs mutation.lua and header.lua before it. It is included in scripts that say `INCLUDE keeping` if a durable tier
--- is used, otherwise unkept.lua is. Its keys and arguments follow those of the script, and are removed here. A key's
--- state is `pending <stamp> <expires> <kind> <documents>` until the tier has all waiting documents of it, and `deleted`
--- with the same words after its deletion; then empty, or `missing` (it does not exist), `loading <token>` (it is being
--- restored), `cached` (it expires here, but not in the tier), `expires` (it expires; stored for knowledge only), `kept`
--- (of a session: the tier has it), `ephemeral` (it is only here, unlike its rule).
+-- A script announces the newest version that it leaves here: a version that the tier has and the change stream never
+-- had looks like one that Redis has lost (see namespace_join). Needs mutation.lua and header.lua before it. It is
+-- included in scripts that say `INCLUDE keeping` if a durable tier is used, otherwise unkept.lua is. Its keys and
+-- arguments follow those of the script, and are removed here. A key's state is `pending <stamp> <expires> <kind>
+-- <documents>` until the tier has all waiting documents of it, and `deleted` with the same words after its deletion;
+-- then empty, or `missing` (it does not exist), `loading <token>` (it is being restored), `cached` (it expires here,
+-- but not in the tier), `expires` (it expires; stored for knowledge only), `kept` (of a session: the tier has it),
+-- `ephemeral` (it is only here, unlike its rule).
 --
 -- KEYS outbox     stream  changes that the tier does not have yet: one entry a step, a field a document
 -- KEYS kept       hash    `s` or `k` by the key that is durable by argument and not by rule; the mark of

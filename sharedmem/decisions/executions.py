@@ -224,7 +224,8 @@ def parse_execution(key: bytes, text: bytes, state: bytes | None = None) -> Exec
     """
     with decoding(key):
         body: dict[str, Any] = _UNFINISHED_FIELDS | orjson.loads(text)
-        body.pop("lease_ends_us", None)
+        for name in ("lease_ends_us", "lease_ms"):
+            body.pop(name, None)
         if state is not None:
             body["state"] = state.decode()
         return ExecutionRecord.model_construct(**body)

@@ -8,6 +8,7 @@ All other data is computed from these, exactly as the scripts have written it.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,12 +27,13 @@ _PLAN = (
     *("confidence", "method", "reasoning"),
 )
 _EXECUTION = (
-    *("lease_ends_us", "state", "fence", "attempt", "actor", "timestamp_ms"),
+    *("lease_ends_us", "lease_ms", "state", "fence", "attempt", "actor", "timestamp_ms"),
     *("plan_id", "plan_hash", "session_id", "symbol", "action", "confidence"),
     *("status", "order_id", "executed", "order_size_usdt", "error"),
 )
 # Fields in which 1.0 may have become 1.
 _FRACTIONS = {"confidence", "order_size_usdt"}
+_LEASE_END = re.compile(rb'^\{"lease_ends_us":\d+,')
 _COUNTS = ("succeeded", "failed", "unknown", "prevented")
 _PARTS = (
     *("plan", "plan.order", "plan.duplicates", "plan.ages"),
@@ -69,8 +71,12 @@ class SessionRestorer:
         """Return the key of the plans: it exists as long as the session."""
         return target.physical
 
-    def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
-        """Return the Redis keys of a session from its valid documents: all keys that it may have, also empty ones."""
+    def parts(self, target: Target, records: Sequence[DurableRecord], *, now_ms: int = 0) -> list[RedisPart]:
+        """Return the Redis keys of a session from its valid documents: all keys that it may have, also empty ones.
+
+        The tier does not have renewals. So a claim that comes back runs for its lease once more: its executor, which
+        may have renewed it just before the loss, must not meet a successor.
+        """
         found = _parse_documents(records)
         session = self._keyspace.owner(target)
         made: list[tuple[str, Rows]] = [
@@ -78,12 +84,14 @@ class SessionRestorer:
             ("RPUSH", [(_entry(plan, ""),) for plan in found.listed]),
             ("HSET", list(_duplicates(found))),
             ("ZADD", [(id_, digest_) for digest_, id_ in _newest_plans(found).items()]),
-            ("HSET", list(_executions(found))),
+            ("HSET", list(_executions(found, now_ms))),
             ("RPUSH", [(entry,) for entry in _finished_executions(found)]),
             ("HSET", list(_stats(found))),
         ]
         places = [self._keyspace.part(session, part) for part in _PARTS]
-        return [RedisPart(place, command, rows) for place, (command, rows) in zip(places, made, strict=True)]
+        running = self._keyspace.part(session, "execution")
+        parts = [RedisPart(place, command, rows) for place, (command, rows) in zip(places, made, strict=True)]
+        return [part._replace(settled=_without_lease) if part.place == running else part for part in parts]
 
     def besides(self, target: Target) -> list[Command]:
         """Return the command that adds the session to those of its namespace."""
@@ -144,12 +152,26 @@ def _digest(plan: Mapping[str, Any]) -> bytes:
     return plan_digest(plan["symbol"], plan["action"], plan["reasoning"])
 
 
-def _executions(found: _SessionDocuments) -> Iterator[tuple[Argument, ...]]:
+def _executions(found: _SessionDocuments, now_ms: int) -> Iterator[tuple[Argument, ...]]:
     """Yield executions by plan id, and ids by the hash of a plan that has left the list."""
     for execution in found.executions:
-        yield execution["plan_id"], _encode_body(execution, _EXECUTION)
+        yield execution["plan_id"], _encode_body(_with_lease_from(execution, now_ms), _EXECUTION)
     known = {execution["plan_id"] for execution in found.executions}
     yield from ((short, id_) for short, id_ in found.names if id_ in known)
+
+
+def _with_lease_from(execution: Body, now_ms: int) -> Body:
+    if execution["state"] != "running":
+        return execution
+    ends_us = int(execution["lease_ends_us"])
+    # Documents of earlier versions lack the length.
+    lease_ms = int(execution.get("lease_ms", ends_us // 1000 - int(execution["timestamp_ms"])))
+    return execution | {"lease_ends_us": max(ends_us, (now_ms + lease_ms) * 1000)}
+
+
+def _without_lease(cell: bytes) -> bytes:
+    """Return an execution without the end of its lease, which renewals move in Redis alone."""
+    return _LEASE_END.sub(b"{", cell)
 
 
 def _finished_executions(found: _SessionDocuments) -> list[bytes]:

@@ -100,7 +100,8 @@ class KeyComparer:
         if part.command == "HSET":
             held = as_list(await self._client.call("HMGET", place, *(row[0] for row in rows)))
             fields = zip(held, rows, strict=True)
-            return [one for here, row in fields for one in _compare_cell(key, _excerpt(row[0]), here, row[1])]
+            settled = part.settled or _all_of
+            return [one for here, row in fields for one in _compare_cell(key, _excerpt(row[0]), here, row[1], settled)]
         there = as_list(await self._client.call("SMISMEMBER", place, *(row[0] for row in rows)))
         missing = [row[0] for here, row in zip(there, rows, strict=True) if here != 1]
         return [
@@ -109,8 +110,14 @@ class KeyComparer:
         ]
 
 
-def _compare_cell(key: str, element: str, here: Reply, there: Argument) -> list[Difference]:
-    if here == _to_bytes(there):
+def _all_of(cell: bytes) -> bytes:
+    return cell
+
+
+def _compare_cell(
+    key: str, element: str, here: Reply, there: Argument, settled: Callable[[bytes], bytes] = _all_of
+) -> list[Difference]:
+    if isinstance(here, bytes) and settled(here) == settled(_to_bytes(there)):
         return []
     what = "element" if element else "value"
     return [Difference(key=key, element=element, what=what, redis=_excerpt(here), tier=_excerpt(there))]
@@ -327,7 +334,7 @@ class Inspector:
         alive = living_documents(records, now_ms)
         if alive:
             try:
-                parts = restorer.parts(target, alive)
+                parts = restorer.parts(target, alive, now_ms=now_ms)
             except (ValueError, LookupError, TypeError) as error:
                 problem = f"cannot be read: {error}"[:_MOST_DIFFERENCES]
                 return [Difference(key=target.key, what="form", redis="present", tier=problem)]

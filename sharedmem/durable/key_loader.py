@@ -34,7 +34,13 @@ class SharedDataRestorer:
         """Return the key itself."""
         return target.physical
 
-    def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
+    def parts(
+        self,
+        target: Target,
+        records: Sequence[DurableRecord],
+        *,
+        now_ms: int = 0,  # noqa: ARG002  # no leases
+    ) -> list[RedisPart]:
         """Return the Redis form of a key's living documents, its head first; nothing for a structure without elements.
 
         Raises:
@@ -72,9 +78,9 @@ class LogRestorer:
         """Return the Redis key that exists if and only if the log does."""
         return self._of(target).presence(target)
 
-    def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
+    def parts(self, target: Target, records: Sequence[DurableRecord], *, now_ms: int = 0) -> list[RedisPart]:
         """Return the Redis form of a log's living documents."""
-        return self._of(target).parts(target, records)
+        return self._of(target).parts(target, records, now_ms=now_ms)
 
     def besides(self, target: Target) -> list[Command]:
         """Return further commands to send before the log is restored."""
@@ -328,7 +334,8 @@ class KeyLoader:
 
 def _living_parts(lease: LoadLease, seen: Sequence[DurableRecord]) -> list[RedisPart]:
     try:
-        return [part for part in lease.restorer.parts(lease.target, seen) if part.rows]
+        parts = lease.restorer.parts(lease.target, seen, now_ms=lease.now_ms)
+        return [part for part in parts if part.rows]
     except (ValueError, LookupError, TypeError) as error:
         problem = f"the durable tier has it in a form that cannot be read ({error}), and does not change it"
         raise CorruptionError(lease.target.key, problem, "write the key again, or delete it") from error

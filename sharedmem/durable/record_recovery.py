@@ -55,7 +55,13 @@ class RecordKeyRestorer:
         """Return the key of the record's hash."""
         return self._keyspace.presence(target)
 
-    def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
+    def parts(
+        self,
+        target: Target,
+        records: Sequence[DurableRecord],
+        *,
+        now_ms: int = 0,  # noqa: ARG002  # no leases
+    ) -> list[RedisPart]:
         """Return the fields of the record's hash, without those that other writers change.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sharedmem.errors import SharedMemoryError, UnavailableError
@@ -187,6 +187,8 @@ class RedisPart(NamedTuple):
     """The arguments after the key, row by row."""
     has_more: bool = False
     """Whether the key may have more data than the documents contain."""
+    settled: Callable[[bytes], bytes] | None = None
+    """Returns of a cell what the durable tier must have as well; None: all of it."""
 
 
 class KeyRestorer(Protocol):
@@ -195,8 +197,14 @@ class KeyRestorer(Protocol):
     def presence(self, target: Target) -> bytes:
         """Return the Redis key that exists if and only if the logical key exists."""
 
-    def parts(self, target: Target, records: Sequence[DurableRecord]) -> list[RedisPart]:
-        """Return the Redis keys for the valid documents of a key, its head first."""
+    def parts(self, target: Target, records: Sequence[DurableRecord], *, now_ms: int = 0) -> list[RedisPart]:
+        """Return the Redis keys for the valid documents of a key, its head first.
+
+        Args:
+            target: the key.
+            records: its documents.
+            now_ms: the server's time in milliseconds since 1970: a lease that comes back runs from then on.
+        """
 
     def besides(self, target: Target) -> list[Command]:
         """Return further commands to run after the restore; idempotent."""

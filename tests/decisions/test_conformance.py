@@ -197,11 +197,12 @@ async def test_changes_are_told_on_channels_and_on_the_feed(store: SharedMemoryS
         "win_rate": 1.0,
         "duplicates_prevented": 1,
     }
-    changes = await _changes(store, 4)
+    changes = await _changes(store, 5)
     key = f"{namespace}:shared:{SESSION}"
     assert [(change.operation, change.key) for change in changes] == [
         ("plan.saved", f"{key}:{saved.plan.plan_id}"),
         ("stats.updated", key),
+        ("execution.begun", f"{key}:{saved.plan.plan_id}"),
         ("execution.recorded", f"{key}:{saved.plan.plan_id}"),
         ("stats.updated", key),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,7 @@ class TestDecisionsThatWaitForTheTier(DecisionSuite):
             yield hub.store("desk", actor="ada").decisions
 
 
+# Not those about orphans: a claim runs for its lease once more after each loss.
 class TestDecisionsWhenRedisIsLostBeforeEachCall(
     PlanTests, ExecutionClaimTests, ExecutionResolveTests, ExecutionBlockTests, StatsTests
 ):
@@ -143,8 +145,11 @@ async def test_what_comes_back_is_what_lay_there_to_the_letter(seed: int, tmp_pa
         assert await _sessions_in_redis(hub) == before
 
 
+_LEASE_END = re.compile(rb'"lease_ends_us":\d+,')
+
+
 async def _sessions_in_redis(hub: Hub) -> dict[bytes, object]:
-    """What people would see with redis-cli; of duplicates those that a window can reach."""
+    """What people would see with redis-cli, but for the ends of leases; of duplicates those that a window can reach."""
     line, found = client_of(hub), dict[bytes, object]()
     async for page in line.scan(f"{hub.settings.prefix}:*".encode(), near=None):
         for key in page:
@@ -155,9 +160,8 @@ async def _sessions_in_redis(hub: Hub) -> dict[bytes, object]:
                 found[key] = await line.call("LRANGE", key, 0, -1)
             elif part in {b"plan", b"execution", b"execution.stats"}:
                 pairs = cast("list[bytes]", await line.call("HGETALL", key))
-                found[key] = {
-                    field: value for field, value in zip(pairs[::2], pairs[1::2], strict=True) if value != b"0"
-                }
+                cells = [_LEASE_END.sub(b"", value) for value in pairs[1::2]]
+                found[key] = {field: cell for field, cell in zip(pairs[::2], cells, strict=True) if cell != b"0"}
     return found
 
 
@@ -200,7 +204,7 @@ async def test_a_claim_goes_on_after_a_loss_while_its_first_lease_lasts(hub: Hub
     assert (renewed.fence, renewed.remaining_ms) == (claim.fence, 60_000)
 
 
-async def test_a_claim_that_lived_by_renewals_is_an_orphan_after_a_loss(
+async def test_a_claim_that_lives_by_renewals_has_no_successor_after_a_loss(
     hub: Hub, decisions: Decisions, clock: ManualClock
 ) -> None:
     saved = await decisions.save_if_new(*PLAN)
@@ -210,10 +214,40 @@ async def test_a_claim_that_lived_by_renewals_is_an_orphan_after_a_loss(
     clock.advance(20)
     await lose_redis(hub)
 
+    refused = await decisions.begin_execution(SESSION, saved.plan.plan_id, policy="takeover")
+    renewed = await decisions.renew(SESSION, saved.plan.plan_id, claim.fence, lease=30)
+
+    assert (refused.started, refused.state) == (False, "running")
+    assert renewed.fence == claim.fence
+
+
+async def test_a_claim_whose_executor_died_is_an_orphan_a_lease_after_a_loss(
+    hub: Hub, decisions: Decisions, clock: ManualClock
+) -> None:
+    saved = await decisions.save_if_new(*PLAN)
+    claim = await decisions.begin_execution(SESSION, saved.plan.plan_id, lease=30)
+    clock.advance(40)
+    await lose_redis(hub)
+
+    assert [record.state for record in await decisions.get_open_executions(SESSION)] == ["running"]
+    clock.advance(31)
+
     assert [record.state for record in await decisions.get_open_executions(SESSION)] == ["orphaned"]
     with pytest.raises(ClaimLostError):
         await decisions.renew(SESSION, saved.plan.plan_id, claim.fence)
     assert (await decisions.begin_execution(SESSION, saved.plan.plan_id, policy="takeover")).fence > claim.fence
+
+
+async def test_a_renewed_claim_is_no_difference_between_redis_and_the_tier(hub: Hub, decisions: Decisions) -> None:
+    saved = await decisions.save_if_new(*PLAN)
+    claim = await decisions.begin_execution(SESSION, saved.plan.plan_id, lease=30)
+    await decisions.renew(SESSION, saved.plan.plan_id, claim.fence, lease=60)
+
+    await hub.durable.drain("desk")
+
+    report = await hub.durable.verify("desk")
+
+    assert (report.keys, report.waiting, report.differences) == (1, 0, [])
 
 
 async def test_a_plan_that_has_gone_from_the_list_is_a_duplicate_for_its_whole_window_after_a_loss(

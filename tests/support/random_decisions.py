@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from sharedmem import ConflictError, Hub, NotFoundError
+from sharedmem import ConflictError, ExecutionRecord, Hub, NotFoundError
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.testing import ManualClock
 
@@ -85,7 +85,7 @@ class RandomDecisions:
             for symbol in (None, *SYMBOLS):
                 found[f"{session} plans {symbol}"] = await log.get_recent_plans(session, symbol, 1000)
                 found[f"{session} stats {symbol}"] = await log.get_execution_stats(session, symbol)
-            found[f"{session} open"] = await log.get_open_executions(session)
+            found[f"{session} open"] = [_without_lease(one) for one in await log.get_open_executions(session)]
             for plan in sorted(self.known[session]):
                 found[f"{session} executed {plan}"] = await self._execution_of(session, plan)
             for symbol, reason in ((symbol, reason) for symbol in SYMBOLS[:2] for reason in _REASONS):
@@ -97,6 +97,12 @@ class RandomDecisions:
 
     async def _execution_of(self, session: str, plan: str) -> object:
         try:
-            return await self.logs[0].check_executed(session, plan)
+            executed, record = await self.logs[0].check_executed(session, plan)
         except NotFoundError:
             return "absent"
+        return executed, record and _without_lease(record)
+
+
+def _without_lease(record: ExecutionRecord) -> ExecutionRecord:
+    """An execution whose lease is over may run once more after a loss: who has it may have renewed it."""
+    return record.model_copy(update={"state": "running"}) if record.state == "orphaned" else record

@@ -181,7 +181,7 @@ def catch_up(master: RedisProcess, key: str) -> int:
     """Return when a replica has what its master has now: how many replicas have. Writes the key."""
     with Redis(port=master.port, protocol=2) as client:
         client.set(key, "up", ex=60)  # WAIT speaks of the writes of its own connection, and of all before them
-        reached: Any = client.wait(1, 10_000)
+        reached: Any = client.wait(1, 60_000)
         return int(reached)
 
 

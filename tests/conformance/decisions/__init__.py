@@ -10,7 +10,12 @@
 of its own and forgets them. Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`.
 """
 
-from conformance.decisions.executions import ExecutionBlockTests, ExecutionClaimTests, ExecutionResolveTests
+from conformance.decisions.executions import (
+    ExecutionBlockTests,
+    ExecutionClaimTests,
+    ExecutionOrphanTests,
+    ExecutionResolveTests,
+)
 from conformance.decisions.outcomes import DecisionInputTests, StatsTests
 from conformance.decisions.plans import PlanTests
 
@@ -19,6 +24,7 @@ __all__ = [
     "DecisionSuite",
     "ExecutionBlockTests",
     "ExecutionClaimTests",
+    "ExecutionOrphanTests",
     "ExecutionResolveTests",
     "PlanTests",
     "StatsTests",
@@ -26,6 +32,12 @@ __all__ = [
 
 
 class DecisionSuite(
-    PlanTests, ExecutionClaimTests, ExecutionResolveTests, ExecutionBlockTests, StatsTests, DecisionInputTests
+    PlanTests,
+    ExecutionClaimTests,
+    ExecutionOrphanTests,
+    ExecutionResolveTests,
+    ExecutionBlockTests,
+    StatsTests,
+    DecisionInputTests,
 ):
     """The whole decision log; a test class inherits it and gives the fixture `decisions`."""

@@ -138,6 +138,36 @@ class ExecutionClaimTests(DecisionFixtures):
         with pytest.raises(ClaimLostError):
             await decisions.renew(session, plan.plan_id, 7)
 
+    async def test_an_execution_outlives_its_plan(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:
+        record = await execute_plan(decisions, session, plan)
+        unbegun = await save_test_plan(decisions, session, reasoning="nobody begins this one")
+        for number in range(KEPT):
+            await decisions.save_plan(session, "BTC", "BUY", 0.5, f"reason {number}")
+
+        assert await decisions.check_executed(session, plan.plan_id) == (True, record)
+        assert await decisions.check_executed(session, plan.plan_hash) == (True, record)
+        assert not (await decisions.begin_execution(session, plan.plan_hash)).started
+        with pytest.raises(NotFoundError, match=unbegun.plan_id):
+            await decisions.begin_execution(session, unbegun.plan_id)
+
+
+async def _resolves(decisions: Decisions, session: str, plan: PlanRecord, fence: int) -> None:
+    """A person tells how it ended; the one who began it cannot any more."""
+    record = await decisions.resolve(session, plan.plan_hash, status="success", order_id="found")
+
+    assert (record.state, record.order_id, record.executed) == ("succeeded", "found", True)
+    assert await decisions.resolve(session, plan.plan_hash, status="success", order_id="found") == record
+    with pytest.raises(ClaimLostError):
+        await decisions.finish(session, plan.plan_id, fence, status="error")
+    with pytest.raises(AlreadyExecutedError):
+        await decisions.resolve(session, plan.plan_id, status="failed")
+    stats = await decisions.get_execution_stats(session)
+    assert (stats.total_executions, stats.successful_executions) == (1, 1)
+
+
+class ExecutionOrphanTests(DecisionFixtures):
+    """What becomes of an execution whose executor died."""
+
     async def test_an_orphan_is_not_begun_anew_by_default(
         self, decisions: Decisions, session: str, plan: PlanRecord
     ) -> None:
@@ -172,41 +202,32 @@ class ExecutionClaimTests(DecisionFixtures):
 
         assert record.state == "succeeded"
 
-    async def test_an_execution_outlives_its_plan(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:
-        record = await execute_plan(decisions, session, plan)
-        unbegun = await save_test_plan(decisions, session, reasoning="nobody begins this one")
-        for number in range(KEPT):
-            await decisions.save_plan(session, "BTC", "BUY", 0.5, f"reason {number}")
+    async def test_an_orphan_can_be_resolved(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:
+        fence = await orphan_execution(decisions, session, plan)
 
-        assert await decisions.check_executed(session, plan.plan_id) == (True, record)
-        assert await decisions.check_executed(session, plan.plan_hash) == (True, record)
-        assert not (await decisions.begin_execution(session, plan.plan_hash)).started
-        with pytest.raises(NotFoundError, match=unbegun.plan_id):
-            await decisions.begin_execution(session, unbegun.plan_id)
+        await _resolves(decisions, session, plan, fence)
+
+    async def test_what_waits_for_an_end_is_listed(self, decisions: Decisions, session: str) -> None:
+        plans = [await save_test_plan(decisions, session, reasoning=f"reason {number}") for number in range(4)]
+        await decisions.begin_execution(session, plans[0].plan_id)
+        await orphan_execution(decisions, session, plans[1])
+        await execute_plan(decisions, session, plans[2], "unknown")
+        await execute_plan(decisions, session, plans[3])
+
+        waiting = await decisions.get_open_executions(session)
+
+        found = [(record.plan_id, record.state) for record in waiting]
+        states = ("running", "orphaned", "unknown")
+        assert found == [(plan.plan_id, state) for plan, state in zip(plans, states, strict=False)]
 
 
 class ExecutionResolveTests(DecisionFixtures):
     """What a person or a probe decides, and what executors without claims tell."""
 
-    @pytest.mark.parametrize("before", ["orphaned", "unknown"])
-    async def test_what_nobody_knows_can_be_resolved(
-        self, decisions: Decisions, session: str, plan: PlanRecord, before: str
-    ) -> None:
-        if before == "orphaned":
-            fence = await orphan_execution(decisions, session, plan)
-        else:
-            fence = (await execute_plan(decisions, session, plan, "timeout")).fence
+    async def test_an_unknown_end_can_be_resolved(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:
+        fence = (await execute_plan(decisions, session, plan, "timeout")).fence
 
-        record = await decisions.resolve(session, plan.plan_hash, status="success", order_id="found")
-
-        assert (record.state, record.order_id, record.executed) == ("succeeded", "found", True)
-        assert await decisions.resolve(session, plan.plan_hash, status="success", order_id="found") == record
-        with pytest.raises(ClaimLostError):
-            await decisions.finish(session, plan.plan_id, fence, status="error")
-        with pytest.raises(AlreadyExecutedError):
-            await decisions.resolve(session, plan.plan_id, status="failed")
-        stats = await decisions.get_execution_stats(session)
-        assert (stats.total_executions, stats.successful_executions) == (1, 1)
+        await _resolves(decisions, session, plan, fence)
 
     async def test_what_is_still_at_work_is_not_resolved(
         self, decisions: Decisions, session: str, plan: PlanRecord
@@ -222,19 +243,6 @@ class ExecutionResolveTests(DecisionFixtures):
     ) -> None:
         with pytest.raises(NotFoundError, match="was begun"):
             await decisions.resolve(session, plan.plan_id, status="failed")
-
-    async def test_what_waits_for_an_end_is_listed(self, decisions: Decisions, session: str) -> None:
-        plans = [await save_test_plan(decisions, session, reasoning=f"reason {number}") for number in range(4)]
-        await decisions.begin_execution(session, plans[0].plan_id)
-        await orphan_execution(decisions, session, plans[1])
-        await execute_plan(decisions, session, plans[2], "unknown")
-        await execute_plan(decisions, session, plans[3])
-
-        waiting = await decisions.get_open_executions(session)
-
-        found = [(record.plan_id, record.state) for record in waiting]
-        states = ("running", "orphaned", "unknown")
-        assert found == [(plan.plan_id, state) for plan, state in zip(plans, states, strict=False)]
 
     async def test_the_first_to_mark_a_plan_wins(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:
         mark = (session, plan.plan_hash, "BTC", "BUY", 0.75, "success", True)
