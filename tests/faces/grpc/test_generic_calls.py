@@ -87,9 +87,9 @@ async def write_for_ever(memory: MemoryClient) -> None:
         await memory.call("value.write_many", values=values)
 
 
-async def test_bulk_calls_of_a_token_count_for_its_cpu_time() -> None:
-    token, entry = new_token(Bearer.of("desk", actor="ada"))
-    async with fake_hub(settings=Settings(bulk_cpu_s=1)) as hub:
+async def test_bulk_calls_of_a_token_count_for_its_cpu_time(redis_url: str, namespace: str, tmp_path: Path) -> None:
+    token, entry = new_token(Bearer.of(namespace, actor="ada"))
+    async with Hub.open(redis_url, settings=Settings(data_dir=tmp_path, bulk_cpu_s=1)) as hub:
         server = MemoryServer(hub, ANYWHERE, tokens=TokenFile([entry]))
         async with server, MemoryClient(server.target, token=token) as memory:
             with pytest.raises(LimitedError, match="CPU seconds"):
