@@ -33,135 +33,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from sharedmem.config.memory_settings import MemorySettings, Ttl
+from sharedmem.config.provider_settings import PART, ProviderSettings
 from sharedmem.config.sources import PATHS, expand_user, read_file, suggest_variable, unknown_variables, variable_of
 from sharedmem.errors import ConfigError, NotFoundError
-
-_TEN_YEARS_S = 315_360_000
-_EMBEDDERS = ("auto", "none", "wordllama", "hashing", "openai", "azure", "sentence-transformers")
-_MODELS = ("extractive", "openai", "azure")
-_PROVIDERS_WITHOUT_MODEL = frozenset({"auto", "none", "wordllama", "hashing", "extractive"})
-
-
-def _check_provider(text: str, known: tuple[str, ...]) -> str:
-    provider, separator, model = text.partition(":")
-    if (
-        provider not in known
-        or (provider in _PROVIDERS_WITHOUT_MODEL) == bool(separator)
-        or (separator and not model.strip())
-    ):
-        shown = [name if name in _PROVIDERS_WITHOUT_MODEL else f"{name}:<model>" for name in known]
-        raise ValueError(f"it should be one of {', '.join(shown)}")
-    return text
-
-
-def _check_embedder(text: str) -> str:
-    return _check_provider(text, _EMBEDDERS)
-
-
-def _check_model(text: str) -> str:
-    return _check_provider(text, _MODELS)
-
-
-def _check_base_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise ValueError("it is not a URL; write it like https://api.openai.com/v1") from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("it should be like https://api.openai.com/v1")
-    if "@" in parts.netloc or not url.isprintable():
-        raise ValueError("it should contain no credentials; give those as embedding_key or llm_key")
-    return url.rstrip("/")
-
-
-_EmbedderName = Annotated[str, AfterValidator(_check_embedder)]
-_ModelName = Annotated[str, AfterValidator(_check_model)]
-_BaseUrl = Annotated[str, AfterValidator(_check_base_url)]
-_Ttl = Annotated[int, Field(ge=1, le=_TEN_YEARS_S)]
-_Similarity = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-
-# Only `Settings`, which has all fields, is validated: the validators of its bases are never built.
-_PART = ConfigDict(defer_build=True)
-
-
-class MemorySettings(BaseModel):
-    """Settings of memory, providers and cache."""
-
-    model_config = _PART
-
-    embedder: _EmbedderName = Field(
-        "auto",
-        description="Embedder: auto (wordllama if installed, else none), none, wordllama, "
-        "hashing (tests), openai:<model>, azure:<deployment>, sentence-transformers:<model>.",
-    )
-    embedding_url: _BaseUrl | None = Field(
-        None, description="Base URL of an OpenAI-compatible embedding service, or of the Azure resource."
-    )
-    embedding_key: SecretStr | None = Field(None, description="API key of the embedding service.")
-    embedding_dimension: int | None = Field(
-        None, ge=1, le=4096, description="Dimension of vectors; default: the known dimension of the model."
-    )
-    embedding_batch: int = Field(100, ge=1, le=2048, description="Texts in one request for embeddings.")
-    embedding_cache_s: int = Field(
-        3600, ge=0, le=_TEN_YEARS_S, description="Seconds for which embeddings are cached; 0: not cached."
-    )
-    embedding_cache_items: int = Field(
-        10_000, ge=0, le=10_000_000, description="Embeddings in the cache of one process."
-    )
-    provider_timeout_s: float = Field(
-        30.0, gt=0, le=3600, allow_inf_nan=False, description="Timeout of one request to a provider, in seconds."
-    )
-    provider_retry_for_s: float = Field(
-        60.0, ge=0, le=3600, allow_inf_nan=False, description="Seconds during which a failed request is retried."
-    )
-    provider_concurrency: int = Field(4, ge=1, le=1000, description="Concurrent requests to one provider.")
-    llm: _ModelName = Field(
-        "extractive",
-        description="Model that writes summaries: extractive (offline: picks sentences), openai:<model>, "
-        "azure:<deployment>.",
-    )
-    llm_url: _BaseUrl | None = Field(
-        None, description="Base URL of an OpenAI-compatible chat service, or of the Azure resource."
-    )
-    llm_key: SecretStr | None = Field(None, description="API key of the chat service.")
-    memory_enabled: bool = Field(
-        default=True, description="Whether actors use memory; without it their memory calls do nothing."
-    )
-    memory_durability: bool = Field(
-        default=True, description="Whether the durable tier, if there is one, stores memories and graphs."
-    )
-    short_term_ttl_s: _Ttl = Field(86_400, description="Lifetime of short-term memories in seconds.")
-    dedup_similarity: _Similarity = Field(
-        0.95, description="Cosine similarity from which a memory is merged into an existing one."
-    )
-    memory_history: int = Field(100, ge=1, le=10_000, description="Stored versions of a memory.")
-    memory_history_s: _Ttl = Field(2_592_000, description="Seconds for which a deleted memory's history is stored.")
-    cache_ttl_s: _Ttl = Field(3600, description="Seconds for which the semantic cache stores an answer.")
-    cache_similarity: _Similarity = Field(
-        0.98, description="Cosine similarity from which the semantic cache treats two prompts as the same."
-    )
-    search_candidates: int = Field(
-        100, ge=10, le=1000, description="Hits by words and hits by meaning that a search ranks."
-    )
-    search_timeout_ms: int = Field(
-        2000, ge=1, le=60_000, description="Timeout of a search at the server, in milliseconds."
-    )
-    promote_above: int = Field(
-        1000, ge=1, le=10_000_000, description="Memories above which a namespace gets an index of its own."
-    )
-    hnsw_above: int = Field(
-        20_000, ge=1, le=1_000_000_000, description="Memories above which such an index is approximate (HNSW)."
-    )
-    graph_backend: Literal["redis", "falkordb"] = Field(
-        "redis", description="Storage of knowledge graphs: redis, or the FalkorDB module of the server."
-    )
-    graph_rules: str | None = Field(
-        None, description="YAML file with the relations, vocabularies and rules for offline extraction of facts."
-    )
-    graph_summary_every: int = Field(
-        20, ge=0, le=10_000, description="Turns of a session after which the graph summarises them; 0: never."
-    )
-
 
 # The base64 of 24 to 64 bytes, as in the Standard Webhooks scheme.
 _WEBHOOK_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{32,86}={0,2}")
@@ -183,7 +58,7 @@ _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 class SynthesisSettings(BaseModel):
     """Settings of synthesis."""
 
-    model_config = _PART
+    model_config = PART
 
     synthesis_max_messages: int = Field(30, ge=1, le=1000, description="Most messages in one note.")
     synthesis_recall_threshold: _Share | None = Field(
@@ -400,7 +275,7 @@ _Durability = Literal["behind", "through"]
 _Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
 
 
-class Settings(MemorySettings, SynthesisSettings):
+class Settings(MemorySettings, ProviderSettings, SynthesisSettings):
     """All settings: validated, frozen, safe to share between tasks, threads and processes.
 
     `Settings(redis_url="redis://localhost")` uses the arguments and the defaults, nothing else. Raises
@@ -440,8 +315,8 @@ class Settings(MemorySettings, SynthesisSettings):
         description="Kind of memory by key pattern: ephemeral, session or knowledge. Given rules replace the "
         "default ones; in the environment write JSON.",
     )
-    ephemeral_ttl_s: _Ttl = Field(3600, description="Lifetime of ephemeral values in seconds.")
-    session_ttl_s: _Ttl = Field(604_800, description="Lifetime of session values in seconds.")
+    ephemeral_ttl_s: Ttl = Field(3600, description="Lifetime of ephemeral values in seconds.")
+    session_ttl_s: Ttl = Field(604_800, description="Lifetime of session values in seconds.")
     connect_timeout_s: _Wait = Field(
         5.0,
         description="Seconds that opening a hub may take: connection, log-in, scripts, durable tier; later, seconds to "
@@ -488,7 +363,7 @@ class Settings(MemorySettings, SynthesisSettings):
     )
     knowledge_durability: _Durability = Field("behind", description="The same for kind knowledge.")
     log_durability: _Durability = Field("behind", description="The same for plans and executions.")
-    knowledge_cache_s: _Ttl = Field(
+    knowledge_cache_s: Ttl = Field(
         3600, description="Seconds for which a durable knowledge value stays in Redis; later, reads load it again."
     )
     durable_queue_length: int = Field(

@@ -73,12 +73,15 @@ class ServiceRole(NamedTuple):
     """The setting with provider and model."""
     url: str
     key: str
+    timeout: str
     path: str
     counted_as: str
 
 
-EMBEDDING = ServiceRole("embedder", "embedding_url", "embedding_key", "embeddings", "embedding_requests")
-CHAT = ServiceRole("llm", "llm_url", "llm_key", "chat/completions", "llm_requests")
+EMBEDDING = ServiceRole(
+    "embedder", "embedding_url", "embedding_key", "embedding_timeout_s", "embeddings", "embedding_requests"
+)
+CHAT = ServiceRole("llm", "llm_url", "llm_key", "llm_timeout_s", "chat/completions", "llm_requests")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from sharedmem.providers.endpoint import CHAT, EMBEDDING, ServiceRole, open_endp
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.http_client import ModelHttpClient, RetryPolicy
-from sharedmem.providers.openai import OpenAIEmbedder, OpenAIModel, vector_shape
+from sharedmem.providers.openai import OpenAIEmbedder, OpenAIModel, Sampling, vector_shape
 from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.providers.transformers import TransformerEmbedder
 from sharedmem.providers.wordllama import REMEDY, WordLlamaEmbedder, is_installed
@@ -52,7 +52,8 @@ def open_model(settings: Settings, clock: Clock, counters: Counters) -> Language
     if settings.llm == "extractive":
         return ExtractiveSummarizer()
     service = _create_http_client(settings, CHAT, clock=clock, counters=counters)
-    return OpenAIModel(service, counters=counters)
+    sampling = Sampling(settings.llm_temperature, settings.llm_top_p, settings.llm_max_tokens)
+    return OpenAIModel(service, sampling=sampling, counters=counters)
 
 
 def _create_embedder(settings: Settings, clock: Clock, counters: Counters) -> Embedder | None:
@@ -76,12 +77,18 @@ def _create_embedder(settings: Settings, clock: Clock, counters: Counters) -> Em
             )
     service = _create_http_client(settings, EMBEDDING, clock=clock, counters=counters)
     shape = vector_shape(service.endpoint)
-    return OpenAIEmbedder(service, shape=shape, batch=settings.embedding_batch, counters=counters)
+    return OpenAIEmbedder(
+        service,
+        shape=shape,
+        batch=settings.embedding_batch,
+        encoding=settings.embedding_encoding,
+        counters=counters,
+    )
 
 
 def _create_http_client(settings: Settings, role: ServiceRole, *, clock: Clock, counters: Counters) -> ModelHttpClient:
     patience = RetryPolicy(
-        timeout_s=settings.provider_timeout_s,
+        timeout_s=getattr(settings, role.timeout) or settings.provider_timeout_s,
         retry_for_s=settings.provider_retry_for_s,
         concurrency=settings.provider_concurrency,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Literal, NamedTuple
 
@@ -85,6 +86,17 @@ def vector_shape(endpoint: ModelEndpoint) -> VectorShape:
     return VectorShape(chosen, is_asked_for=True)
 
 
+EmbeddingEncoding = Literal["base64", "float"]
+"""Form of the vectors in a response: base64 of little-endian float32, or numbers as JSON."""
+_REFUSED_CONTENT = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+_FLOAT32 = np.dtype("<f4")
+
+
+def _refuses(error: RefusedError, *names: str) -> bool:
+    """Return whether a service refuses a field of the request: then its message names the field."""
+    return error.status in _REFUSED_CONTENT and any(name in str(error) for name in names)
+
+
 class _EmbeddedBatch(NamedTuple):
     rows: Matrix
     tokens: int
@@ -97,15 +109,25 @@ class OpenAIEmbedder:
         service: client of the service.
         shape: expected vectors.
         batch: pieces of text in a request.
+        encoding: form in which vectors are requested.
         counters: count `embedding_tokens` by model.
     """
 
     is_remote = True
 
-    def __init__(self, service: ModelHttpClient, *, shape: VectorShape, batch: int, counters: Counters) -> None:
+    def __init__(
+        self,
+        service: ModelHttpClient,
+        *,
+        shape: VectorShape,
+        batch: int,
+        encoding: EmbeddingEncoding = "base64",
+        counters: Counters,
+    ) -> None:
         self._service = service
         self._shape = shape
         self._batch = batch
+        self._encoding = encoding
         self._counters = counters
 
     @property
@@ -138,13 +160,25 @@ class OpenAIEmbedder:
         body: dict[str, object] = {
             "model": self._service.endpoint.model,
             "input": [piece.text for piece in pieces],
-            "encoding_format": "float",
         }
         if self._shape.is_asked_for:
             body["dimensions"] = self._shape.dimension
         estimate = sum(piece.tokens for piece in pieces)
-        answer = await self._service.ask(body, lambda found: self._read(found, len(pieces), estimate))
+        answer = await self._ask_encoded(body, lambda found: self._read(found, len(pieces), estimate))
         self._counters.add("embedding_tokens", answer.tokens, model=self.name)
+        return answer
+
+    async def _ask_encoded(self, body: Json, read: Callable[[object], _EmbeddedBatch]) -> _EmbeddedBatch:
+        """Send a request; ask for numbers as JSON once the service has refused base64."""
+        encoding = self._encoding
+        try:
+            return await self._service.ask({**body, "encoding_format": encoding}, read)
+        except RefusedError as error:
+            if encoding == "float" or not _refuses(error, "encoding", "base64"):
+                raise
+        answer = await self._service.ask({**body, "encoding_format": "float"}, read)
+        # Only now is it clear that the encoding caused the refusal.
+        self._encoding = "float"
         return answer
 
     def _read(self, found: object, count: int, estimate: int) -> _EmbeddedBatch:
@@ -158,11 +192,8 @@ class OpenAIEmbedder:
         return _EmbeddedBatch(np.stack(rows), _count_used_tokens(found, estimate))
 
     def _row(self, numbers: object) -> Vector:
-        try:
-            with np.errstate(over="ignore"):
-                row = np.asarray(numbers if isinstance(numbers, list) else [numbers], dtype=np.float32)
-        except (TypeError, ValueError):
-            raise GarbledError("a vector is not a list of numbers") from None
+        # Services that ignore the requested encoding return a list.
+        row = _decode_vector(numbers) if isinstance(numbers, str) else _parse_vector(numbers)
         if row.ndim != 1 or not np.isfinite(row).all():
             raise GarbledError("a vector is not a list of finite numbers")
         if len(row) != self.dimension:
@@ -175,6 +206,22 @@ class OpenAIEmbedder:
 
     def __repr__(self) -> str:
         return f"<OpenAIEmbedder {self.name} at {self._service.endpoint.host}>"
+
+
+def _decode_vector(text: str) -> Vector:
+    try:
+        # A copy: the bytes are read-only, and may have another byte order than this machine.
+        return np.frombuffer(b64decode(text, validate=True), dtype=_FLOAT32).astype(np.float32)
+    except ValueError:
+        raise GarbledError("a vector is not the base64 of 32-bit numbers") from None
+
+
+def _parse_vector(numbers: object) -> Vector:
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(numbers if isinstance(numbers, list) else [numbers], dtype=np.float32)
+    except (TypeError, ValueError):
+        raise GarbledError("a vector is not a list of numbers") from None
 
 
 async def _gather_batches(asked: Sequence[Coroutine[object, object, _EmbeddedBatch]]) -> list[_EmbeddedBatch]:
@@ -211,7 +258,6 @@ def _count_used_tokens(found: object, estimate: int) -> int:
     return counted if isinstance(counted, int) and counted > 0 else estimate
 
 
-_SCHEMA_REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _MOST_PROBLEMS = 5
 _DATA = b"data:"
 _END = b"[DONE]"
@@ -221,20 +267,40 @@ class _ChatReply(NamedTuple):
     text: str
     read: int | None
     written: int | None
+    is_cut: bool = False
+    """Whether it ends because it reached the limit of tokens."""
+
+
+class Sampling(NamedTuple):
+    """How a model picks its words."""
+
+    temperature: float | None
+    """None: not sent, so the model's default holds."""
+    top_p: float | None
+    """None: not sent."""
+    max_tokens: int
+    """Most tokens of one answer."""
 
 
 class OpenAIModel:
     """A chat model over HTTP.
 
+    Some models refuse a temperature, a `top_p` or a limit. What a model has refused once is not sent to it again.
+
     Args:
         service: client of the service.
+        sampling: how it picks its words.
         counters: count `llm_tokens` by model and direction.
     """
 
-    def __init__(self, service: ModelHttpClient, *, counters: Counters) -> None:
+    def __init__(self, service: ModelHttpClient, *, sampling: Sampling, counters: Counters) -> None:
         self._service = service
+        self._sampling = sampling
         self._counters = counters
         self._knows_schemas = True
+        self._limit = "max_tokens" if service.endpoint.is_compatible_only else "max_completion_tokens"
+        chosen = {"temperature": sampling.temperature, "top_p": sampling.top_p, self._limit: sampling.max_tokens}
+        self._options = {name: value for name, value in chosen.items() if value is not None}
 
     @property
     def name(self) -> str:
@@ -242,7 +308,10 @@ class OpenAIModel:
         return self._service.endpoint.name
 
     async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
-        """Complete, see `LanguageModel.complete`; a wrong answer is sent back once, with its errors."""
+        """Complete, see `LanguageModel.complete`; a wrong answer is sent back once, with its errors.
+
+        An answer that reaches `llm_max_tokens` is an error at once: it would be cut off again.
+        """
         asked = [_message_body(message) for message in messages]
         answer = await self._structured(asked, schema)
         try:
@@ -260,9 +329,10 @@ class OpenAIModel:
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
         """Write, see `LanguageModel.write`; the text arrives as a stream, and an interrupted one is requested again."""
-        limit = "max_tokens" if self._service.endpoint.is_compatible_only else "max_completion_tokens"
         asked = [_message_body(message) for message in messages]
-        reply = await self._service.listen({**self._body(asked), "stream": True, limit: max_tokens}, _read_stream)
+        limit = min(max_tokens, self._sampling.max_tokens)
+        body = {**self._body(asked), "stream": True}
+        reply = await self._sampled(body, limit, lambda whole: self._service.listen(whole, _read_stream))
         self._count(asked, reply)
         return reply.text
 
@@ -276,7 +346,7 @@ class OpenAIModel:
             try:
                 return await self._answer(asked, {"type": "json_schema", "json_schema": form})
             except RefusedError as error:
-                if error.status not in _SCHEMA_REFUSED:
+                if error.status not in _REFUSED_CONTENT:
                     raise
         answer = await self._answer([_schema_message(schema), *asked], {"type": "json_object"})
         # Only now is it clear that the schema caused the refusal.
@@ -284,9 +354,25 @@ class OpenAIModel:
         return answer
 
     async def _answer(self, asked: Sequence[Mapping[str, str]], form: Mapping[str, object]) -> str:
-        reply = await self._service.ask({**self._body(asked), "response_format": form}, _parse_reply)
+        body = {**self._body(asked), "response_format": form}
+        most = self._sampling.max_tokens
+        reply = await self._sampled(body, most, lambda whole: self._service.ask(whole, _parse_reply))
         self._count(asked, reply)
+        if reply.is_cut:
+            raise InvalidError("answer", reply.text, f"{self.name} stopped after llm_max_tokens = {most}; raise it")
         return reply.text
+
+    async def _sampled(self, body: Json, most: int, send: Callable[[Json], Awaitable[_ChatReply]]) -> _ChatReply:
+        """Send a request with the options that this model takes."""
+        while True:
+            options = {**self._options, self._limit: most} if self._limit in self._options else self._options
+            try:
+                return await send({**body, **options})
+            except RefusedError as error:
+                refused = next((name for name in options if _refuses(error, name)), None)
+                if refused is None:
+                    raise
+            self._options.pop(refused, None)
 
     def _body(self, asked: Sequence[Mapping[str, str]]) -> dict[str, object]:
         return {"model": self._service.endpoint.model, "messages": list(asked)}
@@ -325,7 +411,7 @@ def _parse_reply(answer: object) -> _ChatReply:
     content = message.get("content") or message.get("refusal")
     if not isinstance(content, str):
         raise GarbledError("its message has no text")
-    return _ChatReply(content, *_usage(answer))
+    return _ChatReply(content, *_usage(answer), is_cut=choice is not None and choice.get("finish_reason") == "length")
 
 
 async def _read_stream(lines: AsyncIterator[bytes]) -> _ChatReply:

@@ -34,7 +34,7 @@ async def test_a_batch_is_one_request_with_the_model_the_key_and_the_dimension(
     assert request.body == {
         "model": "text-embedding-3-small",
         "input": ["one", "two"],
-        "encoding_format": "float",
+        "encoding_format": "base64",
         "dimensions": SHORT,
     }
     assert vectors.shape == (2, SHORT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.redis.vectors import Vector
 
 KEY = "sk-local-9f8e7d6c5b4a"
 _HEAD_LIMIT = 1 << 20
@@ -122,9 +124,16 @@ class OpenAIServer:
         texts = body["input"]
         vectors, _ = await HashingEmbedder(body.get("dimensions", self.dimension)).embed(texts)
         # Not in order: only the index tells which is which.
-        data = [{"index": index, "embedding": vectors[index].tolist()} for index in reversed(range(len(texts)))]
+        coded = [_coded(vector, body.get("encoding_format", "float")) for vector in vectors]
+        data = [{"index": index, "embedding": coded[index]} for index in reversed(range(len(texts)))]
         usage = {"prompt_tokens": 10 * len(texts), "total_tokens": 10 * len(texts)}
         return Answer(body=orjson.dumps({"data": data, "model": body["model"], "usage": usage}))
+
+
+def _coded(vector: Vector, encoding: str) -> str | list[float]:
+    """A vector as the service sends it: numbers as JSON, or the base64 of little-endian float32."""
+    numbers: list[float] = vector.tolist()
+    return b64encode(vector.astype("<f4").tobytes()).decode() if encoding == "base64" else numbers
 
 
 @asynccontextmanager

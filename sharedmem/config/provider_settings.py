@@ -1,0 +1,119 @@
+"""Settings of providers: embedders, language models, and the services behind them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+TEN_YEARS_S = 315_360_000
+_EMBEDDERS = ("auto", "none", "wordllama", "hashing", "openai", "azure", "sentence-transformers")
+_MODELS = ("extractive", "openai", "azure")
+_PROVIDERS_WITHOUT_MODEL = frozenset({"auto", "none", "wordllama", "hashing", "extractive"})
+
+
+def _check_provider(text: str, known: tuple[str, ...]) -> str:
+    provider, separator, model = text.partition(":")
+    if (
+        provider not in known
+        or (provider in _PROVIDERS_WITHOUT_MODEL) == bool(separator)
+        or (separator and not model.strip())
+    ):
+        shown = [name if name in _PROVIDERS_WITHOUT_MODEL else f"{name}:<model>" for name in known]
+        raise ValueError(f"it should be one of {', '.join(shown)}")
+    return text
+
+
+def _check_embedder(text: str) -> str:
+    return _check_provider(text, _EMBEDDERS)
+
+
+def _check_model(text: str) -> str:
+    return _check_provider(text, _MODELS)
+
+
+def _check_base_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("it is not a URL; write it like https://api.openai.com/v1") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("it should be like https://api.openai.com/v1")
+    if "@" in parts.netloc or not url.isprintable():
+        raise ValueError("it should contain no credentials; give those as embedding_key or llm_key")
+    return url.rstrip("/")
+
+
+_EmbedderName = Annotated[str, AfterValidator(_check_embedder)]
+_ModelName = Annotated[str, AfterValidator(_check_model)]
+_BaseUrl = Annotated[str, AfterValidator(_check_base_url)]
+
+# Only `Settings`, which has all fields, is validated: the validators of its bases are never built.
+PART = ConfigDict(defer_build=True)
+
+
+_Timeout = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
+class ProviderSettings(BaseModel):
+    """Settings of embedders and language models."""
+
+    model_config = PART
+
+    embedder: _EmbedderName = Field(
+        "auto",
+        description="Embedder: auto (wordllama if installed, else none), none, wordllama, "
+        "hashing (tests), openai:<model>, azure:<deployment>, sentence-transformers:<model>.",
+    )
+    embedding_url: _BaseUrl | None = Field(
+        None, description="Base URL of an OpenAI-compatible embedding service, or of the Azure resource."
+    )
+    embedding_key: SecretStr | None = Field(None, description="API key of the embedding service.")
+    embedding_dimension: int | None = Field(
+        None, ge=1, le=4096, description="Dimension of vectors; default: the known dimension of the model."
+    )
+    embedding_batch: int = Field(100, ge=1, le=2048, description="Texts in one request for embeddings.")
+    embedding_cache_s: int = Field(
+        3600, ge=0, le=TEN_YEARS_S, description="Seconds for which embeddings are cached; 0: not cached."
+    )
+    embedding_cache_items: int = Field(512, ge=0, le=10_000_000, description="Embeddings in the cache of one process.")
+    embedding_encoding: Literal["base64", "float"] = Field(
+        "base64",
+        description="Form in which a service returns embeddings: base64 (a quarter of the bytes) or float (numbers as "
+        "JSON). A service that refuses base64 is asked for float.",
+    )
+    embedding_timeout_s: _Timeout | None = Field(
+        None, description="Timeout of one request for embeddings, in seconds; default: provider_timeout_s."
+    )
+    provider_timeout_s: _Timeout = Field(30.0, description="Timeout of one request to a provider, in seconds.")
+    provider_retry_for_s: float = Field(
+        60.0, ge=0, le=3600, allow_inf_nan=False, description="Seconds during which a failed request is retried."
+    )
+    provider_concurrency: int = Field(4, ge=1, le=1000, description="Concurrent requests to one provider.")
+    llm: _ModelName = Field(
+        "extractive",
+        description="Model that writes summaries: extractive (offline: picks sentences), openai:<model>, "
+        "azure:<deployment>.",
+    )
+    llm_url: _BaseUrl | None = Field(
+        None, description="Base URL of an OpenAI-compatible chat service, or of the Azure resource."
+    )
+    llm_key: SecretStr | None = Field(None, description="API key of the chat service.")
+    llm_timeout_s: _Timeout | None = Field(
+        None, description="Timeout of one request to a language model, in seconds; default: provider_timeout_s."
+    )
+    llm_temperature: float | None = Field(
+        0.4,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Temperature of the language model; null in a file: not sent. A model that refuses it is asked "
+        "without it.",
+    )
+    llm_top_p: float | None = Field(
+        0.9, gt=0, le=1, allow_inf_nan=False, description="Share of likely tokens (top_p), likewise."
+    )
+    llm_max_tokens: int = Field(
+        3000, ge=1, le=1_000_000, description="Most tokens of one answer of the language model."
+    )
