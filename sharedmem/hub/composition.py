@@ -24,7 +24,7 @@ from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
 from sharedmem.redis.object_indexes import drop_object_indexes
 from sharedmem.redis.pubsub import PubSubHub
-from sharedmem.redis.replies import Reply, ServerError, public_error
+from sharedmem.redis.replies import Load, Reply, ServerError, public_error
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, ScriptExecutor
 from sharedmem.redis.wait_queue import WaitNotifier
 from sharedmem.runtime import Counters
@@ -233,6 +233,7 @@ def _build_open_hub(
     powers: Powers,
 ) -> OpenHub:
     client, counters = connection.client, Counters()
+    _register_gauges(counters, client)
     ledger = OperationLedger(clock, retry_for_s=settings.retry_for_s)
     server = ServerContext(
         client=client,
@@ -276,6 +277,18 @@ def _build_open_hub(
     if tier is not None:
         tier.start()
     return OpenHub(connection, context, tier)
+
+
+def _register_gauges(counters: Counters, client: RedisClient) -> None:
+    """Show the connections of a hub, and the calls that wait for a reply, as metrics."""
+
+    def show(kind: str, load: Callable[[], Load]) -> None:
+        counters.register_gauge("connection_pool_size", lambda: load().open, kind=kind)
+        counters.register_gauge("connection_pool_active", lambda: load().waiting, kind=kind)
+
+    show("pooled", lambda: client.pool_load)
+    if client.is_multiplexed:
+        show("multiplexed", lambda: client.load)
 
 
 def _build_tier(server: ServerContext, opened: OpenedStore, lifetimes: Lifetimes) -> DurableTier:

@@ -26,7 +26,6 @@ from sharedmem.models import MemoryItem, MemoryType
 from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half
 from sharedmem.search.protocol import IndexHit, encode_tag
 from sharedmem.text.analysis import normalize_text
-from sharedmem.text.contradictions import find_contradiction
 
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
 
@@ -48,15 +47,6 @@ def is_comparable(draft: NewMemory, other: MemoryItem) -> bool:
         draft.item.category == other.category
         and draft.item.user_id == other.user_id
         and matches_filter(draft.alike, other)
-    )
-
-
-def is_duplicate(draft: NewMemory, other: MemoryItem) -> bool:
-    """Return whether a memory that is near in meaning counts as a duplicate."""
-    return (
-        not other.messages
-        and is_comparable(draft, other)
-        and find_contradiction(draft.item.memory, other.memory) is None
     )
 
 

@@ -20,7 +20,7 @@ from sharedmem.errors import InvalidError, UnavailableError, UsageError, Version
 from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY, MemoryAccess
-from sharedmem.memory.dedup import NearMemoryFinder, StoredMemory, is_comparable, is_duplicate, merge_items
+from sharedmem.memory.dedup import NearMemoryFinder, StoredMemory, is_comparable, merge_items
 from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.repository import (
     MOST_AT_ONCE,
@@ -34,7 +34,9 @@ from sharedmem.memory.validation import MemoryScope, NewMemory, prepare_memory
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.redis.scripts.memories import MemoryWrite
 from sharedmem.redis.vectors import Vector, from_half, to_half
+from sharedmem.runtime import Counters
 from sharedmem.runtime.background import BackgroundTask
+from sharedmem.text.contradictions import find_contradiction
 
 _MOST_ROUNDS = 200
 _EXACT_SIMILARITY = 1.0
@@ -57,6 +59,8 @@ class PendingMemory:
     """Drafts of the same batch with the same digest."""
     into: StoredMemory | None = None
     """The memory that it is merged into, in this round."""
+    guard: str | None = None
+    """The guard that kept it apart from a near memory."""
 
     @property
     def deduplicates_by_meaning(self) -> bool:
@@ -69,6 +73,14 @@ class PendingMemory:
         """The draft's vector; only for drafts that are deduplicated by meaning."""
         assert self.draft.vector is not None
         return self.draft.vector
+
+    def duplicates(self, other: MemoryItem) -> bool:
+        """Return whether a memory that is near in meaning counts as a duplicate; set `guard` if one forbids that."""
+        if other.messages or not is_comparable(self.draft, other):
+            return False
+        guard = find_contradiction(self.draft.item.memory, other.memory)
+        self.guard = guard or self.guard
+        return guard is None
 
     def candidates(self) -> Iterable[str]:
         """Return the ids to compare it with; if the caller gave an id, a memory of that id may exist already."""
@@ -109,6 +121,19 @@ class DedupBatch:
     def results(self) -> list[AddResult | Exception]:
         """The result or error of each draft."""
         return [result if result is not None else _too_many_conflicts() for result in self._results]
+
+    def count(self, counters: Counters) -> None:
+        """Count the batch, what became of its drafts, and the near memories that a guard kept apart."""
+        counters.observe_batch("memory.add", len(self._cases))
+        done = [result for result in self._results if isinstance(result, AddResult)]
+        merged = sum(result.merged for result in done)
+        for outcome, number in (("added", len(done) - merged), ("merged", merged)):
+            if number:
+                counters.add("memory_additions", number, outcome=outcome)
+        for case in self._cases:
+            result = self._results[case.place]
+            if case.guard is not None and isinstance(result, AddResult) and not result.merged:
+                counters.increment("memory_guarded", guard=case.guard)
 
     def fail(self, error: Exception) -> None:
         """Set an error for each draft that has no result yet."""
@@ -202,7 +227,7 @@ class DedupBatch:
         near = self._between().get(case.place, {})
         for other in ready:
             similarity = near.get(other.place)
-            if similarity is not None and other.into is None and is_duplicate(case.draft, other.draft.item):
+            if similarity is not None and other.into is None and case.duplicates(other.draft.item):
                 case.near[other.draft.item.id] = min(similarity, _HIGHEST_NEAR_SIMILARITY)
                 return True
         return False
@@ -339,7 +364,7 @@ def _similarities_in_batch(cases: Sequence[PendingMemory], threshold: float) -> 
 def _is_stored_duplicate(case: PendingMemory, held: StoredMemory) -> bool:
     if held.digest == case.draft.digest and is_comparable(case.draft, held.item):
         return True
-    return case.deduplicates_by_meaning and held.vector is not None and is_duplicate(case.draft, held.item)
+    return case.deduplicates_by_meaning and held.vector is not None and case.duplicates(held.item)
 
 
 def _too_many_conflicts() -> UnavailableError:
@@ -455,6 +480,7 @@ class GroupCommit:
                 future.set_result(result)
             else:
                 future.set_exception(result)
+        dedup_batch.count(self._context.counters)
         if dedup_batch.waiting:
             self.embeddings.wake()
         self._growth.count_writes(len(batch))

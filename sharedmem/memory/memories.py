@@ -310,6 +310,7 @@ class Memories(ProcessBound):
         """
         return await self.search(query, threshold=threshold, limit=limit, filters=filters, mode="semantic")
 
+    @measured("memory.search_hybrid")
     async def search_hybrid(
         self, query: str, *, keywords: str | None = None, limit: int = 10, filters: Filters = None
     ) -> SearchHits:
@@ -328,6 +329,7 @@ class Memories(ProcessBound):
         request = SearchRequest(text, words, "hybrid", check_limit(limit), check_filter(filters))
         return await self._searcher.search(request)
 
+    @measured("memory.search_keywords")
     async def search_keywords(
         self,
         phrase: str,

@@ -221,8 +221,14 @@ class MemorySearcher:
             AccessDeniedError, UnavailableError: as `Memories.search`.
         """
         await self._access.enter("read")
-        clock = self._context.clock
+        clock, mode = self._context.clock, request.mode if meaning is None else "similar"
         began = clock.monotonic()
+        try:
+            return await self._search(request, meaning, began)
+        finally:
+            self._context.counters.observe("search_seconds", clock.monotonic() - began, mode=mode)
+
+    async def _search(self, request: SearchRequest, meaning: QueryEmbedding | None, began: float) -> SearchHits:
         run, fetched, round_trips = await self._run(request, meaning)
         order = [ranked for ranked in run.ranked if ranked.id in fetched]
         order = (await self._reordered(request, order, fetched))[: request.limit]
@@ -231,7 +237,7 @@ class MemorySearcher:
             self._context.counters.increment("memory_degraded", reason=run.meaning.reason)
         cost = SearchCost(
             round_trips=round_trips,
-            milliseconds=round((clock.monotonic() - began) * 1000, 3),
+            milliseconds=round((self._context.clock.monotonic() - began) * 1000, 3),
             tokens=run.meaning.tokens,
         )
         self._reader.count_uses([ranked.id for ranked in order])

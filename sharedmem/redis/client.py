@@ -113,6 +113,11 @@ class RedisClient(ProcessBound):
         return self._transport.load
 
     @property
+    def pool_load(self) -> Load:
+        """The load of the pools behind the multiplexed connection: large calls, and all calls without it."""
+        return self._driver.load
+
+    @property
     def is_multiplexed(self) -> bool:
         """Whether all ordinary calls share a connection with each server."""
         return self._transport is not self._driver

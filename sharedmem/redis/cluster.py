@@ -200,6 +200,11 @@ class Cluster:
         loads = [node.multiplexed.load for node in self._nodes.values()]
         return Load(sum(load.open for load in loads), sum(load.waiting for load in loads))
 
+    def pool_load(self) -> Load:
+        """Return the total load of all servers' connection pools."""
+        loads = [node.pooled.load for node in self._nodes.values()]
+        return Load(sum(load.open for load in loads), sum(load.waiting for load in loads))
+
     def any_node(self) -> Node:
         """Return the connections to a server, another one each time."""
         places = self._masters or self._seeds
@@ -439,6 +444,11 @@ class ClusterMultiplexedConnection:
 
 class ClusterPooledConnection(ClusterMultiplexedConnection):
     """The connection pools of a cluster's servers, as one."""
+
+    @property
+    def load(self) -> Load:
+        """The load of the pools."""
+        return self._cluster.pool_load()
 
     def _way(self, node: Node) -> MultiplexedConnection | PooledConnection:
         return node.pooled

@@ -4,14 +4,10 @@ The library logs nothing until the application configures logging; a hub creates
 passes them down.
 """
 
+from sharedmem.runtime.counters import BUCKETS_S, Count, Counters, Gauge, Histogram, Labels, Timing
 from sharedmem.runtime.cpu_time import CpuMeter, Metered, in_thread
 from sharedmem.runtime.telemetry import (
-    BUCKETS_S,
-    Count,
-    Counters,
     JsonFormatter,
-    Labels,
-    Timing,
     get_logger,
     logger,
     measured,
@@ -23,6 +19,8 @@ __all__ = [
     "Count",
     "Counters",
     "CpuMeter",
+    "Gauge",
+    "Histogram",
     "JsonFormatter",
     "Labels",
     "Metered",

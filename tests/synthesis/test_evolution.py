@@ -188,3 +188,19 @@ async def test_a_note_that_waits_is_settled_by_hand(harness: NoteHarness) -> Non
 
     assert (await harness.evolution.set_status(APP, "new", "active")).status == "active"
     assert await harness.found("text of new") == ["new"]
+
+
+async def test_each_change_of_a_note_is_counted_by_its_event(harness: NoteHarness) -> None:
+    await harness.put(*chain_of_two_consolidations())
+    await harness.evolution.restore(APP, "a")
+    counted = {
+        labels: value
+        for name, labels, value in harness.context.counters.snapshot()
+        if name == "sharedmem_synthesis_notes"
+    }
+    (sizes,) = [
+        one for one in harness.context.counters.histograms() if one.labels == (("operation", "synthesis.commit"),)
+    ]
+
+    assert counted[("event", "created"),] >= 5
+    assert sum(counted.values()) == sizes.total

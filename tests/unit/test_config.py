@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 import traceback
@@ -107,6 +108,47 @@ def test_every_kind_of_value_can_be_written_in_the_environment(folder: Path) -> 
     assert settings.data_dir == Path.home() / "data"
     assert settings.redis_password is not None
     assert settings.redis_password.get_secret_value() == SECRET
+
+
+SECRET_WORDS = re.compile(r"secret|password|token|credential|_key$|^key_")
+
+
+def secret_settings() -> list[str]:
+    """The settings whose names sound like secrets; `redis_url` may contain a password too."""
+    return ["redis_url", *(name for name in Settings.model_fields if SECRET_WORDS.search(name))]
+
+
+def test_settings_that_sound_like_secrets_are_found() -> None:
+    assert set(secret_settings()) >= {"redis_password", "cosmos_key", "blob_key", "llm_key", "webhook_secret"}
+
+
+@pytest.mark.parametrize("name", secret_settings())
+def test_a_secret_that_is_refused_is_not_quoted(folder: Path, name: str) -> None:
+    number = 987_654_321_987
+    (folder / "sharedmem.yaml").write_text(f"{name}: {number}\n")
+
+    with pytest.raises(ConfigError) as from_file:
+        load(folder)
+    with pytest.raises(ConfigError) as from_argument:
+        Settings.model_validate({name: [str(number)]})
+
+    for caught in (from_file, from_argument):
+        assert caught.value.field == name
+        assert str(number) not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("name", secret_settings())
+def test_a_secret_is_masked_wherever_settings_are_shown(name: str) -> None:
+    text = "whsec_" + "c2VjcmV0" * 6 if name == "webhook_secret" else "c2VjcmV0" * 6
+    settings = Settings.model_validate({name: f"redis://user:{text}@host" if name == "redis_url" else text})
+    shown = [
+        repr(settings),
+        str(settings),
+        settings.model_dump_json(),
+        *(one.value_shown for one in settings.describe()),
+    ]
+
+    assert [one for one in shown if text in one] == []
 
 
 @pytest.mark.parametrize("text", ["[]", " [ ] "])

@@ -15,9 +15,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from sharedmem import Hub, NotFoundError
+from sharedmem import Hub, NotFoundError, Settings
 from sharedmem.faces.metrics import METRICS, Exporter
 from sharedmem.runtime import Counters, JsonFormatter, span
+from sharedmem.runtime.exposition import prometheus_text
 from sharedmem.testing import fake_hub
 
 DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"
@@ -118,6 +119,93 @@ async def test_the_exporter_tells_what_the_team_shares_and_what_this_process_did
     assert found["sharedmem_cache_saved_tokens_total", ("research",)] == 120
     assert found["sharedmem_operation_seconds_count", ("memory.search",)] == 1
     assert found["sharedmem_operation_seconds_bucket", ("+Inf", "memory.add")] == 2
+
+
+async def test_every_search_is_timed_by_its_mode() -> None:
+    async with fake_hub() as hub:
+        memory = hub.store("research").memory
+        await memory.add("The lease of the office ends in May")
+        await memory.search("when does the lease end")
+        await memory.search_hybrid("when does the lease end", keywords="lease")
+        await memory.search_keywords("lease")
+        await memory.search_semantic("lease")
+        item = await memory.get((await memory.list())[0].id, embedding=True)
+        assert item is not None
+        assert item.embedding is not None
+        await memory.find_similar(item.embedding)
+        timed = {
+            dict(one.labels)["mode"]: one.calls
+            for one in hub.counters.timings()
+            if one.name == "sharedmem_search_seconds"
+        }
+        names = {dict(one.labels).get("operation") for one in hub.counters.timings()}
+
+    assert timed == {"hybrid": 2, "keywords": 1, "semantic": 1, "similar": 1}
+    assert {"memory.search", "memory.search_hybrid", "memory.search_keywords", "memory.find_similar"} <= names
+
+
+async def test_additions_merges_and_near_memories_that_a_guard_kept_apart_are_counted() -> None:
+    async with fake_hub(settings=Settings(dedup_similarity=0.5)) as hub:
+        memory = hub.store("research").memory
+        await memory.add("The dose is 2 mg a day")
+        await memory.add("The dose is 2 mg a day")
+        await memory.add("The dose is 20 mg a day")
+        counted = {
+            (name.removeprefix("sharedmem_"), *(value for _, value in labels)): value
+            for name, labels, value in hub.counters.snapshot()
+        }
+
+    assert counted["memory_additions", "added"] == 2
+    assert counted["memory_additions", "merged"] == 1
+    assert counted["memory_guarded", "numbers"] == 1
+    assert counted["batch_operations", "memory.add"] == 3
+
+
+async def test_the_sizes_of_batches_and_what_is_under_way_are_shown() -> None:
+    async with fake_hub() as hub:
+        await hub.store("research").memory.add_many([f"fact {number} of the report" for number in range(3)])
+        sizes = [one for one in hub.counters.histograms() if one.name == "sharedmem_batch_size"]
+        gauges = {(one.name, *one.labels): one.value for one in hub.counters.gauges()}
+        text = prometheus_text(hub.counters)
+
+    assert [(one.labels, one.total, sum(one.buckets)) for one in sizes] == [((("operation", "memory.add"),), 3, 1)]
+    assert gauges["sharedmem_operations_under_way", ("operation", "memory.add_many")] == 0
+    assert gauges["sharedmem_connection_pool_size", ("kind", "pooled")] >= 1
+    assert gauges["sharedmem_connection_pool_active", ("kind", "pooled")] == 0
+    assert 'sharedmem_batch_size_bucket{operation="memory.add",le="5"} 1' in text
+    assert "# TYPE sharedmem_connection_pool_size gauge" in text
+
+
+def test_what_the_service_shows_of_a_counter_has_all_its_digits() -> None:
+    counters = Counters()
+    counters.add("calls", 123_456_789)
+    counters.add("saved", 0.125)
+
+    assert "sharedmem_calls_total 123456789\n" in prometheus_text(counters)
+    assert "sharedmem_saved_total 0.125\n" in prometheus_text(counters)
+
+
+def test_a_call_under_way_is_counted_until_it_ends() -> None:
+    counters = Counters()
+    counters.begin("memory.search")
+    counters.begin("memory.search")
+    counters.end("memory.search", 0.1)
+
+    (gauge,) = counters.gauges()
+
+    assert (gauge.name, gauge.value) == ("sharedmem_operations_under_way", 1)
+
+
+def test_a_gauge_that_cannot_be_read_now_leaves_the_others() -> None:
+    counters = Counters()
+
+    def changing() -> float:
+        raise RuntimeError("set changed size during iteration")
+
+    counters.register_gauge("pool", changing)
+    counters.register_gauge("queue", lambda: 3)
+
+    assert [(one.name, one.value) for one in counters.gauges()] == [("sharedmem_queue", 3)]
 
 
 async def test_a_server_that_is_gone_is_told_as_down(fake: Hub) -> None:

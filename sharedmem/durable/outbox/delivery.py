@@ -179,6 +179,7 @@ class OutboxDelivery:
         """
         refusals: dict[tuple[str, str], str] = {}
         for part in _split(records):
+            self._counters.observe_batch("durable.put", len(part))
             try:
                 puts = await self._put(part)
             except Exception as error:

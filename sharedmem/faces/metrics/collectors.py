@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from sharedmem.errors import SharedMemoryError, UnsupportedError
 from sharedmem.hub import Hub
 from sharedmem.models import CacheStats, DurableStatus, Health, IndexStatus, MemoryStats, Record
-from sharedmem.runtime import BUCKETS_S, Count, Counters, Timing
+from sharedmem.runtime import Count, Counters, Gauge, Histogram
 
 # A price of Cosmos DB without a reservation, in dollars for a million request units (serverless, 2026).
 DOLLARS_PER_MILLION_RU = 0.25
@@ -105,7 +105,16 @@ METRICS = {
     "sharedmem_durable_dead_letters": "Changes that the durable tier refused, by namespace.",
     "sharedmem_request_units": "Request units of Cosmos DB that this process has spent.",
     "sharedmem_estimated_monthly_dollars": "What these would cost a month at this pace.",
-    "sharedmem_operation_seconds": "How long calls of memory and cache took in this process, by operation.",
+    "sharedmem_operation_seconds": "How long calls took in this process, by operation.",
+    "sharedmem_operations_under_way": "Calls that run in this process now, by operation.",
+    "sharedmem_search_seconds": "How long searches of memory took in this process, by mode.",
+    "sharedmem_memory_additions": "Memories that this process added or merged into an existing one, by outcome.",
+    "sharedmem_memory_guarded": "Added memories that a guard kept apart from a near duplicate, by guard.",
+    "sharedmem_batch_operations": "Batches of this process, by operation.",
+    "sharedmem_batch_size": "Items in a batch of this process, by operation.",
+    "sharedmem_connection_pool_size": "Open connections of this process to Redis, by kind.",
+    "sharedmem_connection_pool_active": "Calls of this process that wait for a reply of Redis, by kind of connection.",
+    "sharedmem_synthesis_notes": "Notes that this process created or changed, by event.",
     "sharedmem_operation_failures": "Calls that failed in this process, by operation and code.",
 }
 """What the exporter tells, without the suffixes that Prometheus adds; the counters of a process come beside them."""
@@ -124,9 +133,10 @@ class HubCollector(Collector):
         self._counters = counters
 
     def collect(self) -> Iterator[Metric]:
-        """Each counter and each timing, as they stand."""
+        """Each counter, gauge and histogram, as they stand."""
         yield from _counter_families(self._counters.snapshot())
-        yield from _histogram_families(self._counters.timings())
+        yield from _gauge_families(self._counters.gauges())
+        yield from _histogram_families(self._counters.histograms())
 
 
 class TotalsCollector(Collector):
@@ -235,15 +245,26 @@ def _counter_families(counts: list[Count]) -> Iterator[Metric]:
     yield from families.values()
 
 
-def _histogram_families(timings: list[Timing]) -> Iterator[Metric]:
-    families: dict[str, HistogramMetricFamily] = {}
-    for timing in timings:
-        family = families.get(timing.name)
+def _gauge_families(gauges: list[Gauge]) -> Iterator[Metric]:
+    families: dict[str, GaugeMetricFamily] = {}
+    for gauge in gauges:
+        family = families.get(gauge.name)
         if family is None:
-            labels = [label for label, _ in timing.labels]
-            told = METRICS.get(timing.name, "Timed by this process.")
-            family = families[timing.name] = HistogramMetricFamily(timing.name, told, labels=labels)
-        bounds = [*map(str, BUCKETS_S), "+Inf"]
-        summed = [float(count) for count in accumulate(timing.buckets)]
-        family.add_metric([value for _, value in timing.labels], list(zip(bounds, summed, strict=True)), timing.total_s)
+            labels = [label for label, _ in gauge.labels]
+            family = families[gauge.name] = GaugeMetricFamily(gauge.name, METRICS[gauge.name], labels=labels)
+        family.add_metric([value for _, value in gauge.labels], gauge.value)
+    yield from families.values()
+
+
+def _histogram_families(histograms: list[Histogram]) -> Iterator[Metric]:
+    families: dict[str, HistogramMetricFamily] = {}
+    for found in histograms:
+        family = families.get(found.name)
+        if family is None:
+            labels = [label for label, _ in found.labels]
+            told = METRICS.get(found.name, "Timed by this process.")
+            family = families[found.name] = HistogramMetricFamily(found.name, told, labels=labels)
+        bounds = [*map(str, found.bounds), "+Inf"]
+        summed = [float(count) for count in accumulate(found.buckets)]
+        family.add_metric([value for _, value in found.labels], list(zip(bounds, summed, strict=True)), found.total)
     yield from families.values()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from itertools import accumulate
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +13,8 @@ from sharedmem.errors import SharedMemoryError, UnsupportedError
 from sharedmem.faces.rest.problems import problem_response
 from sharedmem.faces.rest.responses import json_response
 from sharedmem.faces.rest.service import RestService
-from sharedmem.runtime import BUCKETS_S, Counters, Labels
+from sharedmem.runtime import Counters
+from sharedmem.runtime.exposition import CONTENT_TYPE, prometheus_text
 
 _PATIENCE_S = 2.0
 # However often somebody asks, the servers behind are asked once in so many seconds.
@@ -23,7 +23,6 @@ _OLD_S = 60.0
 _BACKLOG = 1000
 _MOST_KNOWN = 1000
 _QUEUES = ("synthesis", "synthesis-webhooks")
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 Check = dict[str, Any]
 
 
@@ -92,14 +91,14 @@ class HealthEndpoints:
         try:
             bearer = await self._service.admit(request)
             if not bearer.operator:
-                text = metrics_of(self._service.counters_of(bearer.namespace))
+                text = prometheus_text(self._service.counters_of(bearer.namespace))
             elif self._metrics_text is None:
-                text = metrics_of(self._service.hub.counters)
+                text = prometheus_text(self._service.hub.counters)
             else:
                 text = await self._metrics_text()
         except SharedMemoryError as error:
             return problem_response(error)
-        return Response(text, media_type=_TEXT)
+        return Response(text, media_type=CONTENT_TYPE)
 
     async def _checks(self, namespace: str | None) -> dict[str, Check]:
         """The checks as a namespace sees them; None sees all of them."""
@@ -165,32 +164,3 @@ def _embeddings(counters: Counters, outcome: str) -> float:
     """How many requests to a provider of embeddings have ended so."""
     counts = [count for count in counters.snapshot() if count.name == "sharedmem_embedding_requests"]
     return sum(count.value for count in counts if ("outcome", outcome) in count.labels)
-
-
-def metrics_of(counters: Counters) -> str:
-    """The counts and timings of this process as Prometheus reads them."""
-    lines: list[str] = []
-    named: set[str] = set()
-    for count in counters.snapshot():
-        name = f"{count.name}_total"
-        lines += [] if name in named else [f"# TYPE {name} counter"]
-        named.add(name)
-        lines.append(f"{name}{_labels(count.labels)} {count.value:g}")
-    for timing in counters.timings():
-        lines += [] if timing.name in named else [f"# TYPE {timing.name} histogram"]
-        named.add(timing.name)
-        bounds = [*map(str, BUCKETS_S), "+Inf"]
-        for bound, within in zip(bounds, accumulate(timing.buckets), strict=True):
-            lines.append(f"{timing.name}_bucket{_labels((*timing.labels, ('le', bound)))} {within}")
-        lines.append(f"{timing.name}_sum{_labels(timing.labels)} {timing.total_s:g}")
-        lines.append(f"{timing.name}_count{_labels(timing.labels)} {timing.calls}")
-    return "\n".join([*lines, ""])
-
-
-def _labels(labels: Labels) -> str:
-    told = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
-    return f"{{{told}}}" if told else ""
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -23,6 +23,7 @@ from sharedmem.redis.scope import Need, Scope
 from sharedmem.redis.scripts.notes import NOTE_FAMILY, NoteScripts, NoteWrite, commit_arguments, note_keys
 from sharedmem.redis.service_keys import corruption_error, decoding
 from sharedmem.redis.vectors import Vector, check_vector, finite_half_or_none, from_half, normalize, to_half
+from sharedmem.runtime import get_logger
 from sharedmem.search.protocol import Condition, Every, IndexQuery, IndexResult, Tagged, encode_tag
 from sharedmem.synthesis.note_repository.index import MissingTermsFiller
 from sharedmem.synthesis.note_repository.serialization import (
@@ -347,6 +348,7 @@ def _check_change(change: NoteChange) -> None:
 MOST_AT_ONCE = 500
 """Notes that one commit writes: the server serves no other client for that long."""
 _REPEAT = "repeat"
+_logger = get_logger("synthesis")
 
 
 class _PendingWrite(NamedTuple):
@@ -396,8 +398,24 @@ class NoteWriter:
             return StaleNotes(tuple(dict.fromkeys(named[int(place) - 1] for place in details)))
         IndexPromoter.of(self._keys.context, self._keys.context.notes, self._keys.namespace).count_writes(len(fresh))
         version = int(details[0])
-        notes = (write.note.model_copy(update={"version": version + at}) for at, write in enumerate(writes))
+        notes = [write.note.model_copy(update={"version": version + at}) for at, write in enumerate(writes)]
+        self._report(app_id, writes)
         return CommittedNotes({note.id: note for note in notes}, is_new=True)
+
+    def _report(self, app_id: str, writes: Sequence[_PendingWrite]) -> None:
+        """Count what a commit did to each note, as metrics and as a log line."""
+        counters = self._keys.context.counters
+        counters.observe_batch("synthesis.commit", len(writes))
+        for write in writes:
+            counters.increment("synthesis_notes", event=write.event.removeprefix("note."))
+        _logger.info(
+            "notes committed",
+            extra={
+                "namespace": self._keys.namespace,
+                "app_id": app_id,
+                "notes": {write.note.id: write.event for write in writes},
+            },
+        )
 
     def _write_of_new(self, fresh: NewNote) -> _PendingWrite:
         check_key_part("id", fresh.note.id)
