@@ -19,9 +19,10 @@ from conformance.decisions import (
     PlanTests,
     StatsTests,
 )
+from support.contexts import client_of
 from support.example_budget import seeds
 from support.random_decisions import SYMBOLS, RandomDecisions
-from support.redis_loss import RedisLosingProxy, client_of, dump_server, lose_redis, restore_dump
+from support.redis_loss import RedisLosingProxy, dump_server, lose_redis, restore_dump
 from support.redis_process import RedisProcess
 
 from sharedmem import ClaimLostError, Hub, NotFoundError, Settings, UnavailableError

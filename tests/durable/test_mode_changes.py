@@ -8,10 +8,10 @@ from typing import Any
 
 import fakeredis
 import pytest
-from support.contexts import knowledge_of, parts_of, tier_of
+from support.contexts import client_of, knowledge_of, parts_of, tier_of
 from support.outbox_harness import OutboxHarness, open_outbox_harness
 from support.recovery_harness import PausableDurable
-from support.redis_loss import client_of, lose_redis
+from support.redis_loss import lose_redis
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.durable.key_loader import LoadTimes

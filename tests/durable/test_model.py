@@ -23,9 +23,8 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 from redis import Redis
 from store.test_model import CLIENTS, FIELDS, KEYS, MEMBERS, VALUES, Model, StoreMachine
-from support.contexts import async_twin_of, portal_of
+from support.contexts import async_twin_of, client_of, portal_of
 from support.example_budget import example_count
-from support.redis_loss import client_of
 from support.redis_process import RedisProcess
 
 from sharedmem import Settings, SharedMemoryError, WrongTypeError

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support import archive_processes
+from support.contexts import context_of
 
 from sharedmem import ConflictError, Hub, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.archive import files as archive_files
@@ -218,7 +219,7 @@ async def test_an_import_that_meets_a_clearing_can_be_run_again(tmp_path: Path) 
         await store.write("plan", 1)
         await hub.archive.export("research", tmp_path / "a.jsonl")
         await store.delete("plan")
-        context = store._context
+        context = context_of(store)
         clock, scripts = context.keyspace.space("research").clock, DataScripts(context.executor)
         await scripts.namespace_close(clock, lease_ms=60_000)
 

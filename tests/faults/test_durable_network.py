@@ -13,6 +13,7 @@ import pytest
 from faults.test_lost_replies import MUTATORS, Mutator
 from redis import Redis
 from support.chaos_proxy import ChaosProxy
+from support.contexts import tier_of
 from support.cosmos_emulator import emulator
 from support.faulty_hubs import persistent_settings
 from support.footprint import Footprint, take_footprint
@@ -63,7 +64,7 @@ async def trace_of(mutator: Mutator, hub: Hub, direct: Hub, raw: Redis, namespac
 
 
 async def keys_of(hub: Hub, namespace: str) -> list[str]:
-    pages = hub._require_open().tier.store.iterate(namespace, heads_only=True)  # type: ignore[union-attr]  # it is there
+    pages = tier_of(hub).store.iterate(namespace, heads_only=True)
     return [record.key async for page in pages for record in page]
 
 

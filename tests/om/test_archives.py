@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aredis_om import Field, HashModel, JsonModel, VectorFieldOptions
+from support.contexts import client_of
 
 from sharedmem import Hub, SharedMemoryError, SharedMemoryStore, om
 from sharedmem.archive.objects import object_commands
@@ -44,7 +45,7 @@ async def test_an_archive_brings_objects_back(hub: Hub, store: SharedMemoryStore
     assert await berths.get(berth.pk) == berth
     assert (await buoys.get("b1")).meaning == pytest.approx(buoy.meaning)
     assert [one.pk for one in await berths.find(berths.ships == "Elm|Oak").all()] == [berth.pk]
-    left = await hub._require_open().context.client.call("PTTL", buoy.key())
+    left = await client_of(hub).call("PTTL", buoy.key())
     assert isinstance(left, int)
     assert 0 < left <= 600_000
     await store.clear()

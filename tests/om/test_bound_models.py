@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis_om
 from aredis_om import EmbeddedJsonModel, Field, GeoFilter, HashModel, JsonModel, KNNExpression, VectorFieldOptions
+from support.contexts import client_of
 
 from sharedmem import (
     AccessDeniedError,
@@ -131,7 +132,7 @@ async def test_an_object_expires_and_each_save_counts_anew(desk: SharedMemorySto
     place = desk.access
 
     async def left(key: str) -> int:
-        reply = await _client(hub).call("PTTL", key)
+        reply = await client_of(hub).call("PTTL", key)
         assert isinstance(reply, int)
         return reply
 
@@ -150,13 +151,9 @@ async def test_an_object_expires_and_each_save_counts_anew(desk: SharedMemorySto
         one.expire_field("status", 5)
 
 
-def _client(hub: Hub) -> Any:
-    return hub._require_open().context.client
-
-
 async def test_what_another_client_has_spoilt_is_named(tickets: Any, hub: Hub) -> None:
     one = await tickets(title="Crane").save()
-    await _client(hub).call("JSON.SET", one.key(), "$.priority", '"high"')
+    await client_of(hub).call("JSON.SET", one.key(), "$.priority", '"high"')
 
     with pytest.raises(CorruptionError, match="does not fit the model Ticket"):
         await tickets.get(one.pk)
@@ -205,12 +202,13 @@ async def test_objects_of_the_shared_scope_are_everybodys(
 
 async def test_a_stranger_reads_nothing(tickets: Any, hub: Hub) -> None:
     one = await tickets(title="Crane").save()
-    other = om.bind(hub.store(f"om-{new_id(6)}", actor="ada"), Ticket)
+    elsewhere = hub.store(f"om-{new_id(6)}", actor="ada")
+    other = om.bind(elsewhere, Ticket)
 
     with pytest.raises(NotFoundError):
         await other.get(one.pk)
     assert await other.find().count() == 0
-    await hub.store(other._binding.objects.namespace).clear()
+    await elsewhere.clear()
 
 
 # -- what the store knows of them -------------------------------------------------------------------------
@@ -237,7 +235,7 @@ async def test_usage_and_clear_know_objects_and_their_indexes(
     await tickets(title="Crane").save()
     await parts(code="c1", status="x").save()
     assert await tickets.find().count() == 1
-    before = await _client(hub).call("FT._LIST")
+    before: Any = await client_of(hub).call("FT._LIST")
 
     usage = await store.usage()
     assert usage.types["ReJSON-RL"].keys == 1
@@ -245,15 +243,15 @@ async def test_usage_and_clear_know_objects_and_their_indexes(
     assert await store.clear() == 2
     assert await tickets.find().count() == 0
     await store.clear()
-    after = await _client(hub).call("FT._LIST")
+    after: Any = await client_of(hub).call("FT._LIST")
     assert [name for name in after if b"$om.index" in name and store.namespace.encode() in name] == []
     assert [name for name in before if b"$om.index" in name and store.namespace.encode() in name] != []
 
 
 async def test_damage_to_an_object_is_named(tickets: Any, store: SharedMemoryStore, hub: Hub) -> None:
     one = await tickets(title="Crane").save()
-    await _client(hub).call("DEL", one.key())
-    await _client(hub).call("SET", one.key(), "x")
+    await client_of(hub).call("DEL", one.key())
+    await client_of(hub).call("SET", one.key(), "x")
 
     assert list(await store.damaged_keys()) == [one.key()]
 

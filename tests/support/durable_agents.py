@@ -27,6 +27,7 @@ from sharedmem import (
 )
 from sharedmem.durable.protocol import Durable
 from sharedmem.models import DurableRecord, Outcome, Put
+from support.contexts import tier_of
 
 FAR_S = 1_000_000
 _LATER_S, _BREATH_S = 0.2, 0.005
@@ -266,7 +267,7 @@ _BROKEN: dict[str, Callable[[Durable], Any]] = {
 
 async def install_broken_tier(hub: Hub, what: str) -> None:
     """Give a hub a tier that is broken in some way; as it is by default."""
-    tier: Any = hub._require_open().tier  # a control reaches where no user can
+    tier: Any = tier_of(hub)  # a control reaches where no user can
     if what:
         tier.relay._delivery._durable = _BROKEN[what](tier.store)
 

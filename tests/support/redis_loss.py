@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from sharedmem import Hub
 from sharedmem.redis.change_stream import as_list
-from sharedmem.redis.client import RedisClient
+from support.contexts import client_of
 
 
 async def lose_redis(hub: Hub) -> None:
@@ -42,11 +42,6 @@ async def restore_dump(hub: Hub, held: list[bytes]) -> None:
     """Let a server hold what it held before, once the durable tier has all that came after."""
     await lose_redis(hub)
     await client_of(hub).call("EVAL", _SET_BACK, 0, *held)
-
-
-def client_of(hub: Hub) -> RedisClient:
-    """How a hub speaks to its server."""
-    return hub._require_open().context.client  # what an operator does with redis-cli
 
 
 class RedisLosingProxy:
