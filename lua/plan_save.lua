@@ -18,14 +18,16 @@
 -- ARGV body        blob  the plan's JSON, from its hash on
 -- ARGV most        int   number of plans that a session stores
 -- ARGV events      text  prefix of the session's channels
+-- ARGV similar     text  ids of plans that the caller found similar, the most similar first, separated by commas
+-- ARGV seen        text  id of the newest plan with this symbol that the caller has compared; empty: it has compared none
 --
--- RETURNS `saved <id>`, or `duplicate <ms since> <id> <confidence> <method>`; COLD when the session may be in the
---         durable tier alone
+-- RETURNS `saved <id>`, `duplicate <ms since> <id> <confidence> <method>`, `similar <ms since> <id>`, or `behind`:
+--         another plan with this symbol was saved since; COLD when the session may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local executions, finished, stats, sessions = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local window_ms, digest, plan_hash, symbol, merits = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10]
-local body, most, events = ARGV[11], tonumber(ARGV[12]), ARGV[13]
+local body, most, events, similar, seen = ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15]
 local LONGEST_WINDOW_US, MOST_PRUNED, MOST_EVICTED = 2592000000000, 64, 8
 if is_cold(1) then return 'COLD' end
 local now = microseconds()
@@ -42,6 +44,29 @@ if window_ms > 0 then
     return done('duplicate ' .. whole(math.max(0, math.floor(since_us / 1000))) .. ' ' .. known)
   end
 end
+
+local function age_ms(id)
+  return math.max(0, math.floor((now - tonumber(id)) / 1000))
+end
+
+for id in string.gmatch(similar, '%d+') do
+  if age_ms(id) < window_ms and redis.call('HEXISTS', plans, id) == 1 then
+    keep(prevented(stats, session, symbol, events))
+    return done('similar ' .. whole(age_ms(id)) .. ' ' .. id)
+  end
+end
+
+-- Whether a plan with this symbol was saved after one that the caller has compared.
+local function is_behind()
+  for i = -1, -redis.call('LLEN', order), -1 do
+    local id, of = string.match(redis.call('LINDEX', order, i), '^(%d+) %x+ (.*)$')
+    if tonumber(id) <= tonumber(seen) then return false end
+    if of == symbol then return true end
+  end
+  return false
+end
+
+if seen ~= '' and is_behind() then return done('behind') end
 
 local version = tick(1)
 local id = whole(version)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sharedmem.graph.graph import Graph
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.memory.memories import Memories
+    from sharedmem.providers.protocol import Embedder
     from sharedmem.synthesis.synthesis import Synthesis
 
 
@@ -124,7 +125,7 @@ class SharedMemoryStore(
         """The decision log of the namespace: plans, their executions, and their outcomes."""
         from sharedmem.decisions.decisions import Decisions  # noqa: PLC0415  # many processes do not use it
 
-        return Decisions(self._context, self._scope)
+        return Decisions(self._context, self._scope, self._plan_embedder)
 
     @cached_property
     def episodes(self) -> Episodes:
@@ -182,6 +183,12 @@ class SharedMemoryStore(
         from sharedmem.synthesis.synthesis import build_synthesis  # noqa: PLC0415  # likewise
 
         return build_synthesis(self._knowledge_context(), self._scope)
+
+    def _plan_embedder(self) -> Embedder:
+        from sharedmem.decisions.similarity import without_embedder  # noqa: PLC0415  # likewise
+
+        require_memory("comparing plans by meaning", "memory")
+        return self._knowledge_context().embedder_of(self.namespace) or without_embedder()
 
     @property
     def remembers(self) -> bool:

@@ -39,6 +39,8 @@ _decisions.operation(
     reply=lambda found: Duplicate(is_duplicate=found[0], plan=found[1]),
     gives=Duplicate,
 )
+_decisions.operation("plan.find_similar", Decisions.find_similar, "POST /decisions/plans/similar", needs="read")
+_decisions.operation("plan.patterns", Decisions.patterns, "GET /decisions/plans/patterns", needs="read")
 _decisions.operation(
     "execution.check",
     Decisions.check_executed,

@@ -56,6 +56,7 @@ from sharedmem.models import (
     OnceGrant,
     OnceState,
     Permit,
+    PlanPattern,
     PlanRecord,
     PoolStats,
     Present,
@@ -65,6 +66,7 @@ from sharedmem.models import (
     RelationType,
     RetentionRules,
     SaveResult,
+    SimilarPlan,
     Step,
     SynthesisMessage,
     SynthesisTask,
@@ -2216,7 +2218,13 @@ class PlanOperations:
         self._service = calls
 
     async def check(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = 300.0
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        reasoning: str,
+        time_window_sec: float = 300.0,
+        similar: float | None = None,
     ) -> Duplicate:
         """Return whether the same plan was saved in the time window, and that plan.
 
@@ -2224,11 +2232,13 @@ class PlanOperations:
             session: name of the session.
             symbol: as in the plan.
             action: as in the plan.
-            reasoning: compared exactly.
+            reasoning: compared exactly, or by meaning with `similar`.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+            similar: as `save_if_new`; two round trips more.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
+            UnsupportedError: `similar` is given, and there is no embedder.
         """
         return await self._service.run(
             table.PLAN_CHECK,
@@ -2238,6 +2248,7 @@ class PlanOperations:
                 "action": action,
                 "reasoning": reasoning,
                 "time_window_sec": time_window_sec,
+                "similar": similar,
             },
         )
 
@@ -2255,6 +2266,70 @@ class PlanOperations:
             DurabilityPendingError: the session is erased in Redis, but not yet in the durable tier.
         """
         return await self._service.run(table.PLAN_ERASE, {"session": session})
+
+    async def find_similar(
+        self,
+        reasoning: str,
+        *,
+        session: str | None = None,
+        symbol: str | None = None,
+        action: str | None = None,
+        threshold: float = 0.5,
+        limit: int = 10,
+    ) -> list[SimilarPlan]:
+        """Return earlier plans with a similar reasoning and how their executions went, the most similar first.
+
+        Args:
+            reasoning: the text to compare with.
+            session: only plans of this session; None: of all sessions.
+            symbol: only plans with this symbol; None: all.
+            action: likewise.
+            threshold: least cosine similarity, above 0, up to 1.
+            limit: most plans to return, 1 to 1000. Of each session the plans are compared that it lists.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            UnsupportedError: there is no embedder.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(
+            table.PLAN_FIND_SIMILAR,
+            {
+                "reasoning": reasoning,
+                "session": session,
+                "symbol": symbol,
+                "action": action,
+                "threshold": threshold,
+                "limit": limit,
+            },
+        )
+
+    async def patterns(
+        self,
+        session: str | None = None,
+        *,
+        symbol: str | None = None,
+        action: str | None = None,
+        within: float = 3600.0,
+        limit: int = 20,
+    ) -> list[PlanPattern]:
+        """Return what tended to follow plans of a kind (a symbol and an action), the most frequent first.
+
+        Args:
+            session: only this session; None: all sessions.
+            symbol: only what followed plans with this symbol; None: any.
+            action: likewise.
+            within: seconds, above 0, up to 30 days, between a plan and the one that followed it.
+            limit: most patterns to return, 1 to 1000.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(
+            table.PLAN_PATTERNS,
+            {"session": session, "symbol": symbol, "action": action, "within": within, "limit": limit},
+        )
 
     async def save(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
@@ -2299,6 +2374,7 @@ class PlanOperations:
         reasoning: str,
         method: str = "",
         time_window_sec: float = 300.0,
+        similar: float | None = None,
     ) -> SaveResult:
         """Save a plan unless the same plan was saved in the time window; one of several racing planners saves it.
 
@@ -2310,9 +2386,14 @@ class PlanOperations:
             reasoning: compared exactly.
             method: not compared.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+            similar: above 0, up to 1: a plan with the same symbol and action is a duplicate too if the cosine
+                similarity of its reasoning is at least this, and the two do not contradict each other in a number,
+                a name, a negation or an opposite; its `similarity` says how much. None: equal texts only. Compared
+                are the plans that the session lists, the newest 1,000. Embedders differ: measure yours.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError, DurabilityPendingError: as `save_plan`.
+            UnsupportedError: `similar` is given, and there is no embedder.
         """
         return await self._service.run(
             table.PLAN_SAVE_IF_NEW,
@@ -2324,6 +2405,7 @@ class PlanOperations:
                 "reasoning": reasoning,
                 "method": method,
                 "time_window_sec": time_window_sec,
+                "similar": similar,
             },
         )
 

@@ -56,6 +56,7 @@ from sharedmem.models import (
     OnceGrant,
     OnceState,
     Permit,
+    PlanPattern,
     PlanRecord,
     PoolStats,
     Present,
@@ -65,6 +66,7 @@ from sharedmem.models import (
     RelationType,
     RetentionRules,
     SaveResult,
+    SimilarPlan,
     Step,
     SynthesisMessage,
     SynthesisTask,
@@ -1221,7 +1223,13 @@ class PlanOperations:
         self._service = calls
 
     def check(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = 300.0
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        reasoning: str,
+        time_window_sec: float = 300.0,
+        similar: float | None = None,
     ) -> Duplicate:
         """Return whether the same plan was saved in the time window, and that plan."""
         return run_blocking(
@@ -1233,6 +1241,7 @@ class PlanOperations:
                     "action": action,
                     "reasoning": reasoning,
                     "time_window_sec": time_window_sec,
+                    "similar": similar,
                 },
             )
         )
@@ -1240,6 +1249,48 @@ class PlanOperations:
     def erase(self, session: str) -> int:
         """Erase all plans, executions and counters of a session for good."""
         return run_blocking(self._service.run(table.PLAN_ERASE, {"session": session}))
+
+    def find_similar(
+        self,
+        reasoning: str,
+        *,
+        session: str | None = None,
+        symbol: str | None = None,
+        action: str | None = None,
+        threshold: float = 0.5,
+        limit: int = 10,
+    ) -> list[SimilarPlan]:
+        """Return earlier plans with a similar reasoning and how their executions went, the most similar first."""
+        return run_blocking(
+            self._service.run(
+                table.PLAN_FIND_SIMILAR,
+                {
+                    "reasoning": reasoning,
+                    "session": session,
+                    "symbol": symbol,
+                    "action": action,
+                    "threshold": threshold,
+                    "limit": limit,
+                },
+            )
+        )
+
+    def patterns(
+        self,
+        session: str | None = None,
+        *,
+        symbol: str | None = None,
+        action: str | None = None,
+        within: float = 3600.0,
+        limit: int = 20,
+    ) -> list[PlanPattern]:
+        """Return what tended to follow plans of a kind (a symbol and an action), the most frequent first."""
+        return run_blocking(
+            self._service.run(
+                table.PLAN_PATTERNS,
+                {"session": session, "symbol": symbol, "action": action, "within": within, "limit": limit},
+            )
+        )
 
     def save(self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = "") -> str:
         """Save a plan, even if the same plan was saved before."""
@@ -1266,6 +1317,7 @@ class PlanOperations:
         reasoning: str,
         method: str = "",
         time_window_sec: float = 300.0,
+        similar: float | None = None,
     ) -> SaveResult:
         """Save a plan unless the same plan was saved in the time window; one of several racing planners saves it."""
         return run_blocking(
@@ -1279,6 +1331,7 @@ class PlanOperations:
                     "reasoning": reasoning,
                     "method": method,
                     "time_window_sec": time_window_sec,
+                    "similar": similar,
                 },
             )
         )

@@ -51,6 +51,7 @@ from sharedmem.models import (
     OnceGrant,
     OnceState,
     Permit,
+    PlanPattern,
     PlanRecord,
     PoolStats,
     Present,
@@ -59,6 +60,7 @@ from sharedmem.models import (
     QueueStats,
     RelationType,
     SaveResult,
+    SimilarPlan,
     Step,
     SynthesisTask,
     Task,
@@ -590,10 +592,22 @@ ONCE_RENEW: ServiceOperation[None] = ServiceOperation(
 )
 ONCE_STATE: ServiceOperation[OnceState] = ServiceOperation("once.state", "GET", "/api/v1/once/{key}", OnceState)
 PLAN_CHECK: ServiceOperation[Duplicate] = ServiceOperation(
-    "plan.check", "POST", "/api/v1/decisions/{session}/plans/check", Duplicate, defaults={"time_window_sec": 300.0}
+    "plan.check",
+    "POST",
+    "/api/v1/decisions/{session}/plans/check",
+    Duplicate,
+    defaults={"time_window_sec": 300.0, "similar": None},
 )
 PLAN_ERASE: ServiceOperation[int] = ServiceOperation(
     "plan.erase", "DELETE", "/api/v1/decisions/{session}", int, answer_field="erased"
+)
+PLAN_FIND_SIMILAR: ServiceOperation[list[SimilarPlan]] = ServiceOperation(
+    "plan.find_similar",
+    "POST",
+    "/api/v1/decisions/plans/similar",
+    list[SimilarPlan],
+    defaults={"session": None, "symbol": None, "action": None, "threshold": 0.5, "limit": 10},
+    answer_field="items",
 )
 PLAN_LIST: ServiceOperation[list[PlanRecord]] = ServiceOperation(
     "plan.list",
@@ -601,6 +615,14 @@ PLAN_LIST: ServiceOperation[list[PlanRecord]] = ServiceOperation(
     "/api/v1/decisions/{session}/plans",
     list[PlanRecord],
     defaults={"symbol": None, "limit": 10},
+    answer_field="items",
+)
+PLAN_PATTERNS: ServiceOperation[list[PlanPattern]] = ServiceOperation(
+    "plan.patterns",
+    "GET",
+    "/api/v1/decisions/plans/patterns",
+    list[PlanPattern],
+    defaults={"session": None, "symbol": None, "action": None, "within": 3600.0, "limit": 20},
     answer_field="items",
 )
 PLAN_SAVE: ServiceOperation[str] = ServiceOperation(
@@ -611,7 +633,7 @@ PLAN_SAVE_IF_NEW: ServiceOperation[SaveResult] = ServiceOperation(
     "POST",
     "/api/v1/decisions/{session}/plans/if-new",
     SaveResult,
-    defaults={"method": "", "time_window_sec": 300.0},
+    defaults={"method": "", "time_window_sec": 300.0, "similar": None},
 )
 PLAN_SESSIONS: ServiceOperation[ListPage[str]] = ServiceOperation(
     "plan.sessions", "GET", "/api/v1/decisions", ListPage[str], defaults={"limit": 100, "cursor": None}
@@ -981,7 +1003,9 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         ONCE_STATE,
         PLAN_CHECK,
         PLAN_ERASE,
+        PLAN_FIND_SIMILAR,
         PLAN_LIST,
+        PLAN_PATTERNS,
         PLAN_SAVE,
         PLAN_SAVE_IF_NEW,
         PLAN_SESSIONS,

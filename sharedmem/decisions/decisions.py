@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from sharedmem.context import HubContext
 from sharedmem.coordination.names import NameAccess
 from sharedmem.decisions.execution_claims import Execution, hold_execution
 from sharedmem.decisions.executions import ExecutionLog, TakeoverPolicy
+from sharedmem.decisions.patterns import find_patterns
 from sharedmem.decisions.plans import Plans
 from sharedmem.decisions.sessions import DecisionSessions
-from sharedmem.decisions.validation import DEFAULT_WINDOW_S
-from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats, PlanRecord, SaveResult
+from sharedmem.decisions.similarity import OpenEmbedder, ReasoningComparer, check_similarity
+from sharedmem.decisions.validation import DEFAULT_WINDOW_S, check_decision, check_limit, check_window_ms
+from sharedmem.errors import NotFoundError
+from sharedmem.models import (
+    ExecutionClaim,
+    ExecutionRecord,
+    ExecutionStats,
+    PlanPattern,
+    PlanRecord,
+    SaveResult,
+    SimilarPlan,
+)
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime.process_bound import ProcessBound
 
@@ -22,12 +34,17 @@ class Decisions(ProcessBound):
 
     Changes are published on the channels `memory.<session>.plan.saved`, `.execution.recorded` and `.stats.updated`,
     and on the change feed.
+
+    Args:
+        context: dependencies that the hub shares with its stores.
+        scope: returns names within the actor's rights.
+        embedder: returns the embedder that compares plans by meaning; called when plans are first compared.
     """
 
-    def __init__(self, context: HubContext, scope: Scope) -> None:
+    def __init__(self, context: HubContext, scope: Scope, embedder: OpenEmbedder) -> None:
         self._scope = scope
         self._sessions = DecisionSessions(NameAccess(context, scope))
-        self._plans = Plans(self._sessions)
+        self._plans = Plans(self._sessions, ReasoningComparer(embedder))
         self._executions = ExecutionLog(self._sessions)
 
     # -- plans
@@ -65,10 +82,12 @@ class Decisions(ProcessBound):
         reasoning: str,
         method: str = "",
         time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> SaveResult:
         """Save a plan unless the same plan was saved in the time window; one of several racing planners saves it.
 
-        One round trip.
+        One round trip; with `similar` two, and a request to the embedder for reasonings that it has not embedded
+        lately.
 
         Args:
             session: this and the arguments up to `method`: as `save_plan`.
@@ -78,11 +97,18 @@ class Decisions(ProcessBound):
             reasoning: compared exactly.
             method: not compared.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+            similar: above 0, up to 1: a plan with the same symbol and action is a duplicate too if the cosine
+                similarity of its reasoning is at least this, and the two do not contradict each other in a number, a
+                name, a negation or an opposite; its `similarity` says how much. None: equal texts only.
+                Compared are the plans that the session lists, the newest 1,000. Embedders differ: measure yours.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError, DurabilityPendingError: as `save_plan`.
+            UnsupportedError: `similar` is given, and there is no embedder.
         """
-        return await self._plans.save_if_new(session, symbol, action, confidence, reasoning, method, time_window_sec)
+        return await self._plans.save_if_new(
+            session, symbol, action, confidence, reasoning, method, time_window_sec, similar
+        )
 
     async def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
         """Return the newest plans of a session, newest first. One round trip.
@@ -104,6 +130,7 @@ class Decisions(ProcessBound):
         action: str,
         reasoning: str,
         time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> tuple[bool, PlanRecord | None]:
         """Return whether the same plan was saved in the time window, and that plan. One round trip.
 
@@ -113,16 +140,94 @@ class Decisions(ProcessBound):
             session: name of the session.
             symbol: as in the plan.
             action: as in the plan.
-            reasoning: compared exactly.
+            reasoning: compared exactly, or by meaning with `similar`.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+            similar: as `save_if_new`; two round trips more.
 
         Returns:
-            (True, the newest such plan with its `time_since_ms`), or (False, None).
+            (True, the newest such plan with its `time_since_ms`, or the most similar one), or (False, None).
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
+            UnsupportedError: `similar` is given, and there is no embedder.
         """
-        return await self._plans.check_duplicate(session, symbol, action, reasoning, time_window_sec)
+        return await self._plans.check_duplicate(session, symbol, action, reasoning, time_window_sec, similar)
+
+    async def find_similar(
+        self,
+        reasoning: str,
+        *,
+        session: str | None = None,
+        symbol: str | None = None,
+        action: str | None = None,
+        threshold: float = 0.5,
+        limit: int = 10,
+    ) -> list[SimilarPlan]:
+        """Return earlier plans with a similar reasoning and how their executions went, the most similar first.
+
+        One round trip a session and one a result, and a request to the embedder for reasonings that it has not embedded
+        lately.
+
+        Args:
+            reasoning: the text to compare with.
+            session: only plans of this session; None: of all sessions.
+            symbol: only plans with this symbol; None: all.
+            action: likewise.
+            threshold: least cosine similarity, above 0, up to 1.
+            limit: most plans to return, 1 to 1000. Of each session the plans are compared that it lists.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            UnsupportedError: there is no embedder.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        check_limit(limit)
+        check_similarity("threshold", threshold)
+        check_decision(symbol or "any", action or "any", reasoning)
+        near = await self._plans.find_similar(
+            reasoning, session=session, symbol=symbol, action=action, threshold=threshold, limit=limit
+        )
+        ends = await asyncio.gather(*map(self._execution_of, near))
+        return [SimilarPlan(plan=plan, execution=end) for plan, end in zip(near, ends, strict=True)]
+
+    async def patterns(
+        self,
+        session: str | None = None,
+        *,
+        symbol: str | None = None,
+        action: str | None = None,
+        within: float = 3600.0,
+        limit: int = 20,
+    ) -> list[PlanPattern]:
+        """Return what tended to follow plans of a kind (a symbol and an action), the most frequent first.
+
+        Of each session the plans count that it lists (`plans_per_session`); a plan counts once for each kind that
+        followed it. One round trip a session and one a plan.
+
+        Args:
+            session: only this session; None: all sessions.
+            symbol: only what followed plans with this symbol; None: any.
+            action: likewise.
+            within: seconds, above 0, up to 30 days, between a plan and the one that followed it.
+            limit: most patterns to return, 1 to 1000.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        within_ms = check_window_ms(within, "within")
+        check_limit(limit)
+        sessions = [plans[::-1] async for plans in self._plans.listed(session)]
+        listed = [plan for plans in sessions for plan in plans]
+        ends = await asyncio.gather(*map(self._execution_of, listed))
+        states = {plan.plan_id: end.state for plan, end in zip(listed, ends, strict=True) if end is not None}
+        found = find_patterns(sessions, states, within_ms=within_ms, symbol=symbol, action=action)
+        return found[:limit]
+
+    async def _execution_of(self, plan: PlanRecord) -> ExecutionRecord | None:
+        with suppress(NotFoundError):  # the plan has left the list since
+            return (await self._executions.check_executed(plan.session_id, plan.plan_id))[1]
+        return None
 
     # -- executions
 

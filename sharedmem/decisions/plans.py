@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import cast
 
 import orjson
 
 from sharedmem.decisions.sessions import DecisionSessions
+from sharedmem.decisions.similarity import ReasoningComparer, check_similarity
 from sharedmem.decisions.validation import (
     DEFAULT_WINDOW_S,
+    MOST_LISTED,
     PlanDraft,
     check_decision,
     check_limit,
@@ -21,17 +25,31 @@ from sharedmem.decisions.validation import (
     plan_hash,
     prepare_plan,
 )
+from sharedmem.errors import UnavailableError
 from sharedmem.models import PlanRecord, SaveResult
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.scripts.decisions import PlanWrite
 from sharedmem.redis.service_keys import decoding
+from sharedmem.text.contradictions import find_contradiction
+
+_MOST_TRIES = 20
+
+
+class _AnotherPlanSavedError(Exception):
+    """A plan was saved with which the new one was not compared."""
 
 
 class Plans:
-    """Saves plans, reads them, and finds duplicates."""
+    """Saves plans, reads them, and finds duplicates.
 
-    def __init__(self, sessions: DecisionSessions) -> None:
+    Args:
+        sessions: the sessions of the namespace.
+        comparer: compares reasonings by meaning.
+    """
+
+    def __init__(self, sessions: DecisionSessions, comparer: ReasoningComparer) -> None:
         self._sessions = sessions
+        self._comparer = comparer
 
     async def save_plan(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
@@ -50,10 +68,21 @@ class Plans:
         reasoning: str,
         method: str = "",
         time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> SaveResult:
         """As `Decisions.save_if_new`."""
         plan = prepare_plan(session, symbol, action, confidence, reasoning, method)
-        return await self._save(plan, check_window_ms(time_window_sec))
+        window_ms = check_window_ms(time_window_sec)
+        if similar is None:
+            return await self._save(plan, window_ms)
+        threshold = check_similarity("similar", similar)
+        for _ in range(_MOST_TRIES):
+            seen = await self.get_recent_plans(session, symbol, MOST_LISTED)
+            near = await self._similar(plan, seen, threshold)
+            with suppress(_AnotherPlanSavedError):
+                return await self._save(plan, window_ms, near=near, seen=seen[0].plan_id if seen else "0")
+        why = "other planners save plans for this symbol faster than they can be compared; try again"
+        raise UnavailableError(f"session {session!r}", why)
 
     async def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
         """As `Decisions.get_recent_plans`."""
@@ -77,12 +106,67 @@ class Plans:
         action: str,
         reasoning: str,
         time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> tuple[bool, PlanRecord | None]:
         """As `Decisions.check_duplicate`."""
+        threshold = None if similar is None else check_similarity("similar", similar)
+        window_ms = check_window_ms(time_window_sec)
+        same = await self._same(session, symbol, action, reasoning, window_ms)
+        if same is None and threshold is not None:
+            same = await self._like(prepare_plan(session, symbol, action, 0.0, reasoning, ""), window_ms, threshold)
+        return same is not None, same
+
+    async def find_similar(
+        self,
+        reasoning: str,
+        *,
+        session: str | None,
+        symbol: str | None,
+        action: str | None,
+        threshold: float,
+        limit: int,
+    ) -> list[PlanRecord]:
+        """Return the plans with the most similar reasonings, the most similar first, each with its `similarity`."""
+        plans = [plan async for listed in self.listed(session, symbol) for plan in listed]
+        wanted = [plan for plan in plans if action in {None, plan.action}]
+        near = await self._ranked(reasoning, wanted, threshold)
+        return near[:limit]
+
+    async def listed(self, session: str | None, symbol: str | None = None) -> AsyncIterator[list[PlanRecord]]:
+        """Yield the listed plans of one session, or of each, newest first."""
+        for name in [session] if session is not None else await self._sessions.session_names():
+            yield await self.get_recent_plans(name, symbol, MOST_LISTED)
+
+    async def _like(self, plan: PlanDraft, window_ms: int, threshold: float) -> PlanRecord | None:
+        """Return the most similar plan of the time window, with its age."""
+        seen = await self.get_recent_plans(plan.session, plan.symbol, MOST_LISTED)
+        near = await self._similar(plan, seen, threshold)
+        if not near:
+            return None
+        now_us = await self._sessions.names.context.client.server_time_us()
+        aged = (one.model_copy(update={"time_since_ms": max(0, (now_us - int(one.plan_id)) // 1000)}) for one in near)
+        return next((one for one in aged if (one.time_since_ms or 0) < window_ms), None)
+
+    async def _similar(self, plan: PlanDraft, seen: Sequence[PlanRecord], threshold: float) -> list[PlanRecord]:
+        same_action = [one for one in seen if one.action == plan.action]
+        near = await self._ranked(plan.reasoning, same_action, threshold)
+        # Vectors hardly distinguish "rises" from "falls", or 5 from 50.
+        return [one for one in near if find_contradiction(plan.reasoning, one.reasoning) is None]
+
+    async def _ranked(self, reasoning: str, plans: Sequence[PlanRecord], threshold: float) -> list[PlanRecord]:
+        numbers = await self._comparer.similarities(reasoning, [one.reasoning for one in plans])
+        near = [
+            plan.model_copy(update={"similarity": number})
+            for plan, number in zip(plans, numbers, strict=True)
+            if number >= threshold
+        ]
+        return sorted(near, key=lambda one: one.similarity or 0.0, reverse=True)
+
+    async def _same(self, session: str, symbol: str, action: str, reasoning: str, window_ms: int) -> PlanRecord | None:
+        """Return the same plan, to the letter, if it was saved in the time window."""
         sessions = self._sessions
         found = sessions.keys(session, "read")
         check_decision(symbol, action, reasoning)
-        window_ms = check_window_ms(time_window_sec)
         full = plan_digest(symbol, action, reasoning)
         reply = cast(
             "bytes",
@@ -92,12 +176,25 @@ class Plans:
         )
         since, _, known = reply.partition(b" ")
         if not known or int(since) >= window_ms:
-            return False, None
+            return None
         short = plan_hash(symbol, action, reasoning)
         same = PlanDraft(session, symbol, action, 0.0, reasoning, "", short, b"")
-        return True, _parse_duplicate(same, known, int(since))
+        return _parse_duplicate(same, known, int(since))
 
-    async def _save(self, plan: PlanDraft, window_ms: int) -> SaveResult:
+    async def _save(
+        self, plan: PlanDraft, window_ms: int, *, near: Sequence[PlanRecord] = (), seen: str = ""
+    ) -> SaveResult:
+        """Save a plan, unless the same one or one of some similar ones was saved in the time window.
+
+        Args:
+            plan: the plan.
+            window_ms: milliseconds; 0: save it in any case.
+            near: similar plans, the most similar first.
+            seen: id of the newest plan with this symbol that it was compared with; empty: it was not compared.
+
+        Raises:
+            _AnotherPlanSavedError: another plan with this symbol was saved since.
+        """
         sessions = self._sessions
         session = sessions.keys(plan.session, "write")
         saving = PlanWrite(
@@ -109,13 +206,21 @@ class Plans:
             _encode_plan(plan),
             sessions.settings.plans_per_session,
             session.events,
+            ",".join(one.plan_id for one in near),
+            seen,
         )
         call = sessions.scripts.plan_save(session.space, session.saving, sessions.actor, saving, keep=session.keep)
         word, _, rest = (await sessions.changed(session, call)).partition(b" ")
         if word == b"saved":
             return SaveResult.model_construct(saved=True, plan=_plan_record(plan, rest.decode(), None), time_since_ms=0)
+        if word == b"behind":
+            raise _AnotherPlanSavedError
         since, _, known = rest.partition(b" ")
-        same = _parse_duplicate(plan, known, int(since))
+        if word == b"similar":
+            like = next(one for one in near if one.plan_id == known.decode())
+            same = like.model_copy(update={"time_since_ms": int(since)})
+        else:
+            same = _parse_duplicate(plan, known, int(since))
         return SaveResult.model_construct(saved=False, plan=same, time_since_ms=int(since))
 
 

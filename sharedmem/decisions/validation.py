@@ -134,13 +134,13 @@ def check_confidence(confidence: float) -> float:
     return float(confidence)
 
 
-def check_window_ms(seconds: float) -> int:
+def check_window_ms(seconds: float, field: str = "time_window_sec") -> int:
     """Return a time window in seconds as whole milliseconds.
 
     Raises:
         InvalidError: the window is not above 0, or is over 30 days.
     """
-    return check_seconds("time_window_sec", seconds, least=_SHORTEST_WINDOW_S, most=LONGEST_WINDOW_S)
+    return check_seconds(field, seconds, least=_SHORTEST_WINDOW_S, most=LONGEST_WINDOW_S)
 
 
 def check_limit(limit: int) -> int:

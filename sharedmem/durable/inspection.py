@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeAlias
 from sharedmem.durable.key_loader import SharedDataRestorer
 from sharedmem.durable.liveness import living_documents
 from sharedmem.durable.outbox.relay import OutboxRelay
-from sharedmem.durable.outbox.stream import server_time_us
 from sharedmem.durable.protocol import DurableContext
 from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Difference, DurableRecord, DurableStatus, Verification
@@ -330,7 +329,7 @@ class Inspector:
         here = restorer.presence(target)
         if await self._client.call("EXISTS", here) != 1:
             return []
-        now_ms = await server_time_us(self._client) // 1000
+        now_ms = await self._client.server_time_us() // 1000
         alive = living_documents(records, now_ms)
         if alive:
             try:

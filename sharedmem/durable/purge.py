@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 from sharedmem.clock import Clock
-from sharedmem.durable.outbox.stream import server_time_us
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import AccessDeniedError, SharedMemoryError
 from sharedmem.redis.change_stream import as_list, text_of
@@ -79,7 +78,7 @@ class TierPurger:
             taken = await self._client.call("SET", turn, "1", "NX", "PX", round(_EVERY_S * 1000))
         if taken is None:
             return 0
-        now_us = await server_time_us(self._client)
+        now_us = await self._client.server_time_us()
         known_ms = await self._known_ms(namespace, now_us // 1000 - _MARGIN_MS)
         before = max(0, min(now_us - _TOMBSTONE_LIFE_US, known_ms * 1000))
         gone = await self._durable.purge(namespace, now_ms=known_ms, tombstones_before=before)

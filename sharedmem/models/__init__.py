@@ -35,8 +35,11 @@ if TYPE_CHECKING:
         ExecutionRecord,
         ExecutionState,
         ExecutionStats,
+        PlanKind,
+        PlanPattern,
         PlanRecord,
         SaveResult,
+        SimilarPlan,
     )
     from sharedmem.models.durable import (
         Charges,
@@ -209,6 +212,8 @@ __all__ = [
     "OutputFields",
     "Participant",
     "Permit",
+    "PlanKind",
+    "PlanPattern",
     "PlanRecord",
     "PoolStats",
     "Powers",
@@ -231,6 +236,7 @@ __all__ = [
     "SearchCost",
     "SearchMode",
     "Signal",
+    "SimilarPlan",
     "StatusReason",
     "Step",
     "SynthesisMessage",

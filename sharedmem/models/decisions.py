@@ -29,6 +29,8 @@ class PlanRecord(Record):
     """Time of saving, by the server's clock."""
     time_since_ms: int | None = None
     """Milliseconds since it was saved; set only in reports of a duplicate."""
+    similarity: float | None = None
+    """Cosine similarity of the reasonings; set only where plans were compared by meaning."""
 
 
 class SaveResult(Record):
@@ -39,6 +41,29 @@ class SaveResult(Record):
     """The valid plan: the new one, or the earlier one."""
     time_since_ms: int
     """Milliseconds since that plan was saved; 0 for a new one."""
+
+
+class PlanKind(Record):
+    """Plans with the same symbol and action."""
+
+    symbol: str
+    action: str
+
+
+class PlanPattern(Record):
+    """How often plans of one kind were followed by plans of another kind."""
+
+    first: PlanKind
+    then: PlanKind
+    times: int
+    """Plans of the first kind that were followed by one of the other kind within the time."""
+    share: float
+    """Among all plans of the first kind."""
+    lift: float
+    """`share` divided by the same share among all plans: above 1, the first kind makes the other more likely."""
+    ended: int
+    """Of the plans that followed, those whose execution has succeeded or failed."""
+    succeeded: int
 
 
 class ExecutionRecord(Record):
@@ -64,6 +89,15 @@ class ExecutionRecord(Record):
     attempt: int
     actor: str
     """The actor that recorded it last."""
+
+
+class SimilarPlan(Record):
+    """An earlier plan with a similar reasoning, and how its execution went."""
+
+    plan: PlanRecord
+    """With its `similarity`."""
+    execution: ExecutionRecord | None
+    """None if it was never begun."""
 
 
 class ExecutionClaim(Record):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from sharedmem.context import HubContext
 from sharedmem.decisions.decisions import Decisions
+from sharedmem.decisions.similarity import without_embedder
 from sharedmem.episodes.episodes import Episodes
 from sharedmem.errors import UnsupportedError
 from sharedmem.models.record import Record
@@ -141,7 +142,7 @@ class PlanRecords:
     """The plans of a namespace's sessions, as `SessionRecords` describes it."""
 
     def __init__(self, context: HubContext, scope: Scope) -> None:
-        self._decisions = Decisions(context, scope)
+        self._decisions = Decisions(context, scope, without_embedder)
 
     async def sessions(self) -> list[str]:
         """Return the sessions that have plans."""

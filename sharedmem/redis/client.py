@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from redis.asyncio.client import PubSub
 
@@ -343,6 +343,15 @@ class RedisClient(ProcessBound):
                 return _parse_run_id(await self._persist(attempt, error, ()))
             return ""
         return _parse_run_id(facts)
+
+    async def server_time_us(self) -> int:
+        """Return the server's time in microseconds since 1970. One round trip.
+
+        Raises:
+            UnavailableError: the server cannot be reached.
+        """
+        seconds, rest = cast("list[bytes]", await self.call("TIME"))
+        return int(seconds) * 1_000_000 + int(rest)
 
     async def block(self, *args: Argument, wait_s: float) -> Reply:
         """Send a blocking command once, on a connection of its own; after a loss the caller must repeat it.

@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         NoteCheck,
         NoteHit,
         NoteStatus,
+        PlanPattern,
         PlanRecord,
         PoolStats,
         Powers,
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
         RetentionRules,
         SaveResult,
         SearchMode,
+        SimilarPlan,
         StatusReason,
         Step,
         SynthesisMessage,
@@ -430,6 +432,11 @@ class Decisions(Face["AsyncDecisions"]):
 
     Changes are published on the channels `memory.<session>.plan.saved`, `.execution.recorded` and `.stats.updated`,
     and on the change feed.
+
+    Args:
+        context: dependencies that the hub shares with its stores.
+        scope: returns names within the actor's rights.
+        embedder: returns the embedder that compares plans by meaning; called when plans are first compared.
     """
 
     def save_plan(
@@ -465,10 +472,12 @@ class Decisions(Face["AsyncDecisions"]):
         reasoning: str,
         method: str = "",
         time_window_sec: float = 300.0,
+        similar: float | None = None,
     ) -> SaveResult:
         """Save a plan unless the same plan was saved in the time window; one of several racing planners saves it.
 
-        One round trip.
+        One round trip; with `similar` two, and a request to the embedder for reasonings that it has not embedded
+        lately.
 
         Args:
             session: this and the arguments up to `method`: as `save_plan`.
@@ -478,12 +487,17 @@ class Decisions(Face["AsyncDecisions"]):
             reasoning: compared exactly.
             method: not compared.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+            similar: above 0, up to 1: a plan with the same symbol and action is a duplicate too if the cosine
+                similarity of its reasoning is at least this, and the two do not contradict each other in a number, a
+                name, a negation or an opposite; its `similarity` says how much. None: equal texts only.
+                Compared are the plans that the session lists, the newest 1,000. Embedders differ: measure yours.
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError, DurabilityPendingError: as `save_plan`.
+            UnsupportedError: `similar` is given, and there is no embedder.
         """
         return self._portal.run(
-            self._async.save_if_new(session, symbol, action, confidence, reasoning, method, time_window_sec)
+            self._async.save_if_new(session, symbol, action, confidence, reasoning, method, time_window_sec, similar)
         )
 
     def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
@@ -500,7 +514,13 @@ class Decisions(Face["AsyncDecisions"]):
         return self._portal.run(self._async.get_recent_plans(session, symbol, limit))
 
     def check_duplicate(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = 300.0
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        reasoning: str,
+        time_window_sec: float = 300.0,
+        similar: float | None = None,
     ) -> tuple[bool, PlanRecord | None]:
         """Return whether the same plan was saved in the time window, and that plan. One round trip.
 
@@ -510,16 +530,81 @@ class Decisions(Face["AsyncDecisions"]):
             session: name of the session.
             symbol: as in the plan.
             action: as in the plan.
-            reasoning: compared exactly.
+            reasoning: compared exactly, or by meaning with `similar`.
             time_window_sec: seconds, above 0, up to 30 days, by the server's clock.
+            similar: as `save_if_new`; two round trips more.
 
         Returns:
-            (True, the newest such plan with its `time_since_ms`), or (False, None).
+            (True, the newest such plan with its `time_since_ms`, or the most similar one), or (False, None).
 
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
+            UnsupportedError: `similar` is given, and there is no embedder.
         """
-        return self._portal.run(self._async.check_duplicate(session, symbol, action, reasoning, time_window_sec))
+        return self._portal.run(
+            self._async.check_duplicate(session, symbol, action, reasoning, time_window_sec, similar)
+        )
+
+    def find_similar(
+        self,
+        reasoning: str,
+        *,
+        session: str | None = None,
+        symbol: str | None = None,
+        action: str | None = None,
+        threshold: float = 0.5,
+        limit: int = 10,
+    ) -> list[SimilarPlan]:
+        """Return earlier plans with a similar reasoning and how their executions went, the most similar first.
+
+        One round trip a session and one a result, and a request to the embedder for reasonings that it has not embedded
+        lately.
+
+        Args:
+            reasoning: the text to compare with.
+            session: only plans of this session; None: of all sessions.
+            symbol: only plans with this symbol; None: all.
+            action: likewise.
+            threshold: least cosine similarity, above 0, up to 1.
+            limit: most plans to return, 1 to 1000. Of each session the plans are compared that it lists.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            UnsupportedError: there is no embedder.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(
+            self._async.find_similar(
+                reasoning, session=session, symbol=symbol, action=action, threshold=threshold, limit=limit
+            )
+        )
+
+    def patterns(
+        self,
+        session: str | None = None,
+        *,
+        symbol: str | None = None,
+        action: str | None = None,
+        within: float = 3600.0,
+        limit: int = 20,
+    ) -> list[PlanPattern]:
+        """Return what tended to follow plans of a kind (a symbol and an action), the most frequent first.
+
+        Of each session the plans count that it lists (`plans_per_session`); a plan counts once for each kind that
+        followed it. One round trip a session and one a plan.
+
+        Args:
+            session: only this session; None: all sessions.
+            symbol: only what followed plans with this symbol; None: any.
+            action: likewise.
+            within: seconds, above 0, up to 30 days, between a plan and the one that followed it.
+            limit: most patterns to return, 1 to 1000.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.patterns(session, symbol=symbol, action=action, within=within, limit=limit))
 
     def begin_execution(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"

@@ -186,7 +186,7 @@ async def test_changes_are_told_on_channels_and_on_the_feed(store: SharedMemoryS
         ".execution.recorded",
         ".stats.updated",
     ]
-    assert heard[0].value == saved.plan.model_dump(exclude={"time_since_ms"})
+    assert heard[0].value == saved.plan.model_dump(exclude={"time_since_ms", "similarity"})
     assert heard[2].value == record.model_dump()
     assert heard[3].value == {
         "session_id": SESSION,

@@ -86,6 +86,8 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("plan.save", {**PLAN, "confidence": 0.5}, lambda short: len(short) == 8),
     ("plan.save_if_new", {**PLAN, "confidence": 0.5}, lambda result: not result.saved),
     ("plan.check", PLAN, lambda answer: answer.is_duplicate and answer.plan.symbol == "BTC"),
+    ("plan.find_similar", {"reasoning": PLAN["reasoning"]}, lambda found: found[0].plan.symbol == "BTC"),
+    ("plan.patterns", {"session": "desk"}, []),
     ("plan.list", {"session": "desk", "symbol": "BTC"}, lambda plans: len(plans) == 1),
     ("plan.sessions", {}, ["desk"]),
     ("execution.check", ON_PLAN, lambda answer: not answer.executed),

@@ -23,7 +23,6 @@ from support.waiting import wait_until
 
 from sharedmem import Settings
 from sharedmem.clock import new_id
-from sharedmem.durable.outbox.stream import server_time_us
 from sharedmem.hub.composition import Connect
 from sharedmem.redis.durability import ChangeLostError
 
@@ -236,10 +235,10 @@ async def test_a_cut_change_stream_is_no_sign_of_a_loss(
 
 async def a_moment_later(hub: RecoveryHarness) -> None:
     """Entries are dated in milliseconds."""
-    began = await server_time_us(hub.line)
+    began = await hub.line.server_time_us()
 
     async def has_passed() -> bool:
-        return await server_time_us(hub.line) > began + 2_000
+        return await hub.line.server_time_us() > began + 2_000
 
     await wait_until(has_passed, description="two milliseconds have passed at the server")
 

@@ -23,7 +23,7 @@ from sharedmem.durable.outbox.delivery import (
     TierOutage,
     WriteThrough,
 )
-from sharedmem.durable.outbox.stream import OutboxEntry, OutboxStream, server_time_us
+from sharedmem.durable.outbox.stream import OutboxEntry, OutboxStream
 from sharedmem.durable.protocol import DurableContext
 from sharedmem.durable.purge import TierPurger
 from sharedmem.errors import AccessDeniedError, SharedMemoryError, UnavailableError
@@ -465,7 +465,7 @@ class OutboxRelay:
             UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         stream = self._stream(namespace)
-        oldest, now_s = await stream.oldest(1), await server_time_us(self._client) / 1_000_000
+        oldest, now_s = await stream.oldest(1), await self._client.server_time_us() / 1_000_000
         return DurableLag(
             namespace=namespace,
             waiting=await stream.length(),

@@ -20,7 +20,6 @@ from sharedmem.durable.protocol import DurableContext
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
 from sharedmem.redis.change_stream import as_list, text_of
-from sharedmem.redis.client import RedisClient
 from sharedmem.redis.codec import JSON
 from sharedmem.redis.keys import check_durable_key
 from sharedmem.redis.replies import Reply, ServerError, public_error
@@ -167,16 +166,6 @@ class SettledEntry(NamedTuple):
     """Documents that the store has, in this version or a newer one."""
     refused: list[tuple[int, str]]
     """(index of the field, from 1; reason) of each rejected document."""
-
-
-async def server_time_us(client: RedisClient) -> int:
-    """Return the server's time in microseconds since 1970. One round trip.
-
-    Raises:
-        UnavailableError: the server cannot be reached.
-    """
-    seconds, rest = map(text_of, as_list(await client.call("TIME")))
-    return int(seconds) * 1_000_000 + int(rest)
 
 
 class OutboxStream:

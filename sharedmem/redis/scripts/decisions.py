@@ -38,6 +38,8 @@ class PlanWrite(NamedTuple):
     body: bytes
     most: int
     events: bytes
+    similar: str = ""
+    seen: str = ""
 
 
 class ExecutionClaimKeys(NamedTuple):
@@ -121,7 +123,7 @@ class DecisionScripts:
     async def plan_save(
         self, space: Space, keys: PlanSaveKeys, actor: bytes, plan: PlanWrite, *, keep: DurabilityModes | None = None
     ) -> bytes:
-        """Return `saved <id>` or `duplicate <ms since> <id> <confidence> <method>`."""
+        """Return `saved <id>`, `duplicate <ms since> <id> ...`, `similar <ms since> <id>` or `behind`."""
         return await self._sender.mutate("plan_save", space, keys, actor, plan, large=len(plan.body), keep=keep)
 
     async def plan_list(self, keys: PlanKeys, *, symbol: bytes, limit: int, cold: int) -> Reply:
