@@ -232,7 +232,7 @@ def _global_options(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON, also on a terminal.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Data folder of the embedded server.")] = None,
-    version: Annotated[  # noqa: ARG001  its callback has answered by then
+    version: Annotated[
         bool, typer.Option("--version", help="Tell the version and leave.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:

@@ -23,14 +23,14 @@ from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import DURABLE, command
 from sharedmem.faces.cli.output import (
-    cell,
     console,
     fields_table,
     format_count,
     is_interactive,
     print_answer,
     print_note,
-    table,
+    rows_table,
+    stack,
 )
 from sharedmem.faces.cli.session import options_of, with_operator_access
 from sharedmem.hub import Hub
@@ -264,15 +264,11 @@ def _import_picture(done: Imported) -> RenderableType:
 
 def _copy_picture(done: list[Copied]) -> RenderableType:
     numbers = ("documents", "imported", "as new there", "skipped")
-    picture = table("namespace", *numbers, right=numbers)
-    for one in done:
-        picture.add_row(cell(one.namespace), *map(cell, (one.documents, one.imported, one.older, one.skipped)))
-    return picture
+    rows = [(one.namespace, one.documents, one.imported, one.older, one.skipped) for one in done]
+    return rows_table(rows, "namespace", *numbers, right=numbers)
 
 
 def _backfill_picture(done: Backfilled, *, dry_run: bool) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
     written = "would be written" if dry_run else "written"
     parts: list[RenderableType] = [
         fields_table(
@@ -280,13 +276,9 @@ def _backfill_picture(done: Backfilled, *, dry_run: bool) -> RenderableType:
         )
     ]
     if done.preview:
-        picture = table("line", "key", "type", "kind", "value", right=["line"])
-        for one in done.preview:
-            picture.add_row(*map(cell, (one.line, one.key, one.type, one.kind, one.value)))
-        parts += ["", picture]
+        rows = [(one.line, one.key, one.type, one.kind, one.value) for one in done.preview]
+        parts += ["", rows_table(rows, "line", "key", "type", "kind", "value", right=["line"])]
     if done.reasons:
-        picture = table("line", "why it cannot be used", right=["line"])
-        for number, why in list(done.reasons.items())[:10]:
-            picture.add_row(cell(int(number)), cell(why))
-        parts += ["", picture]
-    return Group(*parts)
+        reasons = [(int(number), why) for number, why in list(done.reasons.items())[:10]]
+        parts += ["", rows_table(reasons, "line", "why it cannot be used", right=["line"])]
+    return stack(*parts)

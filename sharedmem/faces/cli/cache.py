@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import sys
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -16,15 +15,17 @@ from sharedmem.clock import SystemClock
 from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
 from sharedmem.faces.cli.app import cache, command
+from sharedmem.faces.cli.operations import Reads, operation_command
 from sharedmem.faces.cli.output import (
     body,
+    confirm,
     console,
     fields_table,
     format_count,
     format_duration,
     print_answer,
     progress,
-    show_operation,
+    stack,
     styled_text,
     table,
 )
@@ -78,49 +79,35 @@ def cache_check(
         raise typer.Exit(3)
 
 
-@command("put", None, group=cache, example='sharedmem cache put "what is the capital of France?" Paris --tag geo')
+@operation_command(
+    "cache.put", "put", group=cache, example='sharedmem cache put "what is the capital of France?" Paris --tag geo'
+)
 def cache_put(  # noqa: PLR0913  # each is an option
-    context: typer.Context,
+    answer: str,
     prompt: Prompt,
-    response: Annotated[str, typer.Argument(help="The answer: JSON or text; @file or - reads it.")],
+    response: Annotated[str, typer.Argument(help="The answer: JSON or text; @file or - reads it."), Reads(read_value)],
     *,
     ttl: Annotated[float | None, typer.Option(help="Seconds until it is forgotten; without it the setting.")] = None,
     key: Key = "",
     model: Model = "",
     prompt_version: PromptVersion = "",
-    tag: Tags = None,
+    tags: Tags = None,
     cost: Annotated[float, typer.Option(help="What the answer cost.")] = 0.0,
     tokens: Annotated[int, typer.Option(help="How many tokens it took.")] = 0,
-) -> None:
+) -> RenderableType:
     """Keep the answer to a prompt, and tell its id."""
-    options = options_of(context)
-    id_ = perform(
-        options,
-        "cache.put",
-        prompt=prompt,
-        response=read_value(response),
-        ttl=ttl,
-        key=key,
-        model=model,
-        prompt_version=prompt_version,
-        tags=tuple(tag or ()),
-        cost=cost,
-        tokens=tokens,
-    )
-    print_answer(options, id_, lambda: styled_text(("kept as ", "dim"), id_))
+    return styled_text(("kept as ", "dim"), answer)
 
 
-@command("delete", None, group=cache, example="sharedmem cache delete --tag geo")
+@operation_command("cache.delete", "delete", group=cache, example="sharedmem cache delete --tag geo")
 def cache_delete(
-    context: typer.Context,
+    dropped: int,
     tag: Annotated[str | None, typer.Option(help="Answers with this tag.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Answers to this prompt, whatever the model.")] = None,
     key: Annotated[str | None, typer.Option(help="Answers under this key.")] = None,
-) -> None:
+) -> RenderableType:
     """Forget answers to which all that is given applies."""
-    options = options_of(context)
-    dropped = perform(options, "cache.delete", tag=tag, prompt=prompt, key=key)
-    print_answer(options, dropped, lambda: styled_text(format_count(dropped, "answer"), " forgotten"))
+    return styled_text(format_count(dropped, "answer"), " forgotten")
 
 
 @command("clear", None, group=cache, example="sharedmem cache clear --yes")
@@ -130,48 +117,27 @@ def cache_clear(
     """Forget every answer of the namespace; what was counted stays."""
     options = options_of(context)
     if not yes:
-        _confirm_clear(options)
+        namespace = options.settings().namespace
+        confirm(lambda: f"Forget {_count_answers(options)} of namespace {namespace}?", "clear", namespace)
     dropped = perform(options, "cache.clear")
     print_answer(options, dropped, lambda: styled_text(format_count(dropped, "answer"), " forgotten"))
 
 
-@command("report", None, group=cache, example="sharedmem cache report 196c698fd5c5227e000c739b79c3b30d")
-def cache_report(
-    context: typer.Context, id_: Annotated[str, typer.Argument(metavar="ID", help="Of an answer.")]
-) -> None:
+def _count_answers(options: Options) -> str:
+    return format_count(perform(options, "cache.stats").entries, "answer")
+
+
+@operation_command(
+    "cache.report", "report", group=cache, example="sharedmem cache report 196c698fd5c5227e000c739b79c3b30d"
+)
+def cache_report(_: None, id_: Annotated[str, typer.Argument(metavar="ID", help="Of an answer.")]) -> RenderableType:
     """Tell that an answer did not fit the prompt it was given for; it is counted."""
-    options = options_of(context)
-    perform(options, "cache.report", id=id_)
-    print_answer(options, None, lambda: styled_text("counted as a false hit"))
+    return styled_text("counted as a false hit")
 
 
-@command("stats", None, group=cache, example="sharedmem cache stats")
-def cache_stats(context: typer.Context) -> None:
+@operation_command("cache.stats", "stats", group=cache, example="sharedmem cache stats")
+def cache_stats(stats: CacheStats) -> RenderableType:
     """Show how the cache of the namespace has done."""
-    show_operation(context, "cache.stats", _stats_picture)
-
-
-def _confirm_clear(options: Options) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidError("clear", options.settings().namespace, "nobody is there to confirm it; say --yes")
-    entries = perform(options, "cache.stats").entries
-    if not typer.confirm(
-        f"Forget {format_count(entries, 'answer')} of namespace {options.settings().namespace}?", err=True
-    ):
-        raise typer.Exit(1)
-
-
-def _answer_picture(found: CachedResult | None) -> RenderableType:
-    if found is None:
-        return styled_text(("no answer fits", "yellow"))
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
-    how = "the same prompt" if found.exact else f"similarity {found.similarity:.4f}"
-    rows = [("id", found.id), ("asked", found.prompt), ("found by", how), ("age", format_duration(found.age_s))]
-    return Group(body(found.response), fields_table(rows))
-
-
-def _stats_picture(stats: CacheStats) -> RenderableType:
     checks = stats.hits + stats.misses
     rate = styled_text((f"{stats.hit_rate:.1%}", "green" if stats.hits else "dim"), (f" of {checks:,} checks", "dim"))
     return fields_table(
@@ -185,6 +151,14 @@ def _stats_picture(stats: CacheStats) -> RenderableType:
             ("saved", styled_text(f"{stats.saved_cost:,.2f}", (f", {stats.saved_tokens:,} tokens", "dim"))),
         ]
     )
+
+
+def _answer_picture(found: CachedResult | None) -> RenderableType:
+    if found is None:
+        return styled_text(("no answer fits", "yellow"))
+    how = "the same prompt" if found.exact else f"similarity {found.similarity:.4f}"
+    rows = [("id", found.id), ("asked", found.prompt), ("found by", how), ("age", format_duration(found.age_s))]
+    return stack(body(found.response), fields_table(rows))
 
 
 SETTING = "SHAREDMEM_CACHE_SIMILARITY"
@@ -300,13 +274,11 @@ def _report_bad_lines(numbers: list[int]) -> None:
 
 
 def _calibration_picture(measured: Calibration) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
     facts = [
         ("embedder", measured.embedder),
         ("pairs", f"{measured.same:,} that ask for the same, {measured.different:,} that do not"),
     ]
-    return Group(
+    return stack(
         fields_table(facts), styled_text(""), _curve_picture(measured), styled_text(""), _advice_picture(measured)
     )
 

@@ -17,12 +17,12 @@ import sharedmem
 from sharedmem.config import Setting
 from sharedmem.errors import NotFoundError, UnsupportedError
 from sharedmem.faces.cli.app import SERVER, command
-from sharedmem.faces.cli.output import cell, print_answer, styled_text, table, write_line
+from sharedmem.faces.cli.output import cell, print_answer, rows_table, styled_text, write_line
 from sharedmem.faces.cli.session import options_of
 from sharedmem.faces.cli.values import json_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 
 class Demo(StrEnum):
@@ -82,12 +82,12 @@ def config(
     print_answer(options, value, lambda: cell(value))
 
 
-def _settings_picture(rows: list[Setting]) -> Table:
-    picture = table("setting", "value", "origin")
+def _settings_picture(rows: list[Setting]) -> RenderableType:
+    shown = []
     for row in rows:
         style = "dim" if row.origin == "default" else "bold"
-        picture.add_row(styled_text((row.name, style)), cell(row.value_shown), styled_text((row.origin, style)))
-    return picture
+        shown.append((styled_text((row.name, style)), row.value_shown, styled_text((row.origin, style))))
+    return rows_table(shown, "setting", "value", "origin")
 
 
 def _demo_path(which: Demo) -> Path:

@@ -15,17 +15,16 @@ from sharedmem.coordination.locks import LeaseKind
 from sharedmem.coordination.rate_limits import Algorithm
 from sharedmem.errors import InvalidError, LimitedError, LockLostError, SharedMemoryError
 from sharedmem.faces.cli.app import COORDINATION, command
+from sharedmem.faces.cli.operations import operation_command
 from sharedmem.faces.cli.output import (
-    cell,
-    empty_text,
+    dim,
     fields_table,
     format_age,
     format_count,
     format_duration,
     print_answer,
-    show_operation,
+    rows_table,
     styled_text,
-    table,
 )
 from sharedmem.faces.cli.session import Options, open_store, options_of, perform
 from sharedmem.models import LeaseState, LimitState, Permit, Present
@@ -142,41 +141,36 @@ def _show_lease(options: Options, name: str, kind: LeaseKind) -> None:
 
 
 def _lease_picture(state: LeaseState) -> RenderableType:
-    if not state.holders:
-        return (
-            styled_text(f"{format_count(state.waiting, 'waiter')}, nobody holds it") if state.waiting else empty_text()
+    if not state.holders and state.waiting:
+        return styled_text(f"{format_count(state.waiting, 'waiter')}, nobody holds it")
+    rows = [
+        (
+            styled_text((holder.actor, "cyan")),
+            str(holder.token),
+            dim(format_duration(holder.remaining_ms / 1000)),
+            str(state.waiting),
         )
-    picture = table("held by", "token", "ends in", "waiting", right=("waiting",))
-    for holder in state.holders:
-        ends_in = styled_text((format_duration(holder.remaining_ms / 1000), "dim"))
-        picture.add_row(styled_text((holder.actor, "cyan")), str(holder.token), ends_in, str(state.waiting))
-    return picture
+        for holder in state.holders
+    ]
+    return rows_table(rows, "held by", "token", "ends in", "waiting", right=("waiting",))
 
 
-@command("presence", COORDINATION, example="sharedmem presence --role planner")
+@operation_command("presence.list", "presence", COORDINATION, example="sharedmem presence --role planner")
 def presence(
-    context: typer.Context,
-    role: Annotated[str | None, typer.Option(help="Only those in this role.")] = None,
-) -> None:
+    found: list[Present], role: Annotated[str | None, typer.Option(help="Only those in this role.")] = None
+) -> RenderableType:
     """Show who is here, in the order in which they came."""
-    show_operation(context, "presence.list", _presence_picture, role=role)
-
-
-def _presence_picture(found: list[Present]) -> Table | Text:
-    if not found:
-        return empty_text()
-    picture = table("actor", "role", "here for", "last seen", "info")
-    for one in found:
-        here_for = format_duration((one.last_seen - one.since).total_seconds())
-        info = cell(one.info) if one.info is not None else styled_text("")
-        picture.add_row(
+    rows = [
+        (
             styled_text((one.actor, "cyan")),
-            cell(one.role),
-            styled_text(here_for),
-            styled_text((format_age(one.last_seen), "dim")),
-            info,
+            one.role,
+            format_duration((one.last_seen - one.since).total_seconds()),
+            dim(format_age(one.last_seen)),
+            "" if one.info is None else one.info,
         )
-    return picture
+        for one in found
+    ]
+    return rows_table(rows, "actor", "role", "here for", "last seen", "info")
 
 
 _AT_ONCE = "now"

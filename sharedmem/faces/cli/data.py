@@ -11,11 +11,11 @@ import typer
 from sharedmem.config import Kind
 from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import DATA, NUMBERS, command, hashes, members
+from sharedmem.faces.cli.operations import Reads, operation_command
 from sharedmem.faces.cli.output import (
     body,
-    cell,
     console,
-    empty_text,
+    dim,
     format_age,
     format_count,
     format_duration,
@@ -23,9 +23,9 @@ from sharedmem.faces.cli.output import (
     list_table,
     print_answer,
     print_note,
-    show_operation,
+    rows_table,
+    stack,
     styled_text,
-    table,
     write_line,
 )
 from sharedmem.faces.cli.session import Options, open_store, options_of, perform
@@ -34,8 +34,6 @@ from sharedmem.models import Entry
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
     from rich.tree import Tree
 
 
@@ -82,7 +80,11 @@ def _count_leaves(branch: Branch) -> int:
 Key = Annotated[
     str, typer.Argument(help="Plain (in the namespace) or absolute, with a colon.", autocompletion=completion.keys)
 ]
-Value = Annotated[str, typer.Argument(help="JSON, @file, or - for standard input; what is no JSON is a text.")]
+Value = Annotated[
+    str,
+    typer.Argument(metavar="value", help="JSON, @file, or - for standard input; what is no JSON is a text."),
+    Reads(read_value),
+]
 Ttl = Annotated[float | None, typer.Option(help="Seconds to live; without it the kind or the rules decide.")]
 OfKind = Annotated[Kind | None, typer.Option(help="Kind of memory, which sets how long it lives.")]
 
@@ -106,9 +108,9 @@ def get(
         print_answer(options, found if entry else found.value, lambda: _entry_picture(found))
 
 
-@command("set", DATA, example="""sharedmem set plan '{"step": 1}' --ttl 3600""")
+@operation_command("value.write", "set", DATA, example="""sharedmem set plan '{"step": 1}' --ttl 3600""")
 def set_(
-    context: typer.Context,
+    version: int,
     key: Key,
     value: Value,
     ttl: Ttl = None,
@@ -116,13 +118,9 @@ def set_(
         int | None, typer.Option(help="Write only over this version; 0: only if there is no value.")
     ] = None,
     kind: OfKind = None,
-) -> None:
+) -> RenderableType:
     """Write a value under a new version, and print the version; exit code 4 when --if-version finds another."""
-    options = options_of(context)
-    version = perform(
-        options, "value.write", key=key, value=read_value(value), ttl=ttl, kind=kind, if_version=if_version
-    )
-    print_answer(options, version, lambda: styled_text(key, (" is at version ", "dim"), (str(version), "cyan")))
+    return styled_text(key, (" is at version ", "dim"), (str(version), "cyan"))
 
 
 @command("delete", DATA, example="sharedmem delete plan")
@@ -169,18 +167,16 @@ def ls(
             console().print(_key_picture(key))
 
 
-@command("incr", DATA, example="sharedmem incr visits", words=NUMBERS)
+@operation_command("counter.increment", "incr", DATA, example="sharedmem incr visits", words=NUMBERS)
 def incr(
-    context: typer.Context,
+    number: int,
     key: Key,
     by: Annotated[int, typer.Argument(help="How much to add; negative to count down.")] = 1,
     ttl: Ttl = None,
     kind: OfKind = None,
-) -> None:
+) -> RenderableType:
     """Add to a counter, which starts at 0, and tell the new number."""
-    options = options_of(context)
-    number = perform(options, "counter.increment", key=key, by=by, ttl=ttl, kind=kind)
-    print_answer(options, number, lambda: styled_text(key, (" is at ", "dim"), (str(number), "cyan")))
+    return styled_text(key, (" is at ", "dim"), (str(number), "cyan"))
 
 
 def _write_raw(value: object) -> None:
@@ -199,120 +195,101 @@ def _key_picture(key: str) -> RenderableType:
 
 
 def _entry_picture(entry: Entry) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
     life = "stays" if entry.ttl is None else f"expires in {format_duration(entry.ttl)}"
     who = (
         f"version {entry.version} by {entry.actor}, {format_age(entry.updated)}"
         if entry.version
         else "set by a foreign client"
     )
-    return Group(body(entry.value), styled_text((f"{entry.key}: {who}, {life}", "dim")))
+    return stack(body(entry.value), dim(f"{entry.key}: {who}, {life}"))
 
 
 Field = Annotated[str, typer.Argument(help="Name of the field.")]
-Values = Annotated[list[str], typer.Argument(metavar="VALUE...", help="As `set` takes its value.")]
+Values = Annotated[list[str], typer.Argument(metavar="VALUE...", help="As `set` takes its value."), Reads(read_value)]
 
 
-@command("append", DATA, example="""sharedmem append chat '{"by": "me", "says": "hello"}' --max-length 100""")
+@operation_command(
+    "list.append", "append", DATA, example="""sharedmem append chat '{"by": "me", "says": "hello"}' --max-length 100"""
+)
 def append(
-    context: typer.Context,
+    length: int,
     key: Key,
     value: Value,
     max_length: Annotated[int | None, typer.Option(help="Keep only that many of the newest.")] = None,
     ttl: Ttl = None,
     kind: OfKind = None,
-) -> None:
+) -> RenderableType:
     """Put a value at the end of a list, and tell the list's length."""
-    options = options_of(context)
-    length = perform(
-        options, "list.append", key=key, value=read_value(value), max_length=max_length, ttl=ttl, kind=kind
-    )
-    print_answer(options, length, lambda: styled_text(key, (" has now ", "dim"), (str(length), "cyan")))
+    return styled_text(key, (" has now ", "dim"), (str(length), "cyan"))
 
 
-@command("list", DATA, example="sharedmem list chat --start -10")
+@operation_command("list.read", "list", DATA, example="sharedmem list chat --start -10")
 def list_(
-    context: typer.Context,
+    values: list[object],
     key: Key,
     start: Annotated[int, typer.Option(help="First position; negative ones count from the end.")] = 0,
     end: Annotated[int, typer.Option(help="Last position, included.")] = -1,
-) -> None:
+) -> RenderableType:
     """Show a list, or a part of it."""
-    options = options_of(context)
-    values = perform(options, "list.read", key=key, start=start, end=end)
-    print_answer(options, values, lambda: list_table(values, first=_first_position(len(values), start, end)))
+    return list_table(values, first=_first_position(len(values), start, end))
 
 
-@command("all", None, group=hashes, example="sharedmem hash agent:planner")
-def hash_all(context: typer.Context, key: Key) -> None:
+@operation_command("hash.get_all", "all", group=hashes, example="sharedmem hash agent:planner")
+def hash_all(fields: dict[str, object], key: Key) -> RenderableType:
     """Show all fields."""
-    show_operation(context, "hash.get_all", _fields_picture, key=key)
+    return rows_table(list(fields.items()), "field", "value")
 
 
-@command("get", None, group=hashes, example="sharedmem hash get agent:planner role")
-def hash_get(context: typer.Context, key: Key, field: Field) -> None:
+@operation_command("hash.get", "get", group=hashes, example="sharedmem hash get agent:planner role")
+def hash_get(value: object, key: Key, field: Field) -> RenderableType:
     """Show one field; exit code 3 if it does not exist."""
-    show_operation(context, "hash.get", body, key=key, field=field)
+    return body(value)
 
 
-@command("set", None, group=hashes, example="sharedmem hash set agent:planner role lead")
-def hash_set(
-    context: typer.Context, key: Key, field: Field, value: Value, ttl: Ttl = None, kind: OfKind = None
-) -> None:
+@operation_command(
+    "hash.set",
+    "set",
+    group=hashes,
+    example="sharedmem hash set agent:planner role lead",
+    request=lambda given: {"values": {given.pop("field"): given.pop("value")}, **given},
+)
+def hash_set(added: int, key: Key, field: Field, value: Value, ttl: Ttl = None, kind: OfKind = None) -> RenderableType:
     """Set one field, and tell how many are new."""
-    options = options_of(context)
-    added = perform(options, "hash.set", key=key, values={field: read_value(value)}, ttl=ttl, kind=kind)
-    print_answer(options, added, lambda: styled_text(field, (" is set" + ("" if added else " anew"), "dim")))
+    return styled_text(field, (" is set" + ("" if added else " anew"), "dim"))
 
 
-@command("delete", None, group=hashes, example="sharedmem hash delete agent:planner role")
+@operation_command("hash.delete", "delete", group=hashes, example="sharedmem hash delete agent:planner role")
 def hash_delete(
-    context: typer.Context, key: Key, fields: Annotated[list[str], typer.Argument(metavar="FIELD...")]
-) -> None:
+    removed: int, key: Key, fields: Annotated[list[str], typer.Argument(metavar="FIELD...")]
+) -> RenderableType:
     """Remove fields, and tell how many there were."""
-    options = options_of(context)
-    removed = perform(options, "hash.delete", key=key, fields=tuple(fields))
-    print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(fields)}", "dim")))
+    return styled_text(f"{removed} removed", (f" of {len(fields)}", "dim"))
 
 
-@command("list", None, group=members, example="sharedmem members topics")
-def members_list(context: typer.Context, key: Key) -> None:
+@operation_command("set.members", "list", group=members, example="sharedmem members topics")
+def members_list(found: set[object], key: Key) -> RenderableType:
     """Show all members."""
-    show_operation(context, "set.members", lambda found: list_table(sort_members(found), first=1), key=key)
+    return list_table(sort_members(found), first=1)
 
 
-@command("add", None, group=members, example="sharedmem members add topics tides ferries")
-def members_add(context: typer.Context, key: Key, values: Values, ttl: Ttl = None, kind: OfKind = None) -> None:
+@operation_command("set.add", "add", group=members, example="sharedmem members add topics tides ferries")
+def members_add(added: int, key: Key, values: Values, ttl: Ttl = None, kind: OfKind = None) -> RenderableType:
     """Add members, and tell how many are new."""
-    options = options_of(context)
-    added = perform(options, "set.add", key=key, values=tuple(map(read_value, values)), ttl=ttl, kind=kind)
-    print_answer(options, added, lambda: styled_text(f"{added} added", (f" of {len(values)}", "dim")))
+    return styled_text(f"{added} added", (f" of {len(values)}", "dim"))
 
 
-@command("delete", None, group=members, example="sharedmem members delete topics ferries")
-def members_delete(context: typer.Context, key: Key, values: Values) -> None:
+@operation_command("set.delete", "delete", group=members, example="sharedmem members delete topics ferries")
+def members_delete(removed: int, key: Key, values: Values) -> RenderableType:
     """Remove members, and tell how many there were."""
-    options = options_of(context)
-    removed = perform(options, "set.delete", key=key, values=tuple(map(read_value, values)))
-    print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(values)}", "dim")))
+    return styled_text(f"{removed} removed", (f" of {len(values)}", "dim"))
 
 
-@command("pop", None, group=members, example="sharedmem members pop topics")
-def members_pop(context: typer.Context, key: Key) -> None:
+@operation_command("set.pop", "pop", group=members, example="sharedmem members pop topics")
+def members_pop(member: object, key: Key) -> RenderableType:
     """Take a random member out and show it; exit code 3 when the set is empty."""
-    show_operation(context, "set.pop", body, key=key)
+    return body(member)
 
 
 def _first_position(count: int, start: int, end: int) -> int:
     """The position of the first value shown; from the end where the end is known, as the list may be shorter."""
     return end - count + 1 if start < 0 and end < 0 else start
-
-
-def _fields_picture(fields: dict[str, object]) -> Table | Text:
-    if not fields:
-        return empty_text()
-    picture = table("field", "value")
-    for name, value in fields.items():
-        picture.add_row(cell(name), cell(value))
-    return picture

@@ -11,7 +11,7 @@ import typer
 from sharedmem.durable.admin import DurableAdmin
 from sharedmem.faces.cli.app import DURABLE, command, durable
 from sharedmem.faces.cli.output import (
-    cell,
+    dim,
     empty_text,
     fields_table,
     format_age,
@@ -20,15 +20,15 @@ from sharedmem.faces.cli.output import (
     format_size,
     print_answer,
     progress,
+    rows_table,
+    stack,
     styled_text,
-    table,
 )
 from sharedmem.faces.cli.session import Options, open_store, options_of
 from sharedmem.models import Charges, DeadLetter, DurableLag, DurableStatus, Verification
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 T = TypeVar("T")
 Namespaces = Annotated[
@@ -150,15 +150,13 @@ async def _restore_namespaces(tier: DurableAdmin, namespaces: Sequence[str] | No
 
 
 def _status_picture(status: DurableStatus) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
     health = (
         styled_text(("in reach", "green")) if status.reachable else styled_text((f"away: {status.why}", "bold red"))
     )
     facts: list[tuple[str, object]] = [("where", status.url), ("id", status.id), ("state", health)]
     facts += [("problem", styled_text((problem, "bold red"))) for problem in status.problems]
     facts += _charges(status.charges)
-    return Group(fields_table(facts, title="durable tier"), "", _lag_picture(status.namespaces))
+    return stack(fields_table(facts, title="durable tier"), "", _lag_picture(status.namespaces))
 
 
 def _charges(charges: Charges) -> list[tuple[str, object]]:
@@ -173,9 +171,9 @@ def _charges(charges: Charges) -> list[tuple[str, object]]:
 
 def _lag_picture(lags: Sequence[DurableLag]) -> RenderableType:
     if not lags:
-        return styled_text(("nothing has changed lately", "dim"))
+        return dim("nothing has changed lately")
     numbers = ["waiting", "in hand", "dead letters"]
-    picture = table("namespace", *numbers[:2], "oldest", numbers[2], "recovery", right=numbers)
+    rows = []
     for lag in lags:
         style = "bold red" if lag.oldest > _LONG_S else "yellow" if lag.waiting else "green"
         oldest = format_duration(lag.oldest) if lag.waiting else "-"
@@ -184,24 +182,26 @@ def _lag_picture(lags: Sequence[DurableLag]) -> RenderableType:
             styled_text((f"{lag.dead:,}", "red" if lag.dead else "dim")),
         )
         recovery = styled_text((lag.recovery, "dim" if lag.recovery == "complete" else "yellow"))
-        picture.add_row(cell(lag.namespace), waiting, f"{lag.delivered:,}", oldest, dead, recovery)
-    return picture
+        rows.append((lag.namespace, waiting, f"{lag.delivered:,}", oldest, dead, recovery))
+    return rows_table(rows, "namespace", *numbers[:2], "oldest", numbers[2], "recovery", right=numbers)
 
 
 def _dead_letters_picture(letters: Sequence[DeadLetter]) -> RenderableType:
-    if not letters:
-        return empty_text()
-    picture = table("id", "key", "type", "bytes", "refused", "why", right=["bytes"])
-    for letter in letters:
-        key = f"{letter.key} [{letter.element}]" if letter.element else letter.key or letter.name
-        why = styled_text((letter.reason, "red"))
-        picture.add_row(letter.id, cell(key), letter.type or "?", format_size(letter.size), format_age(letter.at), why)
-    return picture
+    rows = [
+        (
+            letter.id,
+            f"{letter.key} [{letter.element}]" if letter.element else letter.key or letter.name,
+            letter.type or "?",
+            format_size(letter.size),
+            format_age(letter.at),
+            styled_text((letter.reason, "red")),
+        )
+        for letter in letters
+    ]
+    return rows_table(rows, "id", "key", "type", "bytes", "refused", "why", right=["bytes"])
 
 
 def _verified_picture(found: Sequence[Verification]) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  likewise
-
     parts: list[RenderableType] = []
     for one in found:
         if one.differences:
@@ -210,15 +210,15 @@ def _verified_picture(found: Sequence[Verification]) -> RenderableType:
         same = different if one.differences else ("the same", "green")
         waits = f", {format_count(one.waiting, 'key')} with changes under way" if one.waiting else ""
         parts.append(styled_text(f"{one.namespace}: ", format_count(one.keys, "key"), ", ", same, waits))
-    return Group(*parts) if parts else empty_text()
+    return stack(*parts) if parts else empty_text()
 
 
-def _differences_picture(found: Verification) -> Table:
-    picture = table("key", "what", "in Redis", "in the tier", title=f"namespace {found.namespace}")
-    for one in found.differences:
-        key = f"{one.key} [{one.element}]" if one.element else one.key
-        picture.add_row(cell(key), styled_text((one.what, "red")), cell(one.redis), cell(one.tier))
-    return picture
+def _differences_picture(found: Verification) -> RenderableType:
+    rows = [
+        (f"{one.key} [{one.element}]" if one.element else one.key, styled_text((one.what, "red")), one.redis, one.tier)
+        for one in found.differences
+    ]
+    return rows_table(rows, "key", "what", "in Redis", "in the tier", title=f"namespace {found.namespace}")
 
 
 def _restored_picture(restored: dict[str, int]) -> RenderableType:

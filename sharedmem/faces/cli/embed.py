@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharedmem.faces.cli.app import MEMORY, command
-from sharedmem.faces.cli.output import cell, fields_table, print_answer, table
+from sharedmem.faces.cli.output import fields_table, print_answer, rows_table, stack
 from sharedmem.faces.cli.session import options_of, with_operator_access
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from sharedmem.hub.embeddings import EmbeddedTexts
 
@@ -35,8 +34,6 @@ def embed(
 
 
 def _picture(embedded: EmbeddedTexts, texts: list[str]) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
     cost = "unknown" if embedded.cost_usd is None else f"{embedded.cost_usd:.3g} USD"
     rows = [
         ("dimension", f"{embedded.dimension:,}"),
@@ -44,14 +41,13 @@ def _picture(embedded: EmbeddedTexts, texts: list[str]) -> RenderableType:
         ("cost", cost),
         ("cached", f"{embedded.cached:,} of {len(set(texts)):,}"),
     ]
-    return Group(fields_table(rows, title=embedded.name), _vectors(embedded, texts))
+    return stack(fields_table(rows, title=embedded.name), _vectors(embedded, texts))
 
 
-def _vectors(embedded: EmbeddedTexts, texts: list[str]) -> Table:
-    picture = table("text", "nearness", "vector", right=["nearness"])
-    first = embedded.vectors[0]
+def _vectors(embedded: EmbeddedTexts, texts: list[str]) -> RenderableType:
+    first, rows = embedded.vectors[0], []
     for text, vector in zip(texts, embedded.vectors, strict=True):
         nearness = sum(one * other for one, other in zip(first, vector, strict=True))
         shown = " ".join(f"{number:.3f}" for number in vector[:_NUMBERS_SHOWN])
-        picture.add_row(cell(text), f"{nearness:.3f}", f"{shown} ...")
-    return picture
+        rows.append((text, f"{nearness:.3f}", f"{shown} ..."))
+    return rows_table(rows, "text", "nearness", "vector", right=["nearness"])

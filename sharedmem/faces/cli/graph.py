@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -16,25 +15,42 @@ from pydantic import ValidationError
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.faces.cli import graph_output as pictures
 from sharedmem.faces.cli.app import command, graph
+from sharedmem.faces.cli.operations import Reads, operation_command
 from sharedmem.faces.cli.output import (
+    confirm,
     empty_text,
     format_count,
     is_interactive,
     print_answer,
     progress,
-    show_operation,
+    read_text,
     styled_text,
+    without_total,
     write_line,
 )
-from sharedmem.faces.cli.session import Options, open_store, options_of, perform, use_store
-from sharedmem.models import Episode, EpisodeResult, GraphCheck, GraphDrawing, Record
+from sharedmem.faces.cli.session import Options, options_of, perform, use_store
+from sharedmem.models import (
+    EntityFacts,
+    EntityMerge,
+    Episode,
+    EpisodeResult,
+    Fact,
+    GraphCheck,
+    GraphDrawing,
+    GraphStats,
+    Record,
+    Step,
+)
 from sharedmem.store import SharedMemoryStore
 from sharedmem.visualization.graph import as_dot, as_html, as_mermaid
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sharedmem.api.graph import EpisodePage, FactPage
+
 Group = Annotated[str, typer.Option("--group", "-g", help="Whose graph, such as tenant:session.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of an entity.")]
-AsOf = Annotated[str | None, typer.Option(help="As it was in the world then (ISO 8601; UTC without a zone).")]
-KnownAt = Annotated[str | None, typer.Option(help="As it was known then (ISO 8601; UTC without a zone).")]
 _MOMENTS = ("occurred_at", "recorded_at")
 
 
@@ -53,13 +69,16 @@ def parse_moment(option: str, word: str | None) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def parse_times(as_of: str | None, known_at: str | None) -> dict[str, datetime | None]:
-    """The two times of a request.
-
-    Raises:
-        InvalidError: one of them is invalid.
-    """
-    return {"as_of": parse_moment("as-of", as_of), "known_at": parse_moment("known-at", known_at)}
+AsOf = Annotated[
+    str | None,
+    typer.Option(help="As it was in the world then (ISO 8601; UTC without a zone)."),
+    Reads(partial(parse_moment, "as-of")),
+]
+KnownAt = Annotated[
+    str | None,
+    typer.Option(help="As it was known then (ISO 8601; UTC without a zone)."),
+    Reads(partial(parse_moment, "known-at")),
+]
 
 
 def read_episodes(file: Path, group: str) -> list[Episode]:
@@ -161,41 +180,40 @@ def graph_add(  # each field is an option
         "session": session,
         "user": user,
     }
-    episode = Episode.model_validate({"content": _read_text(text), "group_id": group, **fields})
+    content = read_text(text, "say what happened, or pipe it in")
+    episode = Episode.model_validate({"content": content, "group_id": group, **fields})
     result = perform(options, "graph.add", episode=episode)
     print_answer(options, result, lambda: pictures.added_picture(result))
 
 
-@command("undo", None, group=graph, example="sharedmem graph undo first-call --group acme:ada")
+@operation_command("graph.undo", "undo", group=graph, example="sharedmem graph undo first-call --group acme:ada")
 def graph_undo(
-    context: typer.Context,
-    episode: Annotated[str, typer.Argument(metavar="EPISODE", help="Id of the episode.")],
+    result: EpisodeResult,
+    episode_id: Annotated[str, typer.Argument(metavar="EPISODE", help="Id of the episode.")],
     *,
-    group: Group,
-) -> None:
+    group_id: Group,
+) -> RenderableType:
     """Take back all that an episode said, and open again exactly what it had closed; what was known stays known."""
-    show_operation(context, "graph.undo", pictures.undone_picture, group_id=group, episode_id=episode)
+    return pictures.undone_picture(result)
 
 
-@command("merge", None, group=graph, example="sharedmem graph merge Lovelace Ada --group acme:ada")
+@operation_command("graph.merge", "merge", group=graph, example="sharedmem graph merge Lovelace Ada --group acme:ada")
 def graph_merge(
-    context: typer.Context,
+    merge: EntityMerge,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name or id of the entity that is merged.")],
     into: Annotated[str, typer.Argument(metavar="INTO", help="Name or id of the entity that it is.")],
     *,
-    group: Group,
+    group_id: Group,
     reason: Annotated[str, typer.Option(help="Why; it is kept.")] = "",
-) -> None:
+) -> RenderableType:
     """Say that two entities are one; unmerge takes them apart again."""
-    show_operation(
-        context, "graph.merge", pictures.merge_picture, group_id=group, source=source, into=into, reason=reason
-    )
+    return pictures.merge_picture(merge)
 
 
-@command("unmerge", None, group=graph, example="sharedmem graph unmerge Lovelace --group acme:ada")
-def graph_unmerge(context: typer.Context, name: Name, *, group: Group) -> None:
+@operation_command("graph.unmerge", "unmerge", group=graph, example="sharedmem graph unmerge Lovelace --group acme:ada")
+def graph_unmerge(merge: EntityMerge, entity: Name, *, group_id: Group) -> RenderableType:
     """Take an entity that was merged apart again."""
-    show_operation(context, "graph.unmerge", pictures.merge_picture, group_id=group, entity=name)
+    return pictures.merge_picture(merge)
 
 
 @command("check", None, group=graph, example="sharedmem graph check --group acme:ada")
@@ -210,13 +228,11 @@ def graph_check(
     """Recompute all facts of a graph from its episodes and report every difference; exit code 1 if one is left."""
     options = options_of(context)
 
-    async def work() -> GraphCheck:
-        async with open_store(settings) as (_, store):
-            with progress("checking", noun="episodes") as told:
-                return await store.graph.check(group_id=group, repair=repair, progress=_progress_callback(told))
+    async def work(store: SharedMemoryStore) -> GraphCheck:
+        with progress("checking", noun="episodes") as told:
+            return await store.graph.check(group_id=group, repair=repair, progress=without_total(told))
 
-    settings = options.settings()
-    found = asyncio.run(work())
+    found = use_store(options, work)
     print_answer(options, found, lambda: pictures.check_picture(found))
     if not found.is_clean:
         raise typer.Exit(1)
@@ -232,21 +248,9 @@ def graph_delete(
     """Delete a graph with everything in it: episodes, entities, facts and their history."""
     options = options_of(context)
     if not yes:
-        _confirm_delete(options, group)
+        confirm(lambda: _deletion_question(options, group), "group", group)
     gone = perform(options, "graph.delete", group_id=group)
     print_answer(options, gone, lambda: styled_text((format_count(gone, "record"), "green"), " deleted"))
-
-
-def _progress_callback(told: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
-    """A bar that counts what was read; how much there is, nobody knows before."""
-    return None if told is None else lambda done, _: told(done)
-
-
-def _read_text(text: str | None) -> str:
-    given = sys.stdin.read().rstrip("\n") if text in {None, "-"} and not sys.stdin.isatty() else text
-    if not given:
-        raise InvalidError("text", given, "say what happened, or pipe it in")
-    return given
 
 
 def _add_episodes(options: Options, episodes: list[Episode]) -> AddedEpisodes:
@@ -275,13 +279,10 @@ def _add_counts(done: AddedEpisodes, results: list[EpisodeResult]) -> AddedEpiso
     )
 
 
-def _confirm_delete(options: Options, group: str) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidError("group", group, "nobody is there to confirm it; say --yes")
+def _deletion_question(options: Options, group: str) -> str:
     stats = perform(options, "graph.stats", group_id=group)
     what = f"{format_count(stats.episodes, 'episode')} and {format_count(stats.facts + stats.past_facts, 'fact')}"
-    if not typer.confirm(f"Delete {what} of group {group}?", err=True):
-        raise typer.Exit(1)
+    return f"Delete {what} of group {group}?"
 
 
 FORMATS = ("mermaid", "dot", "html")
@@ -315,95 +316,91 @@ def graph_search(  # noqa: PLR0913  # each option narrows the question
     """Show what is worth knowing for a question, with where it comes from; no model is asked."""
     options = options_of(context)
     fields = {"group_id": group, "query": question, "k": limit, "depth": depth, "session": session}
-    found = perform(
-        options,
-        "graph.search",
-        **(fields | parse_times(as_of, known_at) | {"include_past": past, "explain": explain}),
-    )
+    times = {"as_of": parse_moment("as-of", as_of), "known_at": parse_moment("known-at", known_at)}
+    found = perform(options, "graph.search", **fields, **times, include_past=past, explain=explain)
     if prompt and not options.json:
         write_line(found.as_prompt(max_tokens))
     else:
         print_answer(options, found, lambda: pictures.context_picture(found))
 
 
-@command("entity", None, group=graph, example="sharedmem graph entity Ada --group acme:ada --as-of 2024-06-01")
+@operation_command(
+    "graph.entity", "entity", group=graph, example="sharedmem graph entity Ada --group acme:ada --as-of 2024-06-01"
+)
 def graph_entity(
-    context: typer.Context, name: Name, *, group: Group, as_of: AsOf = None, known_at: KnownAt = None
-) -> None:
+    found: EntityFacts, entity: Name, *, group_id: Group, as_of: AsOf = None, known_at: KnownAt = None
+) -> RenderableType:
     """Show an entity and what holds of it, now or at another time."""
-    fields = {"group_id": group, "entity": name}
-    show_operation(context, "graph.entity", pictures.entity_picture, **fields | parse_times(as_of, known_at))
+    return pictures.entity_picture(found)
 
 
-@command("history", None, group=graph, example="sharedmem graph history Ada --group acme:ada")
+@operation_command("graph.history", "history", group=graph, example="sharedmem graph history Ada --group acme:ada")
 def graph_history(
-    context: typer.Context,
-    name: Name,
+    facts: list[Fact],
+    entity: Name,
     *,
-    group: Group,
+    group_id: Group,
     limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many versions.")] = 1_000,
-) -> None:
+) -> RenderableType:
     """Show every version of every fact of an entity: when it was true, and when that was known."""
-    show_operation(context, "graph.history", pictures.history_picture, group_id=group, entity=name, limit=limit)
+    return pictures.history_picture(facts)
 
 
-@command("path", None, group=graph, example="sharedmem graph path Ada Oslo --group acme:ada")
+@operation_command("graph.path", "path", group=graph, example="sharedmem graph path Ada Oslo --group acme:ada")
 def graph_path(
-    context: typer.Context,
+    steps: list[Step],
     a: Annotated[str, typer.Argument(metavar="A", help="Name or id of an entity.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Name or id of another one.")],
     *,
-    group: Group,
+    group_id: Group,
     as_of: AsOf = None,
     known_at: KnownAt = None,
-) -> None:
+) -> RenderableType:
     """Show a shortest way along facts from one entity to another."""
-    fields = {"group_id": group, "a": a, "b": b}
-    show_operation(context, "graph.path", pictures.path_picture, **fields | parse_times(as_of, known_at))
+    return pictures.path_picture(steps)
 
 
-@command("as-of", None, group=graph, example="sharedmem graph as-of 2024-06-01 --group acme:ada")
+@operation_command("graph.as_of", "as-of", group=graph, example="sharedmem graph as-of 2024-06-01 --group acme:ada")
 def graph_as_of(
-    context: typer.Context,
-    when: Annotated[str, typer.Argument(metavar="WHEN", help="A date or a moment (ISO 8601); UTC without a zone.")],
+    page: FactPage,
+    when: Annotated[
+        str,
+        typer.Argument(metavar="WHEN", help="A date or a moment (ISO 8601); UTC without a zone."),
+        Reads(partial(parse_moment, "when")),
+    ],
     *,
-    group: Group,
+    group_id: Group,
     known_at: KnownAt = None,
     limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many.")] = 100,
     after: Annotated[str, typer.Option(help="Go on behind this page.")] = "",
-) -> None:
+) -> RenderableType:
     """Show all that was true at a moment, as it is known now or was known at another one."""
-    options = options_of(context)
-    fields = {"group_id": group, "when": parse_moment("when", when), "known_at": parse_moment("known-at", known_at)}
-    page = perform(options, "graph.as_of", **(fields | {"limit": limit, "after": after}))
-    print_answer(options, page, lambda: pictures.facts_picture(page.items, cursor=page.cursor))
+    return pictures.facts_picture(page.items, cursor=page.cursor)
 
 
-@command("stats", None, group=graph, example="sharedmem graph stats --group acme:ada")
-def graph_stats(context: typer.Context, *, group: Group) -> None:
+@operation_command("graph.stats", "stats", group=graph, example="sharedmem graph stats --group acme:ada")
+def graph_stats(stats: GraphStats, *, group_id: Group) -> RenderableType:
     """Show what a graph holds."""
-    show_operation(context, "graph.stats", pictures.stats_picture, group_id=group)
+    return pictures.stats_picture(stats)
 
 
-@command("episodes", None, group=graph, example="sharedmem graph episodes --group acme:ada")
+@operation_command("graph.episodes", "episodes", group=graph, example="sharedmem graph episodes --group acme:ada")
 def graph_episodes(
-    context: typer.Context,
+    page: EpisodePage,
     *,
-    group: Group,
+    group_id: Group,
     session: Annotated[str | None, typer.Option(help="Only of this conversation.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many.")] = 20,
     after: Annotated[str, typer.Option(help="Go on behind this page.")] = "",
-) -> None:
+) -> RenderableType:
     """Show episodes, oldest first, page by page."""
-    options = options_of(context)
-    page = perform(options, "graph.episodes", group_id=group, session=session, limit=limit, after=after)
-    print_answer(options, page, lambda: pictures.episodes_picture(page.items, page.cursor))
+    return pictures.episodes_picture(page.items, page.cursor)
 
 
-@command("groups", None, group=graph, example="sharedmem graph groups")
-def graph_groups(context: typer.Context) -> None:
+@operation_command("graph.groups", "groups", group=graph, example="sharedmem graph groups")
+def graph_groups(groups: list[str]) -> RenderableType:
     """Show which groups of the namespace have a graph."""
-    show_operation(context, "graph.groups", pictures.groups_picture)
+    return pictures.groups_picture(groups)
 
 
 @command("draw", None, group=graph, example="sharedmem graph draw --group acme:ada --format mermaid")

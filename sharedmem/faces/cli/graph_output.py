@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, time
 from typing import TYPE_CHECKING
 
-from sharedmem.faces.cli.output import cell, empty_text, escape_control, fields_table, format_count, styled_text, table
+from sharedmem.faces.cli.output import (
+    cell,
+    dim,
+    empty_text,
+    escape_control,
+    fields_table,
+    format_count,
+    rows_table,
+    stack,
+    styled_text,
+    table,
+)
 from sharedmem.models import (
     ContextItem,
     ContextSet,
@@ -17,7 +28,9 @@ from sharedmem.models import (
     EpisodeResult,
     Fact,
     GraphCheck,
+    GraphProblem,
     GraphStats,
+    NoteProblem,
     Step,
 )
 
@@ -46,7 +59,7 @@ def added_picture(result: EpisodeResult) -> RenderableType:
     lines += [styled_text(("  + ", "green"), _fact_text(fact)) for fact in result.facts]
     lines += [styled_text(("  - ", "red"), _fact_text(fact)) for fact in result.closed]
     lines += [styled_text(("  ! ", "yellow"), escape_control(warning)) for warning in result.warnings]
-    return _group(lines)
+    return stack(*lines)
 
 
 def undone_picture(result: EpisodeResult) -> RenderableType:
@@ -54,7 +67,7 @@ def undone_picture(result: EpisodeResult) -> RenderableType:
     if result.repeated:
         return styled_text(("undone before: ", "yellow"), escape_control(result.id))
     lines = [styled_text(("undone: ", "green"), escape_control(result.id))]
-    return _group([*lines, *(styled_text("  ", _fact_text(fact)) for fact in (*result.facts, *result.closed))])
+    return stack(*lines, *(styled_text("  ", _fact_text(fact)) for fact in (*result.facts, *result.closed)))
 
 
 def added_episodes_picture(added: int, repeated: int, facts: int, closed: int) -> Text:
@@ -67,18 +80,20 @@ def added_episodes_picture(added: int, repeated: int, facts: int, closed: int) -
 def context_picture(found: ContextSet) -> RenderableType:
     """What was found for a question, best first."""
     if not found.items:
-        return _group([empty_text(), *_degraded(found)])
-    picture = table("score", "kind", "what", "when", "said by", right=["score"])
-    for item in found.items:
-        picture.add_row(
+        return stack(empty_text(), *_degraded(found))
+    rows = [
+        (
             styled_text((f"{item.score:.3f}", "cyan")),
             _kind(item),
             _item(item),
-            styled_text((_times(item), "dim")),
+            dim(_times(item)),
             _origin(item),
         )
+        for item in found.items
+    ]
+    picture = rows_table(rows, "score", "kind", "what", "when", "said by", right=["score"])
     cost = f"{format_count(found.round_trips, 'round trip')}, {found.milliseconds:.1f} ms"
-    return _group([picture, *_degraded(found), styled_text((cost, "dim"))])
+    return stack(picture, *_degraded(found), dim(cost))
 
 
 def entity_picture(told: EntityFacts) -> RenderableType:
@@ -94,32 +109,25 @@ def entity_picture(told: EntityFacts) -> RenderableType:
     rows += [(name, _plain(value)) for name, value in entity.attributes.items()]
     kind = f"  {escape_control(entity.type)}" if entity.type else ""
     relations = [fact for fact in told.facts if fact.target_id is not None]
-    return _group(
-        [
-            styled_text((escape_control(entity.name), "bold"), (kind, "magenta")),
-            fields_table(rows),
-            "",
-            facts_picture(relations),
-        ]
-    )
+    heading = styled_text((escape_control(entity.name), "bold"), (kind, "magenta"))
+    return stack(heading, fields_table(rows), "", facts_picture(relations))
 
 
 def facts_picture(facts: Sequence[Fact], *, cursor: str = "") -> RenderableType:
     """Facts with the time during which they hold."""
     if not facts:
         return empty_text()
-    picture = table("fact", "from", "until", "said by", "id")
-    for fact in facts:
-        style = "dim" if fact.valid_to else ""
-        start = day(fact.valid_from, otherwise="unknown")
-        picture.add_row(
+    rows = [
+        (
             _fact_text(fact),
-            start,
-            styled_text((day(fact.valid_to, otherwise="-"), style)),
+            day(fact.valid_from, otherwise="unknown"),
+            styled_text((day(fact.valid_to, otherwise="-"), "dim" if fact.valid_to else "")),
             _fact_episodes(fact),
             _id(fact.id),
         )
-    return _group([picture, *_more(cursor, "--after")])
+        for fact in facts
+    ]
+    return stack(rows_table(rows, "fact", "from", "until", "said by", "id"), *_more(cursor, "--after"))
 
 
 def history_picture(facts: Sequence[Fact]) -> RenderableType:
@@ -155,7 +163,7 @@ def path_picture(steps: Sequence[Step]) -> RenderableType:
         lines.append(
             styled_text((escape_control(ends[0]), "bold"), arrow, (escape_control(ends[1]), "bold"), (dates, "dim"))
         )
-    return _group(lines)
+    return stack(*lines)
 
 
 def merge_picture(merge: EntityMerge) -> RenderableType:
@@ -171,20 +179,16 @@ def check_picture(check: GraphCheck) -> RenderableType:
     seen = f"{facts} of {claims} in {format_count(check.episodes, 'episode')}"
     if not check.problems:
         return styled_text(("clean: ", "green"), f"{seen} of {escape_control(check.group_id)}")
-    picture = table("problem", "record", "what", "repair")
-    for problem in check.problems:
-        done = (
-            styled_text(("done: ", "green"), escape_control(problem.repair))
-            if problem.repaired
-            else cell(problem.repair)
-        )
-        picture.add_row(
-            styled_text((problem.kind, "yellow" if problem.repaired else "red")),
-            cell(problem.id),
-            cell(problem.explanation),
-            done,
-        )
-    return _group([picture, styled_text((f"{seen} of {escape_control(check.group_id)}", "dim"))])
+    rows = [problem_row(one, one.id) for one in check.problems]
+    table = rows_table(rows, "problem", "record", "what", "repair")
+    return stack(table, dim(f"{seen} of {escape_control(check.group_id)}"))
+
+
+def problem_row(problem: GraphProblem | NoteProblem, record: str) -> tuple[object, ...]:
+    """What a check has found: the kind of problem, where, what it is, and its repair."""
+    kind = styled_text((problem.kind, "yellow" if problem.repaired else "red"))
+    done = ("done: ", "green") if problem.repaired else ""
+    return kind, record, problem.explanation, styled_text(done, escape_control(problem.repair))
 
 
 def stats_picture(stats: GraphStats) -> RenderableType:
@@ -199,27 +203,22 @@ def episodes_picture(episodes: Sequence[Episode], cursor: str) -> RenderableType
     """Episodes, with what became of them."""
     if not episodes:
         return empty_text()
-    picture = table("id", "happened", "from", "what", "facts", right=["facts"])
+    rows = []
     for episode in episodes:
         text = episode.content if isinstance(episode.content, str) else _plain(episode.content)
         words = styled_text((escape_control(_shorten(text)), "dim strike" if episode.undone_at else ""))
         happened = day(episode.occurred_at, otherwise="-")
-        picture.add_row(_id(episode.id), happened, cell(episode.source), words, f"{len(episode.fact_ids):,}")
-    return _group([picture, *_more(cursor, "--after")])
+        rows.append((_id(episode.id), happened, episode.source, words, f"{len(episode.fact_ids):,}"))
+    picture = rows_table(rows, "id", "happened", "from", "what", "facts", right=["facts"])
+    return stack(picture, *_more(cursor, "--after"))
 
 
 def groups_picture(groups: Sequence[str]) -> RenderableType:
     """The groups, a line each."""
-    return _group([cell(group) for group in groups]) if groups else empty_text()
+    return stack(*map(cell, groups)) if groups else empty_text()
 
 
 # -- parts ----------------------------------------------------------------------------------------
-
-
-def _group(parts: Iterable[RenderableType]) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
-    return Group(*parts)
 
 
 def _fact_text(fact: Fact) -> Text:

@@ -10,14 +10,15 @@ import typer
 
 from sharedmem.faces.cli.app import command, index
 from sharedmem.faces.cli.output import (
-    cell,
-    empty_text,
+    dim,
     format_count,
     format_size,
     print_answer,
     progress,
+    rows_table,
+    stack,
     styled_text,
-    table,
+    without_total,
 )
 from sharedmem.faces.cli.session import Options, open_store, options_of
 from sharedmem.hub import Hub
@@ -55,7 +56,7 @@ def index_promote(context: typer.Context, family: Family = "memory") -> None:
 
     async def promoted(hub: Hub, namespace: str) -> list[IndexStatus]:
         with progress("promoting", noun="documents") as bar:
-            await hub.index.promote(namespace, family=family, progress=_progress_callback(bar))
+            await hub.index.promote(namespace, family=family, progress=without_total(bar))
         return await hub.index.all()
 
     found = _with_hub(options, promoted)
@@ -78,7 +79,7 @@ def index_rebuild(
 
     async def rebuilt(hub: Hub, namespace: str) -> list[IndexStatus]:
         with progress("rebuilding", noun="documents") as bar:
-            await hub.index.rebuild(None if shared else namespace, family=family, progress=_progress_callback(bar))
+            await hub.index.rebuild(None if shared else namespace, family=family, progress=without_total(bar))
         return await hub.index.all()
 
     found = _with_hub(options, rebuilt)
@@ -94,38 +95,27 @@ def _with_hub(options: Options, do: Callable[[Hub, str], Awaitable[T]]) -> T:
     return asyncio.run(work())
 
 
-def _progress_callback(bar: Callable[[int], None] | None) -> Callable[[int, int], None] | None:
-    if bar is None:
-        return None
-    return lambda done, _: bar(done)
-
-
 def _picture(found: list[IndexStatus]) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
-    if not found:
-        return empty_text()
-    picture = table("holds", "of", "documents", "size", "by", "embedder", right=["documents", "size"])
-    for one in found:
-        failed = (f", {one.failures:,} failed", "red") if one.failures else ""
-        picture.add_row(
+    rows = [
+        (
             one.family,
-            cell(", ".join(one.namespaces)) if one.namespaces else styled_text(("shared", "dim")),
-            styled_text(f"{one.documents:,}", failed),
+            ", ".join(one.namespaces) or dim("shared"),
+            styled_text(f"{one.documents:,}", (f", {one.failures:,} failed", "red") if one.failures else ""),
             format_size(one.bytes),
             f"{one.algorithm}, being built" if one.indexing else one.algorithm,
-            cell(one.model) if one.model else styled_text(("none", "dim")),
+            one.model or dim("none"),
         )
+        for one in found
+    ]
+    picture = rows_table(rows, "holds", "of", "documents", "size", "by", "embedder", right=["documents", "size"])
     problems = [
         problem if one.name in problem else f"{one.name}: {problem}" for one in found for problem in one.problems
     ]
-    return Group(picture, *(styled_text(("! ", "yellow"), problem) for problem in problems))
+    return stack(picture, *(styled_text(("! ", "yellow"), problem) for problem in problems))
 
 
 def _problems_picture(problems: list[str]) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  likewise
-
     if not problems:
         return styled_text(("well", "green"))
     lines = (styled_text(("! ", "yellow"), problem) for problem in problems)
-    return Group(styled_text((format_count(len(problems), "problem"), "yellow")), *lines)
+    return stack(styled_text((format_count(len(problems), "problem"), "yellow")), *lines)

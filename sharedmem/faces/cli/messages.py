@@ -13,12 +13,14 @@ from sharedmem.api.store import ChangeWatch, MessageSubscribe
 from sharedmem.api.table import find_feed
 from sharedmem.faces.cli.app import LIVE, command
 from sharedmem.faces.cli.data import Value
-from sharedmem.faces.cli.output import cell, console, is_interactive, print_answer, print_note, styled_text, write_line
-from sharedmem.faces.cli.session import Options, open_store, options_of, perform
-from sharedmem.faces.cli.values import json_text, read_value
+from sharedmem.faces.cli.operations import operation_command
+from sharedmem.faces.cli.output import cell, console, is_interactive, print_note, styled_text, write_line
+from sharedmem.faces.cli.session import Options, open_store, options_of
+from sharedmem.faces.cli.values import json_text
 from sharedmem.models import Change, Gap, Message, Missed, Record
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.text import Text
 
 Request = TypeVar("Request", bound=Record)
@@ -27,18 +29,14 @@ Count = Annotated[int | None, typer.Option(min=1, help="Leave after that many; w
 _REMOVALS = frozenset({"delete", "clear", "hdel", "srem", "spop", "gap"})
 
 
-@command("publish", LIVE, example="sharedmem publish news 'the ferry is late'")
+@operation_command("message.publish", "publish", LIVE, example="sharedmem publish news 'the ferry is late'")
 def publish(
-    context: typer.Context,
+    heard: int,
     channel: Annotated[str, typer.Argument(help="Plain (<namespace>:shared:<channel>) or absolute.")],
-    value: Value,
-) -> None:
+    message: Value,
+) -> RenderableType:
     """Send a message to those who listen now, and tell how many they are."""
-    options = options_of(context)
-    heard = perform(options, "message.publish", channel=channel, message=read_value(value))
-    print_answer(
-        options, heard, lambda: styled_text((str(heard), "cyan"), " got it" if heard else " listening: nobody got it")
-    )
+    return styled_text((str(heard), "cyan"), " got it" if heard else " listening: nobody got it")
 
 
 @command("subscribe", LIVE, example="sharedmem subscribe news 'alerts-*'")

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import orjson
 import typer
@@ -15,20 +15,35 @@ from pydantic import TypeAdapter, ValidationError
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import notes_output as pictures
 from sharedmem.faces.cli.app import MEMORY, command, notes, tasks
+from sharedmem.faces.cli.operations import operation_command
 from sharedmem.faces.cli.output import (
+    confirm,
     format_count,
     is_interactive,
     list_table,
     print_answer,
     print_note,
     progress,
-    show_operation,
     styled_text,
     write_line,
 )
 from sharedmem.faces.cli.session import Options, open_store, options_of, perform, use_store
-from sharedmem.models import GraphCheck, GraphFormat, NoteCheck, Recall, Record, SynthesisMessage, SynthesisTask
+from sharedmem.models import (
+    ArchiveReport,
+    GraphCheck,
+    GraphFormat,
+    Note,
+    NoteCheck,
+    NoteHit,
+    Recall,
+    Record,
+    SynthesisMessage,
+    SynthesisTask,
+)
 from sharedmem.store import SharedMemoryStore
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 App = Annotated[str, typer.Option("--app", help="The app whose notes they are.")]
 MemoryId = Annotated[str, typer.Argument(metavar="ID", help="Id of the note.")]
@@ -81,69 +96,55 @@ def notes_add(
     print_answer(options, task, lambda: pictures.task_picture(task))
 
 
-@command("search", None, group=notes, example='sharedmem notes search "delivery address" --app shop')
-def notes_search(  # each field is an option
-    context: typer.Context,
+@operation_command(
+    "synthesis.query_memory", "search", group=notes, example='sharedmem notes search "delivery address" --app shop'
+)
+def notes_search(
+    hits: list[NoteHit],
     query: Annotated[str, typer.Argument(help="What is looked for.")],
     *,
-    app: App,
-    user: Annotated[str | None, typer.Option(help="Only notes of this user.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only notes of this session.")] = None,
-    limit: Annotated[int, typer.Option(help="How many to show.")] = 10,
-    recall: Annotated[
-        Literal["current", "flagged", "all"], typer.Option(help="current; flagged: pending too; all: retired too.")
-    ] = "current",
-) -> None:
+    app_id: App,
+    user_id: Annotated[str | None, typer.Option("--user", help="Only notes of this user.")] = None,
+    session_id: Annotated[str | None, typer.Option("--session", help="Only notes of this session.")] = None,
+    n_results: Annotated[int, typer.Option("--limit", help="How many to show.")] = 10,
+    recall: Annotated[Recall, typer.Option(help="current; flagged: pending too; all: retired too.")] = "current",
+) -> RenderableType:
     """Find notes by composite score: relevance first, raised a little by recency and importance."""
-    options = options_of(context)
-    policy: Recall = recall
-    hits = perform(
-        options,
-        "synthesis.query_memory",
-        app_id=app,
-        query=query,
-        user_id=user,
-        session_id=session,
-        n_results=limit,
-        recall=policy,
-    )
-    print_answer(options, hits, lambda: pictures.hits_picture(hits))
+    return pictures.hits_picture(hits)
 
 
-@command("apps", None, group=notes, example="sharedmem notes apps")
-def notes_apps(context: typer.Context) -> None:
+@operation_command("synthesis.apps", "apps", group=notes, example="sharedmem notes apps")
+def notes_apps(names: list[str]) -> RenderableType:
     """Show the apps that have notes; `notes` alone does the same."""
-    show_operation(context, "synthesis.apps", lambda names: list_table(names, first=1))
+    return list_table(names, first=1)
 
 
-@command("get", None, group=notes, example="sharedmem notes get note-1 --app shop")
-def notes_get(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+@operation_command("synthesis.get_memory", "get", group=notes, example="sharedmem notes get note-1 --app shop")
+def notes_get(note: Note, memory_id: MemoryId, *, app_id: App) -> RenderableType:
     """Show one note, whatever its status."""
-    show_operation(context, "synthesis.get_memory", pictures.note_picture, app_id=app, memory_id=memory_id)
+    return pictures.note_picture(note)
 
 
-@command("restore", None, group=notes, example="sharedmem notes restore note-1 --app shop")
-def notes_restore(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+@operation_command(
+    "synthesis.restore_memory", "restore", group=notes, example="sharedmem notes restore note-1 --app shop"
+)
+def notes_restore(note: Note, memory_id: MemoryId, *, app_id: App) -> RenderableType:
     """Make an earlier version the current one; the present one stays in the chain."""
-    show_operation(context, "synthesis.restore_memory", pictures.note_picture, app_id=app, memory_id=memory_id)
+    return pictures.note_picture(note)
 
 
-@command("unarchive", None, group=notes, example="sharedmem notes unarchive note-1 --app shop")
-def notes_unarchive(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+@operation_command(
+    "synthesis.unarchive", "unarchive", group=notes, example="sharedmem notes unarchive note-1 --app shop"
+)
+def notes_unarchive(note: Note, memory_id: MemoryId, *, app_id: App) -> RenderableType:
     """Bring the chain of a note that was put away back."""
-    show_operation(context, "synthesis.unarchive", pictures.note_picture, app_id=app, memory_id=memory_id)
+    return pictures.note_picture(note)
 
 
-@command("delete", None, group=notes, example="sharedmem notes delete note-1 --app shop")
-def notes_delete(context: typer.Context, memory_id: MemoryId, *, app: App) -> None:
+@operation_command("synthesis.delete_memory", "delete", group=notes, example="sharedmem notes delete note-1 --app shop")
+def notes_delete(done: bool, memory_id: MemoryId, *, app_id: App) -> RenderableType:
     """Mark a note as deleted; `notes erase` erases for good."""
-    options = options_of(context)
-    done = perform(options, "synthesis.delete_memory", app_id=app, memory_id=memory_id)
-    print_answer(
-        options,
-        done,
-        lambda: styled_text(("deleted", "green")) if done else styled_text(("nothing to delete", "yellow")),
-    )
+    return styled_text(("deleted", "green") if done else ("nothing to delete", "yellow"))
 
 
 @command("evolution", MEMORY, example="sharedmem evolution note-1 --app shop")
@@ -161,24 +162,14 @@ def evolution(
     options = options_of(context)
     if format_ is None and out is None:
         chain = perform(
-            options,
-            "synthesis.traverse_memory_evolution_chain",
-            app_id=app,
-            memory_id=memory_id,
-            direction="both",
+            options, "synthesis.traverse_memory_evolution_chain", app_id=app, memory_id=memory_id, direction="both"
         )
         print_answer(options, chain, lambda: pictures.chain_picture(chain))
         return
     form: GraphFormat = format_ or ("html" if out is not None and out.suffix == ".html" else "mermaid")
     if form == "html" and out is None and is_interactive(options):
         raise InvalidError("format", form, "a page is nothing for a terminal; say --out FILE.html, then open it")
-    drawing = perform(
-        options,
-        "synthesis.generate_evolution_graph",
-        app_id=app,
-        memory_id=memory_id,
-        format=form,
-    )
+    drawing = perform(options, "synthesis.generate_evolution_graph", app_id=app, memory_id=memory_id, format=form)
     if out is None:
         write_line(drawing.text.rstrip("\n"))
         return
@@ -200,19 +191,17 @@ def fsck(
     """
     options = options_of(context)
 
-    async def work() -> NamespaceCheck | NoteCheck:
-        async with open_store(settings) as (_, store):
-            with progress("checking", noun="notes") as told:
-                if app is not None:
-                    return await store.synthesis.fsck(app_id=app, repair=repair, progress=told)
-                apps = await store.synthesis.apps()
-                notes = [await store.synthesis.fsck(app_id=one, repair=repair, progress=told) for one in apps]
-            groups = await store.graph.groups()
-            graphs = [await store.graph.check(group_id=group, repair=repair) for group in groups]
-            return NamespaceCheck(notes=tuple(notes), graphs=tuple(graphs))
+    async def work(store: SharedMemoryStore) -> NamespaceCheck | NoteCheck:
+        with progress("checking", noun="notes") as told:
+            if app is not None:
+                return await store.synthesis.fsck(app_id=app, repair=repair, progress=told)
+            apps = await store.synthesis.apps()
+            notes = [await store.synthesis.fsck(app_id=one, repair=repair, progress=told) for one in apps]
+        groups = await store.graph.groups()
+        graphs = [await store.graph.check(group_id=group, repair=repair) for group in groups]
+        return NamespaceCheck(notes=tuple(notes), graphs=tuple(graphs))
 
-    settings = options.settings()
-    found = asyncio.run(work())
+    found = use_store(options, work)
     if isinstance(found, NoteCheck):
         print_answer(options, found, lambda: pictures.check_picture(found))
     else:
@@ -221,10 +210,10 @@ def fsck(
         raise typer.Exit(1)
 
 
-@command("archive", MEMORY, example="sharedmem archive --app shop --dry-run")
-def archive(context: typer.Context, *, app: App, dry_run: DryRun = False) -> None:
+@operation_command("synthesis.archive", "archive", MEMORY, example="sharedmem archive --app shop --dry-run")
+def archive(report: ArchiveReport, *, app_id: App, dry_run: DryRun = False) -> RenderableType:
     """Put chains away that are older than the threshold and that nobody needs; they can still be read."""
-    show_operation(context, "synthesis.archive", pictures.archive_picture, app_id=app, dry_run=dry_run)
+    return pictures.archive_picture(report)
 
 
 @command("erase", None, group=notes, example="sharedmem notes erase --app shop --user ada --dry-run")
@@ -239,18 +228,16 @@ def notes_erase(
     """Erase notes, their messages, archives and waiting tasks for good."""
     options = options_of(context)
     if not (yes or dry_run):
-        _confirm_erase(options, app, user)
+        advice = "say --yes, or look first with --dry-run"
+        confirm(lambda: _erasure_question(options, app, user), "app", app, otherwise=advice)
     report = perform(options, "synthesis.erase", app_id=app, user_id=user, dry_run=dry_run)
     print_answer(options, report, lambda: pictures.erase_picture(report))
 
 
-def _confirm_erase(options: Options, app: str, user: str | None) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidError("app", app, "nobody is there to confirm it; say --yes, or look first with --dry-run")
+def _erasure_question(options: Options, app: str, user: str | None) -> str:
     found = perform(options, "synthesis.erase", app_id=app, user_id=user, dry_run=True)
     whose = "every user" if user is None else user
-    if not typer.confirm(f"Erase {format_count(found.notes, 'note')} of {whose} in app {app} for good?", err=True):
-        raise typer.Exit(1)
+    return f"Erase {format_count(found.notes, 'note')} of {whose} in app {app} for good?"
 
 
 def _read_messages(file: Path | None) -> list[SynthesisMessage]:
@@ -281,34 +268,22 @@ def task_get(
 ) -> None:
     """How far a task is, and what came out of it."""
     options = options_of(context)
-
-    async def work() -> SynthesisTask:
-        async with open_store(settings) as (_, store):
-            return await store.synthesis.wait(task_id, timeout=wait)
-
-    settings = options.settings()
-    found = asyncio.run(work())
+    found = use_store(options, lambda store: store.synthesis.wait(task_id, timeout=wait))
     print_answer(options, found, lambda: pictures.task_picture(found))
 
 
-@command("list", None, group=tasks, example="sharedmem task list")
+@operation_command("synthesis.list_tasks", "list", group=tasks, example="sharedmem task list")
 def task_list(
-    context: typer.Context, limit: Annotated[int, typer.Option(help="How many of each state.")] = 100
-) -> None:
+    found: list[SynthesisTask], limit: Annotated[int, typer.Option(help="How many of each state.")] = 100
+) -> RenderableType:
     """The tasks under way, those that wait, and those that have failed."""
-    show_operation(context, "synthesis.list_tasks", pictures.tasks_picture, limit=limit)
+    return pictures.tasks_picture(found)
 
 
-@command("retry", None, group=tasks, example="sharedmem task retry 01J9")
-def task_retry(context: typer.Context, task_id: TaskId) -> None:
+@operation_command("synthesis.retry_task", "retry", group=tasks, example="sharedmem task retry 01J9")
+def task_retry(done: bool, task_id: TaskId) -> RenderableType:
     """Try a task that has failed again."""
-    options = options_of(context)
-    done = perform(options, "synthesis.retry_task", task_id=task_id)
-    print_answer(
-        options,
-        done,
-        lambda: styled_text(("waits again", "green")) if done else styled_text(("no such failed task", "yellow")),
-    )
+    return styled_text(("waits again", "green") if done else ("no such failed task", "yellow"))
 
 
 @command("work", None, group=tasks, example="sharedmem task work")

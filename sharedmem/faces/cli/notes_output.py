@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sharedmem.faces.cli.graph_output import check_picture as graph_check_picture
+from sharedmem.faces.cli.graph_output import problem_row
 from sharedmem.faces.cli.output import (
     cell,
-    empty_text,
+    dim,
     escape_control,
     fields_table,
     format_count,
     format_size,
+    rows_table,
+    stack,
     styled_text,
-    table,
 )
 from sharedmem.models import ArchiveReport, EraseReport, GraphCheck, Note, NoteCheck, NoteHit, SynthesisTask
 
@@ -49,39 +51,39 @@ def note_picture(note: Note) -> RenderableType:
     rows += [("became", note.next_id)] if note.next_id else []
     rows += [("archived at", note.archival_location)] if note.archival_location else []
     rows += [("degraded", reason) for reason in note.degraded]
-    return _group(fields_table(rows), "", cell(note.memory_note))
+    return stack(fields_table(rows), "", cell(note.memory_note))
 
 
 def hits_picture(hits: Sequence[NoteHit]) -> RenderableType:
     """Hits with the parts of their scores, best first."""
-    if not hits:
-        return empty_text()
-    picture = table("score", "relevance", "recency", "importance", "status", "note", "id", right=["score"])
-    for hit in hits:
-        picture.add_row(
+    rows = [
+        (
             styled_text((f"{hit.composite_score:.3f}", "cyan")),
             f"{hit.similarity_score:.3f}",
             f"{hit.recency_score:.2f}",
             f"{hit.importance_score:.2f}",
             _status(hit.metadata),
-            cell(_shorten(hit.memory_note)),
-            styled_text((escape_control(hit.metadata.id), "dim")),
+            _shorten(hit.memory_note),
+            dim(escape_control(hit.metadata.id)),
         )
-    return picture
+        for hit in hits
+    ]
+    return rows_table(rows, "score", "relevance", "recency", "importance", "status", "note", "id", right=["score"])
 
 
 def chain_picture(chain: Sequence[Note]) -> RenderableType:
     """The notes of a chain in their order."""
-    picture = table("created", "status", "note", "id", "became")
-    for note in chain:
-        picture.add_row(
+    rows = [
+        (
             f"{note.created_at:%Y-%m-%d %H:%M}",
             _status(note),
-            cell(_shorten(note.memory_note)),
-            styled_text((escape_control(note.id), "dim")),
-            styled_text((escape_control(note.next_id or "-"), "dim")),
+            _shorten(note.memory_note),
+            dim(escape_control(note.id)),
+            dim(escape_control(note.next_id or "-")),
         )
-    return picture
+        for note in chain
+    ]
+    return rows_table(rows, "created", "status", "note", "id", "became")
 
 
 def task_picture(task: SynthesisTask) -> Table:
@@ -94,12 +96,8 @@ def task_picture(task: SynthesisTask) -> Table:
 
 def tasks_picture(tasks: Sequence[SynthesisTask]) -> RenderableType:
     """Tasks, a line each."""
-    if not tasks:
-        return empty_text()
-    picture = table("task", "status", "attempts", "error", right=["attempts"])
-    for task in tasks:
-        picture.add_row(cell(task.task_id), _state(task.status), f"{task.attempts:,}", cell(task.error or ""))
-    return picture
+    rows = [(task.task_id, _state(task.status), f"{task.attempts:,}", task.error or "") for task in tasks]
+    return rows_table(rows, "task", "status", "attempts", "error", right=["attempts"])
 
 
 def check_picture(check: NoteCheck) -> RenderableType:
@@ -107,27 +105,15 @@ def check_picture(check: NoteCheck) -> RenderableType:
     seen = f"{format_count(check.notes, 'note')} in {format_count(check.chains, 'chain')}"
     if not check.problems:
         return styled_text(("clean: ", "green"), seen)
-    picture = table("problem", "note", "what", "repair")
-    for problem in check.problems:
-        done = (
-            styled_text(("done: ", "green"), escape_control(problem.repair))
-            if problem.repaired
-            else cell(problem.repair)
-        )
-        picture.add_row(
-            styled_text((problem.kind, "yellow" if problem.repaired else "red")),
-            cell(problem.note_id),
-            cell(problem.explanation),
-            done,
-        )
-    return _group(picture, styled_text((seen, "dim")))
+    rows = [problem_row(one, one.note_id) for one in check.problems]
+    return stack(rows_table(rows, "problem", "note", "what", "repair"), dim(seen))
 
 
 def checks_picture(notes: Sequence[NoteCheck], graphs: Sequence[GraphCheck]) -> RenderableType:
     """What fsck has found in a namespace."""
     if not notes and not graphs:
         return styled_text(("clean: ", "green"), "there are no notes and no graphs")
-    return _group(*map(check_picture, notes), *map(graph_check_picture, graphs))
+    return stack(*map(check_picture, notes), *map(graph_check_picture, graphs))
 
 
 def archive_picture(report: ArchiveReport) -> Text:
@@ -158,9 +144,3 @@ def _state(status: str) -> Text:
 def _shorten(text: str) -> str:
     flat = " ".join(line for line in text.splitlines() if line and not line.startswith("## "))
     return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 3]}..."
-
-
-def _group(*parts: RenderableType) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
-    return Group(*parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sharedmem.faces.cli.session import Options, options_of, perform
+from sharedmem.errors import InvalidError
+from sharedmem.faces.cli.session import Options
 from sharedmem.faces.cli.values import json_text, plain
 
 if TYPE_CHECKING:
@@ -39,20 +41,6 @@ def print_answer(options: Options, data: object, picture: Callable[[], Renderabl
         write_line(json_text(data))
 
 
-def show_operation(
-    context: typer.Context, operation: str, picture: Callable[[Any], RenderableType], /, **fields: Any
-) -> Any:
-    """Run an operation with the fields of its request, answer with what it returns, and return that.
-
-    Raises:
-        SharedMemoryError: as `perform`.
-    """
-    options = options_of(context)
-    found = perform(options, operation, **fields)
-    print_answer(options, found, lambda: picture(found))
-    return found
-
-
 def write_line(text: str) -> None:
     """Write a line to standard output at once, so that a reader of a pipe need not wait."""
     sys.stdout.write(f"{text}\n")
@@ -64,6 +52,40 @@ def console(*, beside: bool = False) -> Console:
     from rich.console import Console  # noqa: PLC0415  a pipe does not wait for it
 
     return Console(stderr=beside, highlight=False, soft_wrap=True, emoji=False, markup=False)
+
+
+def confirm(question: Callable[[], str], argument: str, value: str | None, *, otherwise: str = "say --yes") -> None:
+    """Ask the person at the terminal before something is lost.
+
+    Args:
+        question: makes the question, which may need a look at what would be lost.
+        argument, value: what is refused where nobody can be asked.
+        otherwise: what to do there.
+
+    Raises:
+        InvalidError: there is nobody to ask.
+        typer.Exit: the person does not agree.
+    """
+    if not sys.stdin.isatty():
+        raise InvalidError(argument, value, f"nobody is there to confirm it; {otherwise}")
+    if not typer.confirm(question(), err=True):
+        raise typer.Exit(1)
+
+
+def read_text(text: str | None, otherwise: str) -> str:
+    """The text that a command was given, or of standard input.
+
+    Args:
+        text: the argument; None or `-` for standard input, where that is no terminal.
+        otherwise: what to do where there is none.
+
+    Raises:
+        InvalidError: there is none.
+    """
+    given = sys.stdin.read().rstrip("\n") if text in {None, "-"} and not sys.stdin.isatty() else text
+    if not given:
+        raise InvalidError("text", given, otherwise)
+    return given
 
 
 def print_note(text: str) -> None:
@@ -96,6 +118,11 @@ def progress(title: str, *, total: int | None = None, noun: str = "keys") -> Ite
         yield lambda done: bars.update(bar, completed=done)
 
 
+def without_total(told: Progress | None) -> Callable[[int, int], None] | None:
+    """A progress callback for work that also says how much there is: the bar only counts what was done."""
+    return None if told is None else lambda done, _: told(done)
+
+
 # -- pictures -------------------------------------------------------------------------------------
 
 
@@ -120,6 +147,25 @@ def table(*headings: str, title: str | None = None, right: Iterable[str] = ()) -
     return picture
 
 
+def rows_table(
+    rows: Sequence[Sequence[object]], *headings: str, title: str | None = None, right: Iterable[str] = ()
+) -> Table | Text:
+    """A table with these rows; without any, the text that says so."""
+    if not rows:
+        return empty_text()
+    picture = table(*headings, title=title, right=right)
+    for row in rows:
+        picture.add_row(*map(_drawn, row))
+    return picture
+
+
+def stack(*parts: RenderableType) -> RenderableType:
+    """Parts below each other."""
+    from rich.console import Group  # noqa: PLC0415  likewise
+
+    return Group(*parts)
+
+
 def fields_table(rows: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:
     """Names and values below each other, without lines around, so that they can be copied."""
     from rich.table import Table  # noqa: PLC0415  likewise
@@ -129,8 +175,17 @@ def fields_table(rows: Iterable[tuple[str, object]], *, title: str | None = None
     picture.add_column(style="dim", no_wrap=True)
     picture.add_column(overflow="fold")
     for name, value in rows:
-        picture.add_row(name, value if hasattr(value, "__rich_console__") else cell(value))
+        picture.add_row(name, _drawn(value))
     return picture
+
+
+def _drawn(value: object) -> RenderableType:
+    return typing.cast("RenderableType", value) if hasattr(value, "__rich_console__") else cell(value)
+
+
+def dim(text: str) -> Text:
+    """A text that is less important than those beside it."""
+    return styled_text((text, "dim"))
 
 
 def cell(value: object) -> Text:
@@ -155,7 +210,7 @@ def body(value: object) -> RenderableType:
 
 def empty_text() -> Text:
     """What stands where there is nothing to show."""
-    return styled_text(("nothing there", "dim"))
+    return dim("nothing there")
 
 
 def list_table(values: Sequence[Any], *, first: int) -> Table | Text:

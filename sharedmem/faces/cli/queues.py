@@ -10,23 +10,23 @@ from sharedmem.errors import NotFoundError
 from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import command, queues
 from sharedmem.faces.cli.data import Value
+from sharedmem.faces.cli.operations import operation_command
 from sharedmem.faces.cli.output import (
     body,
-    cell,
-    empty_text,
+    dim,
     fields_table,
     format_age,
     format_count,
     format_duration,
     list_table,
     print_answer,
-    show_operation,
+    rows_table,
+    stack,
     styled_text,
-    table,
 )
 from sharedmem.faces.cli.session import options_of, perform
 from sharedmem.faces.cli.values import read_value
-from sharedmem.models import QueuedTask, QueueStats, Task, TaskOutcome
+from sharedmem.models import PutResult, QueuedTask, QueueStats, Task, TaskOutcome
 from sharedmem.models.coordination import QueueLine
 
 if TYPE_CHECKING:
@@ -47,35 +47,25 @@ _LOCAL = {"deadline"}
 """What only means something inside of a process."""
 
 
-@command(
-    "put", None, group=queues, example="""sharedmem queue put jobs '{"url": "https://example.org"}' --priority 5"""
+@operation_command(
+    "queue.put",
+    "put",
+    group=queues,
+    example="""sharedmem queue put jobs '{"url": "https://example.org"}' --priority 5""",
 )
 def queue_put(
-    context: typer.Context,
-    name: Name,
-    value: Value,
+    put: PutResult,
+    queue: Name,
+    payload: Value,
     priority: Annotated[int, typer.Option(help="The higher, the sooner.")] = 0,
     delay: Annotated[float, typer.Option(help="Seconds until somebody may have it.")] = 0.0,
-    dedup_id: Annotated[
+    id_: Annotated[
         str | None, typer.Option("--id", help="While a task of this id is not done, no second one is put.")
     ] = None,
     unique_for: Annotated[float, typer.Option(help="Seconds for which that holds also when it is done.")] = 0.0,
-) -> None:
+) -> RenderableType:
     """Put a task, and tell its id."""
-    options = options_of(context)
-    put = perform(
-        options,
-        "queue.put",
-        queue=name,
-        payload=read_value(value),
-        priority=priority,
-        delay=delay,
-        id=dedup_id,
-        unique_for=unique_for,
-    )
-    print_answer(
-        options, put, lambda: styled_text((put.id, "cyan"), (" is put" if put.is_new else " was there already", "dim"))
-    )
+    return styled_text((put.id, "cyan"), (" is put" if put.is_new else " was there already", "dim"))
 
 
 @command("claim", None, group=queues, example="sharedmem queue claim jobs --wait 10")
@@ -116,23 +106,24 @@ def queue_ack(
     print_answer(options, True, lambda: styled_text((task_id, "cyan"), (" is done", "dim")))
 
 
-@command("retry", None, group=queues, example="sharedmem queue retry jobs 1795245066123456 1795245066123999 --delay 60")
+@operation_command(
+    "queue.retry",
+    "retry",
+    group=queues,
+    example="sharedmem queue retry jobs 1795245066123456 1795245066123999 --delay 60",
+)
 def queue_retry(
-    context: typer.Context,
-    name: Name,
-    task_id: TaskId,
+    again: bool,
+    queue: Name,
+    id_: TaskId,
     token: Token,
-    reason: Reason = "",
+    error: Reason = "",
     delay: Annotated[float | None, typer.Option(help="Seconds to pause; without it, it backs off.")] = None,
     attempt: Annotated[int, typer.Option(help="Which attempt failed, as claim tells it, for the back-off.")] = 1,
-) -> None:
+) -> RenderableType:
     """Say that a task failed and may be tried again; tells whether it will be."""
-    options = options_of(context)
-    again = perform(
-        options, "queue.retry", queue=name, id=task_id, token=token, error=reason, delay=delay, attempt=attempt
-    )
     told = (" is tried again", "dim") if again else (" is a dead letter: that was the last attempt", "red")
-    print_answer(options, again, lambda: styled_text((task_id, "cyan"), told))
+    return styled_text((id_, "cyan"), told)
 
 
 @command("fail", None, group=queues, example="sharedmem queue fail jobs 1795245066123456 1795245066123999 --error bad")
@@ -143,33 +134,51 @@ def queue_fail(context: typer.Context, name: Name, task_id: TaskId, token: Token
     print_answer(options, True, lambda: styled_text((task_id, "cyan"), (" is a dead letter", "red")))
 
 
-@command("result", None, group=queues, example="sharedmem queue result jobs 1795245066123456 --wait 30")
-def queue_result(context: typer.Context, name: Name, task_id: TaskId, wait: Wait = 0.0) -> None:
+@operation_command(
+    "queue.result", "result", group=queues, example="sharedmem queue result jobs 1795245066123456 --wait 30"
+)
+def queue_result(outcome: TaskOutcome, queue: Name, id_: TaskId, wait: Wait = 0.0) -> RenderableType:
     """Show what became of a task; exit code 3 when nobody knows it."""
-    show_operation(context, "queue.result", _outcome_picture, queue=name, id=task_id, wait=wait)
+    if outcome.is_done:
+        return body(outcome.value)
+    return styled_text((outcome.state, "red" if outcome.state == "dead" else "yellow"), f"  {outcome.error or ''}")
 
 
-@command("list", None, group=queues, example="sharedmem queue list")
-def queue_list(context: typer.Context) -> None:
+@operation_command("queue.list", "list", group=queues, example="sharedmem queue list")
+def queue_list(names: list[str]) -> RenderableType:
     """Show the queues of the namespace; `queue` alone does the same."""
-    show_operation(context, "queue.list", lambda names: list_table(names, first=1))
+    return list_table(names, first=1)
 
 
-@command("stats", None, group=queues, example="sharedmem queue stats jobs")
-def queue_stats(context: typer.Context, name: Name) -> None:
+@operation_command("queue.stats", "stats", group=queues, example="sharedmem queue stats jobs")
+def queue_stats(stats: QueueStats, queue: Name) -> RenderableType:
     """Show what is in a queue, and what has happened in it."""
-    show_operation(context, "queue.stats", _stats_picture, queue=name)
+    state = ("paused", "yellow") if stats.paused else ("open", "green")
+    age = "" if stats.oldest_age is None else f"the oldest for {format_duration(stats.oldest_age)}"
+    happened = stats.counters
+    return fields_table(
+        [
+            ("state", styled_text(state)),
+            ("ready", styled_text((str(stats.ready), "cyan"), f"  {age}")),
+            ("delayed", stats.delayed),
+            ("claimed", stats.claimed),
+            ("dead", styled_text((str(stats.dead), "red" if stats.dead else "cyan"))),
+            ("workers waiting", stats.workers_waiting),
+            ("so far", f"{happened.put} put, {happened.done} done, {happened.retried} retried"),
+            ("", f"{happened.recovered} recovered, {happened.dead} dead, {happened.discarded} discarded"),
+        ]
+    )
 
 
-@command("peek", None, group=queues, example="sharedmem queue peek jobs --state claimed")
+@operation_command("queue.peek", "peek", group=queues, example="sharedmem queue peek jobs --state claimed")
 def queue_peek(
-    context: typer.Context,
-    name: Name,
+    tasks: list[QueuedTask],
+    queue: Name,
     state: Annotated[QueueLine, typer.Option(help="Where they wait.")] = "ready",
-    limit: Most = 10,
-) -> None:
+    n: Most = 10,
+) -> RenderableType:
     """Show the next tasks without touching them."""
-    show_operation(context, "queue.peek", _tasks_picture, queue=name, n=limit, state=state)
+    return _tasks_picture(tasks)
 
 
 @command("dead", None, group=queues, example="sharedmem queue dead jobs --redrive-all")
@@ -195,20 +204,16 @@ def queue_dead(
         print_answer(options, letters, lambda: _tasks_picture(letters))
 
 
-@command("pause", None, group=queues, example="sharedmem queue pause jobs")
-def queue_pause(context: typer.Context, name: Name) -> None:
+@operation_command("queue.pause", "pause", group=queues, example="sharedmem queue pause jobs")
+def queue_pause(news: bool, queue: Name) -> RenderableType:
     """Hand out no more tasks; tells whether that is news."""
-    options = options_of(context)
-    news = perform(options, "queue.pause", queue=name)
-    print_answer(options, news, lambda: styled_text(name, (" is paused" if news else " was paused already", "yellow")))
+    return styled_text(queue, (" is paused" if news else " was paused already", "yellow"))
 
 
-@command("resume", None, group=queues, example="sharedmem queue resume jobs")
-def queue_resume(context: typer.Context, name: Name) -> None:
+@operation_command("queue.resume", "resume", group=queues, example="sharedmem queue resume jobs")
+def queue_resume(news: bool, queue: Name) -> RenderableType:
     """Hand out tasks again; tells whether that is news."""
-    options = options_of(context)
-    news = perform(options, "queue.resume", queue=name)
-    print_answer(options, news, lambda: styled_text(name, (" goes on" if news else " was not paused", "green")))
+    return styled_text(queue, (" goes on" if news else " was not paused", "green"))
 
 
 # -- what they share ------------------------------------------------------------------------------
@@ -232,8 +237,6 @@ def _task_fields(task: Task) -> dict[str, Any]:
 
 
 def _task_picture(name: str, task: Task, *, is_done: bool) -> RenderableType:
-    from rich.console import Group  # noqa: PLC0415  a pipe does not wait for it
-
     facts = fields_table(
         [
             ("task", task.id),
@@ -243,45 +246,21 @@ def _task_picture(name: str, task: Task, *, is_done: bool) -> RenderableType:
         ]
     )
     ending = "is done" if is_done else f"sharedmem queue ack {name} {task.id} {task.token}"
-    return Group(facts, body(task.payload), styled_text((ending, "dim")))
-
-
-def _outcome_picture(outcome: TaskOutcome) -> RenderableType:
-    if outcome.is_done:
-        return body(outcome.value)
-    return styled_text((outcome.state, "red" if outcome.state == "dead" else "yellow"), f"  {outcome.error or ''}")
+    return stack(facts, body(task.payload), dim(ending))
 
 
 def _tasks_picture(tasks: list[QueuedTask]) -> RenderableType:
-    if not tasks:
-        return empty_text()
-    picture = table("task", "priority", "attempts", "worker", "put", "error", "payload", right=["priority", "attempts"])
-    for task in tasks:
-        picture.add_row(
-            cell(task.id),
-            cell(task.priority),
-            styled_text(f"{task.attempts} of {task.max_attempts}"),
-            cell(task.worker or ""),
-            styled_text((format_age(task.put_at), "dim")),
-            cell(task.error or ""),
-            cell(task.payload),
+    headings = ("task", "priority", "attempts", "worker", "put", "error", "payload")
+    rows = [
+        (
+            task.id,
+            task.priority,
+            f"{task.attempts} of {task.max_attempts}",
+            task.worker or "",
+            dim(format_age(task.put_at)),
+            task.error or "",
+            task.payload,
         )
-    return picture
-
-
-def _stats_picture(stats: QueueStats) -> RenderableType:
-    state = ("paused", "yellow") if stats.paused else ("open", "green")
-    age = "" if stats.oldest_age is None else f"the oldest for {format_duration(stats.oldest_age)}"
-    happened = stats.counters
-    return fields_table(
-        [
-            ("state", styled_text(state)),
-            ("ready", styled_text((str(stats.ready), "cyan"), f"  {age}")),
-            ("delayed", stats.delayed),
-            ("claimed", stats.claimed),
-            ("dead", styled_text((str(stats.dead), "red" if stats.dead else "cyan"))),
-            ("workers waiting", stats.workers_waiting),
-            ("so far", f"{happened.put} put, {happened.done} done, {happened.retried} retried"),
-            ("", f"{happened.recovered} recovered, {happened.dead} dead, {happened.discarded} discarded"),
-        ]
-    )
+        for task in tasks
+    ]
+    return rows_table(rows, *headings, right=["priority", "attempts"])

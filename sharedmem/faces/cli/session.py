@@ -62,7 +62,7 @@ async def open_store(settings: Settings) -> AsyncIterator[tuple[Hub, SharedMemor
         yield hub, hub.store(settings.namespace, actor=settings.actor)
 
 
-def perform(options: Options, operation: str, **fields: Any) -> Any:
+def perform(options: Options, operation: str, /, **fields: Any) -> Any:
     """Run an operation, by name, with the fields of its request; raises what the store raises.
 
     Raises:

@@ -20,7 +20,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.faces.auth import Bearer, Rate, TokenEntry, add_entry, new_token, read_entries, remove_entry
 from sharedmem.faces.cli.app import command
 from sharedmem.faces.cli.app import tokens as group
-from sharedmem.faces.cli.output import cell, empty_text, fields_table, format_age, print_answer, styled_text, table
+from sharedmem.faces.cli.output import dim, fields_table, format_age, print_answer, rows_table, styled_text
 from sharedmem.faces.cli.session import Options, options_of, with_operator_access
 from sharedmem.faces.token_registry import CACHED_S, REGISTRY, TokenRegistry
 from sharedmem.hub import Hub
@@ -29,6 +29,7 @@ from sharedmem.models import Record
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 T = TypeVar("T")
 _SPAN = re.compile(r"([0-9]{1,6})(s|min|h|d)")
@@ -206,21 +207,25 @@ def _made_picture(made: NewToken, entry: TokenEntry) -> Table:
 
 
 def _list_picture(shown: list[ListedToken]) -> RenderableType:
-    if not shown:
-        return empty_text()
-    picture = table("id", "label", "namespace", "actor", "rate", "expires", "used")
-    for one in shown:
-        until = "never" if one.expires is None else one.expires.isoformat(" ", "minutes")
-        picture.add_row(
+    rows = [
+        (
             styled_text((one.id, "cyan")),
-            cell(one.label),
-            cell(one.namespace),
-            cell(one.actor or "(all)"),
-            cell(one.rate or "-"),
-            styled_text(("expired", "red")) if one.expired else cell(until),
-            styled_text((format_age(one.used) if one.used else "never", "dim")),
+            one.label,
+            one.namespace,
+            one.actor or "(all)",
+            one.rate or "-",
+            _expiry(one),
+            dim(format_age(one.used) if one.used else "never"),
         )
-    return picture
+        for one in shown
+    ]
+    return rows_table(rows, "id", "label", "namespace", "actor", "rate", "expires", "used")
+
+
+def _expiry(one: ListedToken) -> str | Text:
+    if one.expired:
+        return styled_text(("expired", "red"))
+    return "never" if one.expires is None else one.expires.isoformat(" ", "minutes")
 
 
 def _revoked_picture(done: RevokedToken) -> Table:

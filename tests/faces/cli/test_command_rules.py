@@ -108,7 +108,7 @@ def test_a_former_name_works_with_a_notice_and_is_in_no_help(
 
 def test_keys_and_queues_are_completed_wherever_they_are_given() -> None:
     def is_completed(command: str, argument: str) -> bool:
-        return argument in {"key", "keys"} or (command.startswith("queue ") and argument == "name")
+        return argument in {"key", "keys"} or (command.startswith("queue ") and argument in {"name", "queue"})
 
     given = [
         (name, parameter)
