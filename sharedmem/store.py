@@ -39,13 +39,18 @@ if TYPE_CHECKING:
     from sharedmem.synthesis.synthesis import Synthesis
 
 
+def has_memory() -> bool:
+    """Return whether the libraries for vectors and word stems are installed."""
+    return find_spec("numpy") is not None and find_spec("Stemmer") is not None
+
+
 def require_memory(feature: str, extra: str) -> None:
     """Check that the libraries for vectors and word stems are installed.
 
     Raises:
         UnsupportedError: one of them is missing; the error names the extra that brings the feature.
     """
-    if find_spec("numpy") is None or find_spec("Stemmer") is None:
+    if not has_memory():
         raise UnsupportedError(feature, f"pip install 'sharedmem-hub[{extra}]'")
 
 
@@ -132,7 +137,7 @@ class SharedMemoryStore(
         """Episodic memory of the namespace: events of sessions, their summaries, and search."""
         from sharedmem.episodes.episodes import Episodes  # noqa: PLC0415  # likewise
 
-        return Episodes(self._context, self._scope)
+        return Episodes(self._context, self._scope, embedder=self._embedder if has_memory() else None)
 
     @cached_property
     def memory(self) -> Memories:
@@ -188,7 +193,10 @@ class SharedMemoryStore(
         from sharedmem.decisions.similarity import without_embedder  # noqa: PLC0415  # likewise
 
         require_memory("comparing plans by meaning", "memory")
-        return self._knowledge_context().embedder_of(self.namespace) or without_embedder()
+        return self._embedder() or without_embedder()
+
+    def _embedder(self) -> Embedder | None:
+        return self._knowledge_context().embedder_of(self.namespace)
 
     @property
     def remembers(self) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import heappush, heappushpop
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import orjson
 
@@ -27,6 +27,9 @@ from sharedmem.redis.scripts.episodes import EpisodeKeys, EpisodeScripts
 from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.text.summary import MOST_CHARACTERS_READ, MOST_SENTENCES_READ, summarize
+
+if TYPE_CHECKING:
+    from sharedmem.providers.protocol import Embedder
 
 _TEXT_FIELDS = ("text", "content", "message")
 _SPEAKER_FIELDS = ("by", "role", "name", "actor")
@@ -64,7 +67,12 @@ def _format_value(value: object) -> str:
 
 # Events may be large: a page of them stays small enough to hold.
 EVENTS_PER_PAGE = 100
+_MOST_RANKED = 2000
 _SESSIONS_PER_PAGE = 500
+
+
+OpenEmbedder = Callable[[], "Embedder | None"]
+"""Returns the embedder of the namespace, if there is one."""
 
 
 class EpisodeSummary(NamedTuple):
@@ -262,7 +270,7 @@ class SubstringFinder:
         self._log = log
 
     async def find(self, query: str, k: int, wanted: EpisodeFilter) -> list[str]:
-        """Return the `k` newest texts that contain the query; one round trip a hundred events read."""
+        """Return the `k` newest texts that contain the query, newest first; one round trip a hundred events read."""
         best = _Newest(k, query.casefold(), wanted)
         if wanted.session is not None:
             await self._search(wanted.session, best)
@@ -287,6 +295,30 @@ class SubstringFinder:
             if len(events) < EVENTS_PER_PAGE or oldest <= best.horizon:
                 return
             events = await self._log.before(keys, since=best.wanted.since, before=oldest)
+
+
+class FallbackFinder:
+    """Finds the newest texts that contain the query; if there are none, those that match by words and meaning.
+
+    Args:
+        log: the episodes of the namespace.
+        embedder: returns the embedder of the namespace; None: the libraries for words and vectors are not installed,
+            so only texts that contain the query are found.
+    """
+
+    def __init__(self, log: EpisodeLog, embedder: OpenEmbedder | None) -> None:
+        self._literal = SubstringFinder(log)
+        self._embedder = embedder
+
+    async def find(self, query: str, k: int, wanted: EpisodeFilter) -> list[str]:
+        """Return up to `k` texts. Without a literal match it reads the newest 2,000 events again, and ranks them."""
+        found = await self._literal.find(query, k, wanted)
+        if found or self._embedder is None:
+            return found
+        from sharedmem.episodes.hybrid_search import rank_texts  # noqa: PLC0415  # most searches do not need numpy
+
+        newest = await self._literal.find("", _MOST_RANKED, wanted)
+        return (await rank_texts(query, newest, self._embedder()))[:k] if newest else []
 
 
 class _Newest:
@@ -386,14 +418,23 @@ class Episodes(ProcessBound):
     Args:
         context: dependencies that the hub shares with its stores.
         scope: returns names within the actor's rights.
-        finder: the search of `retrieve`; None: search for the query as a substring.
+        embedder: returns the embedder that compares events by meaning, or None: then by words alone; without it, only
+            texts that contain a query are found.
+        finder: another search for `retrieve`.
     """
 
-    def __init__(self, context: HubContext, scope: Scope, *, finder: Finder | None = None) -> None:
+    def __init__(
+        self,
+        context: HubContext,
+        scope: Scope,
+        *,
+        embedder: OpenEmbedder | None = None,
+        finder: Finder | None = None,
+    ) -> None:
         self._names = NameAccess(context, scope)
         self._scripts = EpisodeScripts(context.executor)
         self._log = EpisodeLog(context.client, scope)
-        self._finder = finder or SubstringFinder(self._log)
+        self._finder = finder or FallbackFinder(self._log, embedder)
 
     async def append_event(self, session: str, event: object) -> int:
         """Append an event to a session's episode, with server time and this actor's name. One round trip.
@@ -497,21 +538,24 @@ class Episodes(ProcessBound):
     async def retrieve(self, query: str, k: int = 5, filters: Mapping[str, object] | None = None) -> list[str]:
         """Return the newest events and summaries of the namespace that contain a text, ignoring case, as text.
 
-        An event that is not a text is searched and returned as `speaker: text`, else as `field: value, ...`.
+        If none contains it, the newest 2,000 are ranked by words (BM25) and meaning (the newest 256; cosine of at least
+        0.5 where no word is shared), fused by reciprocal ranks; this needs the extra `memory`. An event that is not a
+        text is searched and returned as `speaker: text`, else as `field: value, ...`.
 
         Args:
-            query: matched literally, without special characters. An empty text matches the newest entries.
+            query: matched literally first, without special characters. An empty text matches the newest entries.
             k: most results to return.
             filters: any of `session`, `actor` (only events have one), `since` (newer than) and `until` (not newer
                 than), each a cursor, a version, or a time with its zone. A summary is as old as the last event that it
                 covers.
 
         Returns:
-            Texts, newest first. One round trip a hundred events read; one page and the results are in memory.
+            Texts that contain the query, newest first; else matches by words and meaning, best first. One round trip a
+            hundred events read.
 
         Raises:
             InvalidError: the query is not a text, k is below one, or a filter is unknown or invalid.
-            AccessDeniedError, UnavailableError: as `read`.
+            AccessDeniedError, UnavailableError: as `read`; the latter also if the embedder cannot be reached.
         """
         if not isinstance(query, str):
             raise InvalidError("query", query, "give a text")

@@ -9,13 +9,14 @@ from typing import cast
 import pytest
 from conformance.episodes import EpisodeSuite
 from redis import Redis
+from support.angle_embedder import AngleEmbedder
 from support.backends import OnFakeredis, ThroughTheSyncFace
 from support.chaos_proxy import ChaosProxy
 from support.contexts import context_of, scope_of
 from support.faulty_hubs import hub_without_ids, persistent_settings
 from support.redis_process import RedisProcess
 
-from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.episodes.episodes import EpisodeFilter, EpisodeLog, Episodes
 from sharedmem.redis.scripts.episodes import EpisodeScripts
 from sharedmem.redis.scripts.loader import scripts
@@ -174,6 +175,61 @@ async def test_readers_and_writers_of_many_sessions_do_not_disturb_each_other(st
 
     assert len(await store.episodes.sessions()) == 8
     assert len(await store.episodes.retrieve("event", k=1000, filters={"since": 0})) == 88
+
+
+# -- words and meaning ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def compass() -> AsyncIterator[tuple[SharedMemoryStore, AngleEmbedder]]:
+    embedder = AngleEmbedder()
+    async with fake_hub(embedder=embedder) as hub:
+        yield hub.store("pier", actor="ada"), embedder
+
+
+async def test_what_no_event_contains_is_found_by_its_words(compass: tuple[SharedMemoryStore, AngleEmbedder]) -> None:
+    store, _ = compass
+    for text in ("The pump has failed twice.", "Tea is served at four.", "A failure of the pumps in the harbour"):
+        await store.episodes.append_event("night", text)
+
+    found = await store.episodes.retrieve("pumps failed")
+
+    assert found == ["The pump has failed twice.", "A failure of the pumps in the harbour"]
+
+
+async def test_what_shares_no_word_is_found_by_its_meaning(compass: tuple[SharedMemoryStore, AngleEmbedder]) -> None:
+    store, embedder = compass
+    for text, degrees in (("She moved to York.", 20), ("Tea is served at four.", 80)):
+        await store.episodes.append_event("night", embedder.point(text, degrees))
+    embedder.point("Which city is home?", 0)
+
+    assert await store.episodes.retrieve("Which city is home?") == ["She moved to York."]
+
+
+async def test_an_exact_quote_asks_no_embedder(compass: tuple[SharedMemoryStore, AngleEmbedder]) -> None:
+    store, embedder = compass
+    await store.episodes.append_event("night", "The pump has failed twice.")
+
+    assert await store.episodes.retrieve("PUMP has") == ["The pump has failed twice."]
+    assert embedder.asked == []
+
+
+async def test_filters_hold_for_words_and_meaning_too(compass: tuple[SharedMemoryStore, AngleEmbedder]) -> None:
+    store, _ = compass
+    await store.episodes.append_event("night", "The pump has failed twice.")
+    await store.episodes.append_event("day", "The pumps are failing again.")
+
+    assert await store.episodes.retrieve("failing pump", filters={"session": "night"}) == ["The pump has failed twice."]
+    assert await store.episodes.retrieve("failing pump", filters={"actor": "bob"}) == []
+
+
+async def test_an_embedder_that_cannot_be_reached_is_named(compass: tuple[SharedMemoryStore, AngleEmbedder]) -> None:
+    store, embedder = compass
+    await store.episodes.append_event("night", "The pump has failed twice.")
+    embedder.failure = UnavailableError("the embedder", "it is away")
+
+    with pytest.raises(UnavailableError, match="it is away"):
+        await store.episodes.retrieve("failing pump")
 
 
 # -- the door for other ways to find --------------------------------------------------------------
