@@ -15,6 +15,7 @@
 -- ARGV outcome  text  `"status":..,"order_id":..`: the same outcome again changes nothing
 -- ARGV details  text  the other fields, as JSON
 -- ARGV events   text  prefix of the session's channels
+-- ARGV history  0|1   1: the durable tier keeps executions that leave the list
 --
 -- RETURNS `recorded <JSON>`, `same <JSON>` if that was recorded before, `already <state>`, `lost`, `unbegun`,
 --         `busy <ms left>` while it still runs, or `absent`; COLD when the session may be in the durable
@@ -22,7 +23,7 @@
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, executions, finished, stats = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local verb, plan, fence, state, given = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
-local outcome, details, events = ARGV[11], ARGV[12], ARGV[13]
+local outcome, details, events, history = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 local KEPT, MOST_DROPPED = 1000, 4
 local id = plan_id_of(plan, plans, executions)
 if not id then return is_cold(1) and 'COLD' or 'absent' end
@@ -57,7 +58,7 @@ local function drop()
   redis.call('RPOP', finished)
   if was == 'unknown' then return end
   redis.call('HDEL', executions, last)
-  keep_document(1, 'execution', 'execution/' .. last, recorded)
+  if history == '0' then keep_document(1, 'execution', 'execution/' .. last, recorded) end
   if redis.call('HGET', executions, bearing) ~= last then return end
   redis.call('HDEL', executions, bearing)
   keep_document(1, 'name', 'name/' .. bearing, recorded)

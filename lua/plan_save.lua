@@ -20,6 +20,7 @@
 -- ARGV events      text  prefix of the session's channels
 -- ARGV similar     text  ids of plans that the caller found similar, the most similar first, separated by commas
 -- ARGV seen        text  id of the newest plan with this symbol that the caller has compared; empty: it has compared none
+-- ARGV history     0|1   1: the durable tier keeps plans that leave the list
 --
 -- RETURNS `saved <id>`, `duplicate <ms since> <id> <confidence> <method>`, `similar <ms since> <id>`, or `behind`:
 --         another plan with this symbol was saved since; COLD when the session may be in the durable tier alone
@@ -28,6 +29,7 @@ local plans, session, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[
 local executions, finished, stats, sessions = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local window_ms, digest, plan_hash, symbol, merits = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local body, most, events, similar, seen = ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15]
+local history = ARGV[16] == '1'
 local LONGEST_WINDOW_US, MOST_PRUNED, MOST_EVICTED = 2592000000000, 64, 8
 if is_cold(1) then return 'COLD' end
 local now = microseconds()
@@ -85,10 +87,15 @@ local function is_spent(old, newest)
   return decision_in(texts[1]) == decision_in(texts[2])
 end
 
+-- The tier no longer needs a plan, unless it is history.
+local function forget_plan(old)
+  if not history then keep_document(1, 'plan', 'plan/' .. old, id) end
+end
+
 -- The tier no longer needs a plan that matched by its digest, unless it is listed.
 local function drop_unlisted(known)
   local old = known and string.match(known, '^%d+')
-  if old and redis.call('HEXISTS', plans, old) == 0 then keep_document(1, 'plan', 'plan/' .. old, id) end
+  if old and redis.call('HEXISTS', plans, old) == 0 then forget_plan(old) end
 end
 
 -- Delete the oldest plan, but its execution can still be read by its hash.
@@ -96,7 +103,7 @@ local function evict()
   local old, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
   if not old then return end
   local newest = redis.call('HGET', plans, bearing)
-  if is_kept(1) and is_spent(old, newest) then keep_document(1, 'plan', 'plan/' .. old, id) end
+  if is_kept(1) and is_spent(old, newest) then forget_plan(old) end
   if newest ~= old then
     redis.call('HDEL', plans, old)
     return

@@ -40,6 +40,7 @@ _decisions.operation(
     gives=Duplicate,
 )
 _decisions.operation("plan.find_similar", Decisions.find_similar, "POST /decisions/plans/similar", needs="read")
+_decisions.operation("plan.history", Decisions.history, "GET /decisions/{session}/history", needs="read")
 _decisions.operation("plan.patterns", Decisions.patterns, "GET /decisions/plans/patterns", needs="read")
 _decisions.operation(
     "execution.check",

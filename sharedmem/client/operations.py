@@ -55,6 +55,7 @@ from sharedmem.models import (
     NoteHit,
     OnceGrant,
     OnceState,
+    PastDecision,
     Permit,
     PlanPattern,
     PlanRecord,
@@ -66,7 +67,6 @@ from sharedmem.models import (
     RelationType,
     RetentionRules,
     SaveResult,
-    SimilarPlan,
     Step,
     SynthesisMessage,
     SynthesisTask,
@@ -341,18 +341,19 @@ class EpisodeOperations:
         """Return the newest events and summaries of the namespace that contain a text, ignoring case, as text.
 
         Args:
-            query: matched literally, without special characters. An empty text matches the newest entries.
+            query: matched literally first, without special characters. An empty text matches the newest entries.
             k: most results to return.
             filters: any of `session`, `actor` (only events have one), `since` (newer than) and `until` (not newer
                 than), each a cursor, a version, or a time with its zone. A summary is as old as the last event that
                 it covers.
 
         Returns:
-            Texts, newest first. One round trip a hundred events read; one page and the results are in memory.
+            Texts that contain the query, newest first; else matches by words and meaning, best first. One round trip a
+            hundred events read.
 
         Raises:
             InvalidError: the query is not a text, k is below one, or a filter is unknown or invalid.
-            AccessDeniedError, UnavailableError: as `read`.
+            AccessDeniedError, UnavailableError: as `read`; the latter also if the embedder cannot be reached.
         """
         return await self._service.run(table.EPISODE_SEARCH, {"query": query, "k": k, "filters": filters})
 
@@ -2276,7 +2277,7 @@ class PlanOperations:
         action: str | None = None,
         threshold: float = 0.5,
         limit: int = 10,
-    ) -> list[SimilarPlan]:
+    ) -> list[PastDecision]:
         """Return earlier plans with a similar reasoning and how their executions went, the most similar first.
 
         Args:
@@ -2302,6 +2303,32 @@ class PlanOperations:
                 "threshold": threshold,
                 "limit": limit,
             },
+        )
+
+    async def history(
+        self,
+        session: str,
+        *,
+        symbol: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int = 100,
+    ) -> list[PastDecision]:
+        """Return the decisions of a session, newest first: those that it lists, and those that the durable tier has.
+
+        Args:
+            session: its name.
+            symbol: only plans with this symbol; None: all.
+            since: only plans saved after this: a time with its zone, or a `plan_id`.
+            until: only plans saved before this, likewise: the `plan_id` of the last one returned for the next page.
+            limit: most decisions to return, 1 to 1000.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `read`; the latter also if the tier cannot be reached.
+        """
+        return await self._service.run(
+            table.PLAN_HISTORY, {"session": session, "symbol": symbol, "since": since, "until": until, "limit": limit}
         )
 
     async def patterns(

@@ -55,6 +55,7 @@ from sharedmem.models import (
     NoteHit,
     OnceGrant,
     OnceState,
+    PastDecision,
     Permit,
     PlanPattern,
     PlanRecord,
@@ -66,7 +67,6 @@ from sharedmem.models import (
     RelationType,
     RetentionRules,
     SaveResult,
-    SimilarPlan,
     Step,
     SynthesisMessage,
     SynthesisTask,
@@ -1259,7 +1259,7 @@ class PlanOperations:
         action: str | None = None,
         threshold: float = 0.5,
         limit: int = 10,
-    ) -> list[SimilarPlan]:
+    ) -> list[PastDecision]:
         """Return earlier plans with a similar reasoning and how their executions went, the most similar first."""
         return run_blocking(
             self._service.run(
@@ -1272,6 +1272,23 @@ class PlanOperations:
                     "threshold": threshold,
                     "limit": limit,
                 },
+            )
+        )
+
+    def history(
+        self,
+        session: str,
+        *,
+        symbol: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int = 100,
+    ) -> list[PastDecision]:
+        """Return the decisions of a session, newest first: those that it lists, and those that the durable tier has."""
+        return run_blocking(
+            self._service.run(
+                table.PLAN_HISTORY,
+                {"session": session, "symbol": symbol, "since": since, "until": until, "limit": limit},
             )
         )
 

@@ -50,6 +50,7 @@ from sharedmem.models import (
     NoteHit,
     OnceGrant,
     OnceState,
+    PastDecision,
     Permit,
     PlanPattern,
     PlanRecord,
@@ -60,7 +61,6 @@ from sharedmem.models import (
     QueueStats,
     RelationType,
     SaveResult,
-    SimilarPlan,
     Step,
     SynthesisTask,
     Task,
@@ -601,12 +601,20 @@ PLAN_CHECK: ServiceOperation[Duplicate] = ServiceOperation(
 PLAN_ERASE: ServiceOperation[int] = ServiceOperation(
     "plan.erase", "DELETE", "/api/v1/decisions/{session}", int, answer_field="erased"
 )
-PLAN_FIND_SIMILAR: ServiceOperation[list[SimilarPlan]] = ServiceOperation(
+PLAN_FIND_SIMILAR: ServiceOperation[list[PastDecision]] = ServiceOperation(
     "plan.find_similar",
     "POST",
     "/api/v1/decisions/plans/similar",
-    list[SimilarPlan],
+    list[PastDecision],
     defaults={"session": None, "symbol": None, "action": None, "threshold": 0.5, "limit": 10},
+    answer_field="items",
+)
+PLAN_HISTORY: ServiceOperation[list[PastDecision]] = ServiceOperation(
+    "plan.history",
+    "GET",
+    "/api/v1/decisions/{session}/history",
+    list[PastDecision],
+    defaults={"symbol": None, "since": None, "until": None, "limit": 100},
     answer_field="items",
 )
 PLAN_LIST: ServiceOperation[list[PlanRecord]] = ServiceOperation(
@@ -1004,6 +1012,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         PLAN_CHECK,
         PLAN_ERASE,
         PLAN_FIND_SIMILAR,
+        PLAN_HISTORY,
         PLAN_LIST,
         PLAN_PATTERNS,
         PLAN_SAVE,

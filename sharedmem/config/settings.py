@@ -397,6 +397,10 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings):
     plans_per_session: int = Field(
         100, ge=1, le=10_000, description="Plans that a session stores; beyond this the oldest are deleted."
     )
+    decision_history: bool = Field(
+        default=False,
+        description="Whether the durable tier keeps plans and executions that sessions no longer list (`history`).",
+    )
     episode_events: int = Field(
         10_000, ge=1, le=10_000_000, description="Events that an episode stores; beyond this the oldest are deleted."
     )

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from datetime import datetime
 
 from sharedmem.context import HubContext
 from sharedmem.coordination.names import NameAccess
 from sharedmem.decisions.execution_claims import Execution, hold_execution
 from sharedmem.decisions.executions import ExecutionLog, TakeoverPolicy
+from sharedmem.decisions.history import DecisionHistory
 from sharedmem.decisions.patterns import find_patterns
 from sharedmem.decisions.plans import Plans
 from sharedmem.decisions.sessions import DecisionSessions
 from sharedmem.decisions.similarity import OpenEmbedder, ReasoningComparer, check_similarity
-from sharedmem.decisions.validation import DEFAULT_WINDOW_S, check_decision, check_limit, check_window_ms
-from sharedmem.errors import NotFoundError
+from sharedmem.decisions.validation import (
+    DEFAULT_WINDOW_S,
+    LATEST_US,
+    check_decision,
+    check_limit,
+    check_moment_us,
+    check_window_ms,
+)
 from sharedmem.models import (
     ExecutionClaim,
     ExecutionRecord,
     ExecutionStats,
+    PastDecision,
     PlanPattern,
     PlanRecord,
     SaveResult,
-    SimilarPlan,
 )
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime.process_bound import ProcessBound
@@ -46,6 +53,7 @@ class Decisions(ProcessBound):
         self._sessions = DecisionSessions(NameAccess(context, scope))
         self._plans = Plans(self._sessions, ReasoningComparer(embedder))
         self._executions = ExecutionLog(self._sessions)
+        self._history = DecisionHistory(self._sessions, self._plans, self._executions)
 
     # -- plans
 
@@ -162,7 +170,7 @@ class Decisions(ProcessBound):
         action: str | None = None,
         threshold: float = 0.5,
         limit: int = 10,
-    ) -> list[SimilarPlan]:
+    ) -> list[PastDecision]:
         """Return earlier plans with a similar reasoning and how their executions went, the most similar first.
 
         One round trip a session and one a result, and a request to the embedder for reasonings that it has not embedded
@@ -187,8 +195,40 @@ class Decisions(ProcessBound):
         near = await self._plans.find_similar(
             reasoning, session=session, symbol=symbol, action=action, threshold=threshold, limit=limit
         )
-        ends = await asyncio.gather(*map(self._execution_of, near))
-        return [SimilarPlan(plan=plan, execution=end) for plan, end in zip(near, ends, strict=True)]
+        return await self._history.with_execution(near)
+
+    async def history(
+        self,
+        session: str,
+        *,
+        symbol: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int = 100,
+    ) -> list[PastDecision]:
+        """Return the decisions of a session, newest first: those that it lists, and those that the durable tier has.
+
+        The tier keeps decisions that a session no longer lists only with the setting `decision_history`. Linear in the
+        documents of the session: one request to the tier, one round trip, and one more a decision returned.
+
+        Args:
+            session: its name.
+            symbol: only plans with this symbol; None: all.
+            since: only plans saved after this: a time with its zone, or a `plan_id`.
+            until: only plans saved before this, likewise: the `plan_id` of the last one returned for the next page.
+            limit: most decisions to return, 1 to 1000.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `read`; the latter also if the tier cannot be reached.
+        """
+        return await self._history.read(
+            session,
+            symbol=symbol,
+            since_us=check_moment_us("since", since, 0),
+            until_us=check_moment_us("until", until, LATEST_US),
+            limit=check_limit(limit),
+        )
 
     async def patterns(
         self,
@@ -218,16 +258,10 @@ class Decisions(ProcessBound):
         within_ms = check_window_ms(within, "within")
         check_limit(limit)
         sessions = [plans[::-1] async for plans in self._plans.listed(session)]
-        listed = [plan for plans in sessions for plan in plans]
-        ends = await asyncio.gather(*map(self._execution_of, listed))
-        states = {plan.plan_id: end.state for plan, end in zip(listed, ends, strict=True) if end is not None}
+        past = await self._history.with_execution([plan for plans in sessions for plan in plans])
+        states = {one.plan.plan_id: one.execution.state for one in past if one.execution is not None}
         found = find_patterns(sessions, states, within_ms=within_ms, symbol=symbol, action=action)
         return found[:limit]
-
-    async def _execution_of(self, plan: PlanRecord) -> ExecutionRecord | None:
-        with suppress(NotFoundError):  # the plan has left the list since
-            return (await self._executions.check_executed(plan.session_id, plan.plan_id))[1]
-        return None
 
     # -- executions
 

@@ -206,7 +206,7 @@ class ExecutionLog:
     async def _record(self, session: str, ending: ExecutionEnd, fence: int) -> ExecutionRecord:
         sessions = self._sessions
         found = sessions.keys(session, "write")
-        ending = ending._replace(events=found.events)
+        ending = ending._replace(events=found.events, history=int(sessions.settings.decision_history))
         call = sessions.scripts.execution_record(found.space, found.claim, sessions.actor, ending, keep=found.keep)
         word, _, rest = (await sessions.changed(found, call)).partition(b" ")
         if word in {b"recorded", b"same"}:

@@ -97,7 +97,7 @@ class Plans:
             )
         )
         with decoding(found.plans.plans):
-            return [_parse_plan(orjson.loads(body)) for body in bodies if isinstance(body, bytes)]
+            return [parse_plan(orjson.loads(body)) for body in bodies if isinstance(body, bytes)]
 
     async def check_duplicate(
         self,
@@ -208,6 +208,7 @@ class Plans:
             session.events,
             ",".join(one.plan_id for one in near),
             seen,
+            int(sessions.settings.decision_history),
         )
         call = sessions.scripts.plan_save(session.space, session.saving, sessions.actor, saving, keep=session.keep)
         word, _, rest = (await sessions.changed(session, call)).partition(b" ")
@@ -263,5 +264,6 @@ def _plan_record(plan: PlanDraft, plan_id: str, since_ms: int | None) -> PlanRec
     )
 
 
-def _parse_plan(body: dict[str, object]) -> PlanRecord:
+def parse_plan(body: dict[str, object]) -> PlanRecord:
+    """Return a plan from its stored form."""
     return PlanRecord.model_construct(**body, time_since_ms=None)  # type: ignore[arg-type]  # fields as we wrote them

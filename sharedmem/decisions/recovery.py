@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from sharedmem.decisions.validation import encode_duplicate_entry, encode_json_text, plan_digest
+from sharedmem.decisions.validation import LONGEST_WINDOW_S, encode_duplicate_entry, encode_json_text, plan_digest
 from sharedmem.models import DurableRecord
 from sharedmem.redis.durability import RedisPart
 from sharedmem.redis.keys import SHARED_SCOPE, KeySpace, Target
@@ -107,16 +107,33 @@ def _parse_documents(records: Sequence[DurableRecord]) -> _SessionDocuments:
         by_type[record.type].append(record)
     plans = sorted((_parse_body(record) for record in by_type["plan"]), key=lambda plan: str(plan["plan_id"]))
     by_age = sorted(by_type["execution"], key=lambda record: record.stamp)
+    head_body = _parse_body(head)
+    # With the setting `decision_history` there may be many more: those that Redis no longer had.
+    listed = plans[max(0, len(plans) - head.size) :]
+    executions = _still_needed([_parse_body(record) for record in by_age], listed, head_body.get("finished", 0))
     names = [(record.element.partition("/")[2], str(_parse_body(record)["plan_id"])) for record in by_type["name"]]
     return _SessionDocuments(
-        head=_parse_body(head),
-        # Other plans have left the list, and are kept for the duplicate index only.
-        listed=plans[max(0, len(plans) - head.size) :],
-        plans=plans,
-        executions=[_parse_body(record) for record in by_age],
+        head=head_body,
+        listed=listed,
+        plans=_matchable(plans),
+        executions=executions,
         names=names,
         counts=[_parse_body(record) for record in by_type["count"]],
     )
+
+
+def _matchable(plans: list[Body]) -> list[Body]:
+    """Return the plans that a time window can match: the others are history."""
+    newest_us = int(plans[-1]["plan_id"]) if plans else 0
+    return [plan for plan in plans if newest_us - int(plan["plan_id"]) <= LONGEST_WINDOW_S * 1_000_000]
+
+
+def _still_needed(executions: list[Body], listed: Sequence[Body], finished: int) -> list[Body]:
+    """Return the executions of listed plans, the unresolved ones, and the `finished` ones that ended last."""
+    ids = {plan["plan_id"] for plan in listed}
+    ended = [one["plan_id"] for one in executions if one["state"] != "running"]
+    ids.update(ended[max(0, len(ended) - finished) :])
+    return [one for one in executions if one["plan_id"] in ids or one["state"] in {"running", "unknown"}]
 
 
 def _parse_body(record: DurableRecord) -> Body:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from sharedmem.coordination.names import NameAccess
 from sharedmem.errors import DurabilityPendingError, UnavailableError
+from sharedmem.models import DurableRecord
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
 from sharedmem.redis.keys import SHARED_SCOPE, Space, Target, check_name
@@ -126,6 +127,16 @@ class DecisionSessions:
     async def restore(self, session: SessionKeys) -> bool:
         """Restore a session that only the durable tier may have; return whether it is in Redis now."""
         return self._tier is not None and await self._tier.recall(session.keep.targets[0], LOG_MODE)
+
+    async def documents(self, name: str) -> list[DurableRecord]:
+        """Return the documents of a session in the durable tier; none without a tier. One request to the tier.
+
+        Raises:
+            InvalidError, AccessDeniedError: as `keys`.
+            UnavailableError, LimitedError: the tier is unavailable.
+        """
+        session = self.keys(name, "read")
+        return [] if self._tier is None else await self._tier.documents(session.keep.targets[0])
 
     async def session_names(self) -> list[str]:
         """Return the sessions that have plans, sorted; those of the durable tier too."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Required, TypedDict
 
 import orjson
@@ -11,6 +13,8 @@ from sharedmem.coordination.names import check_seconds
 from sharedmem.errors import InvalidError
 
 _LENGTH_BYTES = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAN_ID = re.compile(r"\d{16}")
 
 
 def plan_hash(symbol: str, action: str, reasoning: str) -> str:
@@ -141,6 +145,29 @@ def check_window_ms(seconds: float, field: str = "time_window_sec") -> int:
         InvalidError: the window is not above 0, or is over 30 days.
     """
     return check_seconds(field, seconds, least=_SHORTEST_WINDOW_S, most=LONGEST_WINDOW_S)
+
+
+LATEST_US = 2**53
+
+
+def check_moment_us(field: str, moment: datetime | str | None, default: int) -> int:
+    """Return a moment in microseconds since 1970.
+
+    Args:
+        field: name of the argument, for the error.
+        moment: a time with its zone, or the id of a plan.
+        default: the result without a moment.
+
+    Raises:
+        InvalidError: it has neither form.
+    """
+    if moment is None:
+        return default
+    if isinstance(moment, datetime) and moment.tzinfo is not None:
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(moment, str) and _PLAN_ID.fullmatch(moment):
+        return int(moment)
+    raise InvalidError(field, moment, "give a time with its zone, or the id of a plan")
 
 
 def check_limit(limit: int) -> int:

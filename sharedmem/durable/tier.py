@@ -13,7 +13,7 @@ from sharedmem.durable.admin import AdminServices, DurableAdmin
 from sharedmem.durable.connect import OpenedStore
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.key_loader import KeyLoader, LoadTimes, LogRestorer
-from sharedmem.durable.liveness import has_expired
+from sharedmem.durable.liveness import has_expired, living_documents
 from sharedmem.durable.loss_detection import DataLossGuard
 from sharedmem.durable.outbox.relay import OutboxRelay, RelayLimits
 from sharedmem.durable.outbox.stream import parse_records
@@ -134,6 +134,11 @@ class DurableTier:
             await self.gather(target.space.namespace, again=True)
             return True
         return await self.loader.recall(target, mode)
+
+    async def documents(self, target: Target) -> list[DurableRecord]:
+        """Return the living documents of a key, its head first."""
+        now_ms = round(self._clock.now().timestamp() * 1000)
+        return living_documents(await self.store.records(target.key), now_ms)
 
     async def recall_all(self, keep: DurabilityModes) -> None:
         """Load the keys that a script uses."""

@@ -68,6 +68,8 @@ def _format_value(value: object) -> str:
 # Events may be large: a page of them stays small enough to hold.
 EVENTS_PER_PAGE = 100
 _MOST_RANKED = 2000
+# Texts that are compared by meaning, the newest: the embedding cache holds no more, and each one may cost a request.
+_MOST_EMBEDDED = 256
 _SESSIONS_PER_PAGE = 500
 
 
@@ -298,7 +300,7 @@ class SubstringFinder:
 
 
 class FallbackFinder:
-    """Finds the newest texts that contain the query; if there are none, those that match by words and meaning.
+    """Finds the newest texts that contain the query, or else those that match by words and meaning.
 
     Args:
         log: the episodes of the namespace.
@@ -315,10 +317,19 @@ class FallbackFinder:
         found = await self._literal.find(query, k, wanted)
         if found or self._embedder is None:
             return found
-        from sharedmem.episodes.hybrid_search import rank_texts  # noqa: PLC0415  # most searches do not need numpy
+        from sharedmem.search.text_ranking import rank_texts  # noqa: PLC0415  # most searches do not need numpy
 
         newest = await self._literal.find("", _MOST_RANKED, wanted)
-        return (await rank_texts(query, newest, self._embedder()))[:k] if newest else []
+        near = await _similarities(query, newest[:_MOST_EMBEDDED], self._embedder())
+        return (await asyncio.to_thread(rank_texts, query, newest, near))[:k]
+
+
+async def _similarities(query: str, texts: list[str], embedder: Embedder | None) -> list[float]:
+    """Return the cosine similarity of each text to a query; nothing without an embedder."""
+    if embedder is None or not texts:
+        return []
+    question, documents = await asyncio.gather(embedder.embed([query], purpose="query"), embedder.embed(texts))
+    return [float(number) for number in documents.vectors @ question.vectors[0]]
 
 
 class _Newest:

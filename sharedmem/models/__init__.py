@@ -35,11 +35,11 @@ if TYPE_CHECKING:
         ExecutionRecord,
         ExecutionState,
         ExecutionStats,
+        PastDecision,
         PlanKind,
         PlanPattern,
         PlanRecord,
         SaveResult,
-        SimilarPlan,
     )
     from sharedmem.models.durable import (
         Charges,
@@ -211,6 +211,7 @@ __all__ = [
     "Outcome",
     "OutputFields",
     "Participant",
+    "PastDecision",
     "Permit",
     "PlanKind",
     "PlanPattern",
@@ -236,7 +237,6 @@ __all__ = [
     "SearchCost",
     "SearchMode",
     "Signal",
-    "SimilarPlan",
     "StatusReason",
     "Step",
     "SynthesisMessage",

@@ -91,11 +91,10 @@ class ExecutionRecord(Record):
     """The actor that recorded it last."""
 
 
-class SimilarPlan(Record):
-    """An earlier plan with a similar reasoning, and how its execution went."""
+class PastDecision(Record):
+    """An earlier plan, and how its execution went."""
 
     plan: PlanRecord
-    """With its `similarity`."""
     execution: ExecutionRecord | None
     """None if it was never begun."""
 

@@ -109,6 +109,13 @@ class Tier(Protocol):
             UnavailableError: the key is not in Redis, and the tier is unreachable.
         """
 
+    async def documents(self, target: Target) -> list[DurableRecord]:
+        """Return the living documents of a key, its head first; those that still wait for delivery are missing.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: the tier is unavailable.
+        """
+
     async def recall_all(self, keep: DurabilityModes) -> None:
         """Restore all keys that a script uses.
 

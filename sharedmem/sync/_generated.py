@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         NoteCheck,
         NoteHit,
         NoteStatus,
+        PastDecision,
         PlanPattern,
         PlanRecord,
         PoolStats,
@@ -110,7 +111,6 @@ if TYPE_CHECKING:
         RetentionRules,
         SaveResult,
         SearchMode,
-        SimilarPlan,
         StatusReason,
         Step,
         SynthesisMessage,
@@ -554,7 +554,7 @@ class Decisions(Face["AsyncDecisions"]):
         action: str | None = None,
         threshold: float = 0.5,
         limit: int = 10,
-    ) -> list[SimilarPlan]:
+    ) -> list[PastDecision]:
         """Return earlier plans with a similar reasoning and how their executions went, the most similar first.
 
         One round trip a session and one a result, and a request to the embedder for reasonings that it has not embedded
@@ -578,6 +578,33 @@ class Decisions(Face["AsyncDecisions"]):
                 reasoning, session=session, symbol=symbol, action=action, threshold=threshold, limit=limit
             )
         )
+
+    def history(
+        self,
+        session: str,
+        *,
+        symbol: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int = 100,
+    ) -> list[PastDecision]:
+        """Return the decisions of a session, newest first: those that it lists, and those that the durable tier has.
+
+        The tier keeps decisions that a session no longer lists only with the setting `decision_history`. Linear in the
+        documents of the session: one request to the tier, one round trip, and one more a decision returned.
+
+        Args:
+            session: its name.
+            symbol: only plans with this symbol; None: all.
+            since: only plans saved after this: a time with its zone, or a `plan_id`.
+            until: only plans saved before this, likewise: the `plan_id` of the last one returned for the next page.
+            limit: most decisions to return, 1 to 1000.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `read`; the latter also if the tier cannot be reached.
+        """
+        return self._portal.run(self._async.history(session, symbol=symbol, since=since, until=until, limit=limit))
 
     def patterns(
         self,
@@ -894,7 +921,9 @@ class Episodes(Face["AsyncEpisodes"]):
     Args:
         context: dependencies that the hub shares with its stores.
         scope: returns names within the actor's rights.
-        finder: the search of `retrieve`; None: search for the query as a substring.
+        embedder: returns the embedder that compares events by meaning, or None: then by words alone; without it, only
+            texts that contain a query are found.
+        finder: another search for `retrieve`.
     """
 
     def append_event(self, session: str, event: object) -> int:
@@ -955,21 +984,24 @@ class Episodes(Face["AsyncEpisodes"]):
     def retrieve(self, query: str, k: int = 5, filters: Mapping[str, object] | None = None) -> list[str]:
         """Return the newest events and summaries of the namespace that contain a text, ignoring case, as text.
 
-        An event that is not a text is searched and returned as `speaker: text`, else as `field: value, ...`.
+        If none contains it, the newest 2,000 are ranked by words (BM25) and meaning (the newest 256; cosine of at least
+        0.5 where no word is shared), fused by reciprocal ranks; this needs the extra `memory`. An event that is not a
+        text is searched and returned as `speaker: text`, else as `field: value, ...`.
 
         Args:
-            query: matched literally, without special characters. An empty text matches the newest entries.
+            query: matched literally first, without special characters. An empty text matches the newest entries.
             k: most results to return.
             filters: any of `session`, `actor` (only events have one), `since` (newer than) and `until` (not newer
                 than), each a cursor, a version, or a time with its zone. A summary is as old as the last event that it
                 covers.
 
         Returns:
-            Texts, newest first. One round trip a hundred events read; one page and the results are in memory.
+            Texts that contain the query, newest first; else matches by words and meaning, best first. One round trip a
+            hundred events read.
 
         Raises:
             InvalidError: the query is not a text, k is below one, or a filter is unknown or invalid.
-            AccessDeniedError, UnavailableError: as `read`.
+            AccessDeniedError, UnavailableError: as `read`; the latter also if the embedder cannot be reached.
         """
         return self._portal.run(self._async.retrieve(query, k, filters))
 

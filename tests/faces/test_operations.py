@@ -88,6 +88,7 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("plan.check", PLAN, lambda answer: answer.is_duplicate and answer.plan.symbol == "BTC"),
     ("plan.find_similar", {"reasoning": PLAN["reasoning"]}, lambda found: found[0].plan.symbol == "BTC"),
     ("plan.patterns", {"session": "desk"}, []),
+    ("plan.history", {"session": "desk"}, lambda past: past[0].plan.symbol == "BTC"),
     ("plan.list", {"session": "desk", "symbol": "BTC"}, lambda plans: len(plans) == 1),
     ("plan.sessions", {}, ["desk"]),
     ("execution.check", ON_PLAN, lambda answer: not answer.executed),

@@ -125,6 +125,9 @@ class OutboxHarness:
         for target, mode in zip(keep.targets, keep.modes, strict=True):
             await self.recall(target, mode)
 
+    async def documents(self, target: Target) -> list[DurableRecord]:
+        raise InternalError(f"{target.key}: nobody reads documents here")
+
     def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
         raise InternalError(f"{namespace}: nobody lists keys here, {present} or not")
 

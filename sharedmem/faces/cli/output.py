@@ -77,10 +77,10 @@ def read_text(text: str | None, otherwise: str) -> str:
 
     Args:
         text: the argument; None or `-` for standard input, where that is no terminal.
-        otherwise: what to do where there is none.
+        otherwise: what to do without one.
 
     Raises:
-        InvalidError: there is none.
+        InvalidError: it is missing.
     """
     given = sys.stdin.read().rstrip("\n") if text in {None, "-"} and not sys.stdin.isatty() else text
     if not given:

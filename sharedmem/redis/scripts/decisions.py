@@ -40,6 +40,7 @@ class PlanWrite(NamedTuple):
     events: bytes
     similar: str = ""
     seen: str = ""
+    history: int = 0
 
 
 class ExecutionClaimKeys(NamedTuple):
@@ -64,6 +65,7 @@ class ExecutionEnd(NamedTuple):
     outcome: bytes
     details: bytes
     events: bytes
+    history: int = 0
 
 
 class SessionForgetKeys(NamedTuple):
