@@ -81,6 +81,12 @@ class HubContext(ServerContext):
             found = self._shared[kind, namespace] = make()
         return cast("T", found)
 
+    def settings_of(self, namespace: str) -> Settings:
+        """Return the settings that hold in a namespace (`namespace_settings`)."""
+        if not self.settings.namespace_settings:
+            return self.settings
+        return self.shared(Settings, namespace, lambda: self.settings.for_namespace(namespace))
+
     def release_in_background(self, name: str, release: Callable[[], Awaitable[object]]) -> None:
         """Release something at the server for a cancelled caller; if the release is lost, a timeout does it.
 

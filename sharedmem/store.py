@@ -201,7 +201,7 @@ class SharedMemoryStore(
     @property
     def remembers(self) -> bool:
         """Whether actors with this store use memory (setting `memory_enabled`)."""
-        return self._context.settings.memory_enabled
+        return self._context.settings_of(self.namespace).memory_enabled
 
     @property
     def counters(self) -> Counters:

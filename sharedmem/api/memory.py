@@ -31,7 +31,8 @@ class MemoryAdd(Record):
     """A memory to add."""
 
     item: MemoryItem
-    dedup: bool = True
+    dedup: bool | None = None
+    """Whether a duplicate is merged; the setting `dedup_enabled` when not given."""
     dedup_keys: tuple[str, ...] = ()
     """Names of metadata whose values a duplicate must share."""
 

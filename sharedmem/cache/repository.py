@@ -313,6 +313,7 @@ class CacheRepository:
         self._context = context
         self._scope = scope
         self._namespace = scope.identity.namespace
+        self._settings = context.settings_of(self._namespace)
         self._caching = CacheScripts(context.executor)
 
     # -- rights, checked once: they do not change
@@ -339,6 +340,11 @@ class CacheRepository:
 
     # -- finding
 
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the settings of the namespace allow the cache."""
+        return self._settings.cache_enabled
+
     def least(self, threshold: float | None) -> float:
         """Return the least similarity for a hit by meaning.
 
@@ -353,7 +359,7 @@ class CacheRepository:
 
     @cached_property
     def _usual_similarity(self) -> float:
-        settings, embedder = self._context.settings, self._context.embedder
+        settings, embedder = self._settings, self._context.embedder
         if embedder is None or "cache_similarity" in settings.model_fields_set:
             return settings.cache_similarity
         return max(settings.cache_similarity, calibrated_similarity(embedder.name))
@@ -440,7 +446,7 @@ class CacheRepository:
         Raises:
             InvalidError: the lifetime is invalid.
         """
-        return self._context.settings.cache_ttl_s * 1000 if ttl is None else check_ttl_ms(ttl)
+        return self._settings.cache_ttl_s * 1000 if ttl is None else check_ttl_ms(ttl)
 
     async def keep(self, question: CacheQuery, response: object, *, ttl_ms: int, facts: bytes) -> None:
         """Store an answer.

@@ -61,7 +61,8 @@ class SemanticCache(ProcessBound):
         """Return the answer that fits a prompt, if there is one.
 
         One round trip if the same prompt has an answer; else two for a miss and three for a hit by meaning.
-        Without an embedder, or when it fails, only the same prompt is found (counter `cache_blind`).
+        Without an embedder, or when it fails, only the same prompt is found (counter `cache_blind`). If the setting
+        `cache_enabled` turns the cache off, there is no answer, and no round trip.
 
         Args:
             prompt: the prompt for the model.
@@ -78,7 +79,10 @@ class SemanticCache(ProcessBound):
             UnavailableError: the server cannot be reached.
         """
         question = cache_query(prompt, key=key, model=model, prompt_version=prompt_version, tags=tags)
-        found = await self._answers.find(question, self._answers.least(threshold))
+        least = self._answers.least(threshold)
+        if not self._answers.is_enabled:
+            return None
+        found = await self._answers.find(question, least)
         return self._answers.result(found) if found else None
 
     @measured("cache.put")
@@ -97,6 +101,8 @@ class SemanticCache(ProcessBound):
     ) -> str:
         """Store the answer to a prompt; it replaces an earlier one. One round trip, and the embedding.
 
+        If the setting `cache_enabled` turns the cache off, nothing is stored.
+
         Args:
             prompt: the prompt.
             response: the answer: any value that `write` takes.
@@ -114,8 +120,9 @@ class SemanticCache(ProcessBound):
             UnavailableError: the server cannot be reached.
         """
         question = cache_query(prompt, key=key, model=model, prompt_version=prompt_version, tags=tags)
-        ttl_ms = self._answers.ttl_ms(ttl)
-        await self._answers.keep(question, response, ttl_ms=ttl_ms, facts=encode_cost(cost, tokens))
+        ttl_ms, facts = self._answers.ttl_ms(ttl), encode_cost(cost, tokens)
+        if self._answers.is_enabled:
+            await self._answers.keep(question, response, ttl_ms=ttl_ms, facts=facts)
         return question.id
 
     def cached(  # noqa: PLR0913  # all are keyword arguments, and each has its use

@@ -1708,7 +1708,7 @@ class MemoryOperations:
         self._service = calls
 
     async def add(
-        self, item: MemoryItem | Mapping[str, Any] | str, *, dedup: bool = True, dedup_keys: Sequence[str] = ()
+        self, item: MemoryItem | Mapping[str, Any] | str, *, dedup: bool | None = None, dedup_keys: Sequence[str] = ()
     ) -> AddResult:
         """Add a memory.
 
@@ -1730,7 +1730,7 @@ class MemoryOperations:
         self,
         items: Sequence[MemoryItem | Mapping[str, Any] | str],
         *,
-        dedup: bool = True,
+        dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
     ) -> list[AddResult]:
         """Add many memories, each as `add` does, in their order.
@@ -1847,8 +1847,8 @@ class MemoryOperations:
         self,
         query: str,
         *,
-        limit: int = 10,
-        mode: Literal["hybrid", "semantic", "keywords"] = "hybrid",
+        limit: int | None = None,
+        mode: Literal["hybrid", "semantic", "keywords"] | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
         threshold: float | None = None,
         explain: bool = False,
@@ -1860,9 +1860,9 @@ class MemoryOperations:
         Args:
             query: what to look for, in everyday language; the first 10,000 characters and 32 significant words
                 count.
-            limit: most hits, 1 to 100.
+            limit: most hits, 1 to `search_max_limit` (100); None takes the setting `search_limit` (10).
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
-                similarity; `keywords` by words alone, any of them.
+                similarity; `keywords` by words alone, any of them; None takes the setting `search_mode` (`hybrid`).
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
             threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
             explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
@@ -1893,7 +1893,7 @@ class MemoryOperations:
         query: str,
         *,
         keywords: str | None = None,
-        limit: int = 10,
+        limit: int | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
     ) -> MemorySearchReply:
         """Return the memories that mean about the same as a query or contain some words, which may differ from it.
@@ -1916,7 +1916,7 @@ class MemoryOperations:
         phrase: str,
         *,
         order_by: Literal["relevance", "timestamp"] = "relevance",
-        limit: int = 10,
+        limit: int | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
     ) -> MemorySearchReply:
         """Return the memories that contain any of the words of a phrase.
@@ -1940,7 +1940,7 @@ class MemoryOperations:
         query: str,
         *,
         threshold: float | None = None,
-        limit: int = 10,
+        limit: int | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
     ) -> MemorySearchReply:
         """Return the memories that mean about the same as a query; `search` with mode `semantic`.
@@ -1963,7 +1963,7 @@ class MemoryOperations:
         embedding: Sequence[float],
         *,
         threshold: float = 0.0,
-        limit: int = 10,
+        limit: int | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
     ) -> MemorySearchReply:
         """Return the memories nearest to a vector.

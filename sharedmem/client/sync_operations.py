@@ -986,7 +986,7 @@ class MemoryOperations:
         self._service = calls
 
     def add(
-        self, item: MemoryItem | Mapping[str, Any] | str, *, dedup: bool = True, dedup_keys: Sequence[str] = ()
+        self, item: MemoryItem | Mapping[str, Any] | str, *, dedup: bool | None = None, dedup_keys: Sequence[str] = ()
     ) -> AddResult:
         """Add a memory."""
         return run_blocking(
@@ -997,7 +997,7 @@ class MemoryOperations:
         self,
         items: Sequence[MemoryItem | Mapping[str, Any] | str],
         *,
-        dedup: bool = True,
+        dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
     ) -> list[AddResult]:
         """Add many memories, each as `add` does, in their order."""
@@ -1040,8 +1040,8 @@ class MemoryOperations:
         self,
         query: str,
         *,
-        limit: int = 10,
-        mode: Literal["hybrid", "semantic", "keywords"] = "hybrid",
+        limit: int | None = None,
+        mode: Literal["hybrid", "semantic", "keywords"] | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
         threshold: float | None = None,
         explain: bool = False,
@@ -1070,7 +1070,7 @@ class MemoryOperations:
         query: str,
         *,
         keywords: str | None = None,
-        limit: int = 10,
+        limit: int | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
     ) -> MemorySearchReply:
         """Return the memories that mean about the same as a query or contain some words, which may differ from it."""
@@ -1085,7 +1085,7 @@ class MemoryOperations:
         phrase: str,
         *,
         order_by: Literal["relevance", "timestamp"] = "relevance",
-        limit: int = 10,
+        limit: int | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
     ) -> MemorySearchReply:
         """Return the memories that contain any of the words of a phrase."""
@@ -1101,7 +1101,7 @@ class MemoryOperations:
         query: str,
         *,
         threshold: float | None = None,
-        limit: int = 10,
+        limit: int | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
     ) -> MemorySearchReply:
         """Return the memories that mean about the same as a query; `search` with mode `semantic`."""
@@ -1117,7 +1117,7 @@ class MemoryOperations:
         embedding: Sequence[float],
         *,
         threshold: float = 0.0,
-        limit: int = 10,
+        limit: int | None = None,
         filters: MemoryFilter | Mapping[str, Any] | None = None,
     ) -> MemorySearchReply:
         """Return the memories nearest to a vector."""

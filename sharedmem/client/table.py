@@ -454,14 +454,14 @@ LIST_READ: ServiceOperation[list[Any]] = ServiceOperation(
     "list.read", "GET", "/api/v1/store/lists/{key}", list[Any], defaults={"start": 0, "end": -1}, answer_field="items"
 )
 MEMORY_ADD: ServiceOperation[AddResult] = ServiceOperation(
-    "memory.add", "POST", "/api/v1/memory/items", AddResult, defaults={"dedup": True, "dedup_keys": ()}
+    "memory.add", "POST", "/api/v1/memory/items", AddResult, defaults={"dedup": None, "dedup_keys": ()}
 )
 MEMORY_ADD_MANY: ServiceOperation[list[AddResult]] = ServiceOperation(
     "memory.add_many",
     "POST",
     "/api/v1/memory/batch",
     list[AddResult],
-    defaults={"dedup": True, "dedup_keys": ()},
+    defaults={"dedup": None, "dedup_keys": ()},
     answer_field="items",
 )
 MEMORY_DELETE: ServiceOperation[bool] = ServiceOperation(
@@ -506,8 +506,8 @@ MEMORY_SEARCH: ServiceOperation[MemorySearchReply] = ServiceOperation(
     "/api/v1/memory/search",
     MemorySearchReply,
     defaults={
-        "limit": 10,
-        "mode": "hybrid",
+        "limit": None,
+        "mode": None,
         "filters": None,
         "threshold": None,
         "explain": False,
@@ -520,28 +520,28 @@ MEMORY_SEARCH_HYBRID: ServiceOperation[MemorySearchReply] = ServiceOperation(
     "POST",
     "/api/v1/memory/search/hybrid",
     MemorySearchReply,
-    defaults={"keywords": None, "limit": 10, "filters": None},
+    defaults={"keywords": None, "limit": None, "filters": None},
 )
 MEMORY_SEARCH_KEYWORDS: ServiceOperation[MemorySearchReply] = ServiceOperation(
     "memory.search_keywords",
     "POST",
     "/api/v1/memory/search/keywords",
     MemorySearchReply,
-    defaults={"order_by": "relevance", "limit": 10, "filters": None},
+    defaults={"order_by": "relevance", "limit": None, "filters": None},
 )
 MEMORY_SEARCH_SEMANTIC: ServiceOperation[MemorySearchReply] = ServiceOperation(
     "memory.search_semantic",
     "POST",
     "/api/v1/memory/search/semantic",
     MemorySearchReply,
-    defaults={"threshold": None, "limit": 10, "filters": None},
+    defaults={"threshold": None, "limit": None, "filters": None},
 )
 MEMORY_SEARCH_VECTOR: ServiceOperation[MemorySearchReply] = ServiceOperation(
     "memory.search_vector",
     "POST",
     "/api/v1/memory/search/vector",
     MemorySearchReply,
-    defaults={"threshold": 0.0, "limit": 10, "filters": None},
+    defaults={"threshold": 0.0, "limit": None, "filters": None},
 )
 MEMORY_STATS: ServiceOperation[MemoryStats] = ServiceOperation(
     "memory.stats",

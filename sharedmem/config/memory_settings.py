@@ -2,37 +2,128 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from sharedmem.config.provider_settings import PART, TEN_YEARS_S
 
-Ttl = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
+
+def parse_json(value: object) -> object:
+    """Return the parsed JSON text, so that an environment variable can contain a mapping."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError('it should be JSON, as in {"temp:*": "ephemeral"}') from error
+
+
+_Ttl = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
 _Similarity = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
-class MemorySettings(BaseModel):
-    """Settings of memory, cache, searches and graphs."""
+_SearchMode = Literal["hybrid", "semantic", "keywords"]
 
-    model_config = PART
+
+def _check_long_ttl(seconds: int) -> int:
+    if not seconds:
+        raise ValueError("it should be seconds from 1 to ten years, or -1 for ever")
+    return seconds
+
+
+_LongTtl = Annotated[int, Field(ge=-1, le=TEN_YEARS_S), AfterValidator(_check_long_ttl)]
+
+
+class NamespaceSettings(BaseModel):
+    """Settings of memory, cache and searches that a namespace may have of its own (`namespace_settings`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     memory_enabled: bool = Field(
         default=True, description="Whether actors use memory; without it their memory calls do nothing."
     )
-    memory_durability: bool = Field(
-        default=True, description="Whether the durable tier, if there is one, stores memories and graphs."
+    short_term_ttl_s: _Ttl = Field(86_400, description="Lifetime of short-term memories in seconds.")
+    long_term_ttl_s: _LongTtl = Field(-1, description="Lifetime of long-term memories in seconds; -1: for ever.")
+    dedup_enabled: bool = Field(
+        default=True, description="Whether additions are merged into duplicates, unless a call says otherwise."
     )
-    short_term_ttl_s: Ttl = Field(86_400, description="Lifetime of short-term memories in seconds.")
     dedup_similarity: _Similarity = Field(
         0.95, description="Cosine similarity from which a memory is merged into an existing one."
     )
-    memory_history: int = Field(100, ge=1, le=10_000, description="Stored versions of a memory.")
-    memory_history_s: Ttl = Field(2_592_000, description="Seconds for which a deleted memory's history is stored.")
-    cache_ttl_s: Ttl = Field(3600, description="Seconds for which the semantic cache stores an answer.")
+    cache_enabled: bool = Field(
+        default=True, description="Whether the semantic cache is used; without it nothing is stored or found there."
+    )
+    cache_ttl_s: _Ttl = Field(3600, description="Seconds for which the semantic cache stores an answer.")
     cache_similarity: _Similarity = Field(
         0.98, description="Cosine similarity from which the semantic cache treats two prompts as the same."
     )
+    search_limit: int = Field(10, ge=1, le=1000, description="Hits of a search for memories that gives no limit.")
+    search_max_limit: int = Field(
+        100, ge=10, le=1000, description="Highest limit that a search for memories may give; at least search_limit."
+    )
+    search_mode: _SearchMode = Field(
+        "hybrid", description="Mode of a search for memories that gives none: hybrid, semantic or keywords."
+    )
+
+
+class NamespaceRules(Mapping[str, NamespaceSettings]):
+    """Patterns of namespaces with the settings of each, in the given order; immutable and hashable."""
+
+    def __init__(self, rules: Mapping[str, NamespaceSettings]) -> None:
+        self._rules = dict(rules)
+
+    def __getitem__(self, pattern: str) -> NamespaceSettings:
+        return self._rules[pattern]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._rules.items()))
+
+    def __repr__(self) -> str:
+        return repr(rules_as_given(self))
+
+
+def rules_as_given(rules: Mapping[str, NamespaceSettings]) -> dict[str, dict[str, object]]:
+    """Return what is set for each pattern."""
+    return {pattern: rule.model_dump(exclude_unset=True) for pattern, rule in rules.items()}
+
+
+def rule_of(rules: Mapping[str, NamespaceSettings], namespace: str) -> dict[str, object]:
+    """Return what the first pattern that matches a namespace sets; nothing without one."""
+    for pattern, rule in rules.items():
+        if fnmatchcase(namespace, pattern):
+            return rule.model_dump(exclude_unset=True)
+    return {}
+
+
+_Pattern = Annotated[str, Field(min_length=1)]
+_Rules = Annotated[
+    Mapping[_Pattern, NamespaceSettings],
+    BeforeValidator(parse_json),
+    AfterValidator(NamespaceRules),
+    PlainSerializer(rules_as_given),
+]
+
+
+class MemorySettings(NamespaceSettings):
+    """Settings of memory, cache, searches and graphs."""
+
+    model_config = PART
+
+    memory_durability: bool = Field(
+        default=True, description="Whether the durable tier, if there is one, stores memories and graphs."
+    )
+    memory_history: int = Field(100, ge=1, le=10_000, description="Stored versions of a memory.")
+    memory_history_s: _Ttl = Field(2_592_000, description="Seconds for which a deleted memory's history is stored.")
     search_candidates: int = Field(
         100, ge=10, le=1000, description="Hits by words and hits by meaning that a search ranks."
     )
@@ -53,4 +144,9 @@ class MemorySettings(BaseModel):
     )
     graph_summary_every: int = Field(
         20, ge=0, le=10_000, description="Turns of a session after which the graph summarises them; 0: never."
+    )
+    namespace_settings: _Rules = Field(
+        NamespaceRules({}),
+        description="Settings of single namespaces by pattern, the first that matches counts, such as "
+        '{"sandbox-*": {"dedup_enabled": false}}; in the environment write JSON.',
     )

@@ -33,8 +33,15 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from sharedmem.config.memory_settings import MemorySettings, Ttl
-from sharedmem.config.provider_settings import PART, ProviderSettings
+from sharedmem.config.memory_settings import (
+    MemorySettings,
+    NamespaceRules,
+    NamespaceSettings,
+    parse_json,
+    rule_of,
+    rules_as_given,
+)
+from sharedmem.config.provider_settings import PART, TEN_YEARS_S, ProviderSettings
 from sharedmem.config.sources import PATHS, expand_user, read_file, suggest_variable, unknown_variables, variable_of
 from sharedmem.errors import ConfigError, NotFoundError
 
@@ -229,16 +236,6 @@ def _check_blob_url(url: str) -> str:
     return url
 
 
-def _parse_json(value: object) -> object:
-    """Return the parsed JSON text, so that an environment variable can contain a mapping."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError('it should be JSON, as in {"temp:*": "ephemeral"}') from error
-
-
 def _parse_comma_list(value: object) -> object:
     """Return the names in `search,json`, so that an environment variable can contain several; `[]`: no name."""
     if not isinstance(value, str):
@@ -260,6 +257,7 @@ def _user_data_dir() -> Path:
 _DEFAULT_RULES = KindRules(
     {"temp:*": Kind.EPHEMERAL, "chat:*": Kind.SESSION, "workflow:*": Kind.SESSION, "knowledge:*": Kind.KNOWLEDGE}
 )
+_Ttl = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
 _Url = Annotated[str, AfterValidator(_check_url)]
 _Prefix = Annotated[str, AfterValidator(_check_prefix)]
 _Name = Annotated[str, AfterValidator(_check_name)]
@@ -267,7 +265,7 @@ _DurableUrl = Annotated[str, AfterValidator(_check_durable_url)]
 _BlobUrl = Annotated[str, AfterValidator(_check_blob_url)]
 _Pattern = Annotated[str, Field(min_length=1)]
 _Rules = Annotated[
-    Mapping[_Pattern, Kind], BeforeValidator(_parse_json), AfterValidator(KindRules), PlainSerializer(dict)
+    Mapping[_Pattern, Kind], BeforeValidator(parse_json), AfterValidator(KindRules), PlainSerializer(dict)
 ]
 _Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_parse_comma_list)]
 _Fsync = Annotated[Literal["everysec", "always", "no"], BeforeValidator(_parse_yaml_no)]
@@ -315,8 +313,8 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings):
         description="Kind of memory by key pattern: ephemeral, session or knowledge. Given rules replace the "
         "default ones; in the environment write JSON.",
     )
-    ephemeral_ttl_s: Ttl = Field(3600, description="Lifetime of ephemeral values in seconds.")
-    session_ttl_s: Ttl = Field(604_800, description="Lifetime of session values in seconds.")
+    ephemeral_ttl_s: _Ttl = Field(3600, description="Lifetime of ephemeral values in seconds.")
+    session_ttl_s: _Ttl = Field(604_800, description="Lifetime of session values in seconds.")
     connect_timeout_s: _Wait = Field(
         5.0,
         description="Seconds that opening a hub may take: connection, log-in, scripts, durable tier; later, seconds to "
@@ -363,7 +361,7 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings):
     )
     knowledge_durability: _Durability = Field("behind", description="The same for kind knowledge.")
     log_durability: _Durability = Field("behind", description="The same for plans and executions.")
-    knowledge_cache_s: Ttl = Field(
+    knowledge_cache_s: _Ttl = Field(
         3600, description="Seconds for which a durable knowledge value stays in Redis; later, reads load it again."
     )
     durable_queue_length: int = Field(
@@ -429,8 +427,7 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings):
             raise ConfigError(field, f"environment {name}", f"there is no such setting; {meant}")
         given = {name: value for name, value in arguments.items() if value is not None}
         from_environment = {name: value for name in cls.model_fields if (value := variables.get(variable_of(name)))}
-        path, from_file = read_file(variables, start or Path.cwd())
-        origins = dict.fromkeys(from_file, f"file {path}")
+        from_file, origins = read_file(variables, start or Path.cwd())
         origins |= {name: f"environment {variable_of(name)}" for name in from_environment}
         origins |= dict.fromkeys(given, "argument")
         return cls.model_validate(from_file | from_environment | given, context=origins)
@@ -441,8 +438,15 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings):
         origins = self._origins | dict.fromkeys(arguments, "argument")
         return self.model_validate(kept | arguments, context=origins)
 
+    def for_namespace(self, namespace: str) -> Self:
+        """Return the settings that hold in a namespace: these, with what `namespace_settings` says about it."""
+        given = rule_of(self.namespace_settings, namespace)
+        return self._with_rule(given) if given else self
+
     def origin(self, field: str) -> str:
         """Return the origin of a value: `argument`, `environment SHAREDMEM_X`, `file /x/y.yaml` or `default`.
+
+        A value in a section of a file has that too: `file /x/y.yaml (memory.ttl.longTerm)`.
 
         Raises `NotFoundError` when there is no such setting.
         """
@@ -489,6 +493,26 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings):
     def _masked_in_json(self, url: str) -> str:
         return masked(url)
 
+    def _with_rule(self, given: Mapping[str, object]) -> Self:
+        """Return these settings with those of a namespace, which has no namespaces of its own."""
+        kept = {name: getattr(self, name) for name in self.model_fields_set if name != "namespace_settings"}
+        origins = self._origins | dict.fromkeys(given, self.origin("namespace_settings"))
+        return self.model_validate(kept | dict(given), context=origins)
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.search_limit > self.search_max_limit:
+            problem = f"{self.search_limit} is refused: it should be at most search_max_limit, which is"
+            origin = self.origin("search_limit" if "search_limit" in self.model_fields_set else "search_max_limit")
+            raise ConfigError("search_limit", origin, f"{problem} {self.search_max_limit}")
+        for pattern, given in rules_as_given(self.namespace_settings).items():
+            try:
+                self._with_rule(given)
+            except ConfigError as error:
+                problem = f"the settings of {pattern!r} do not fit: {error}"
+                raise ConfigError("namespace_settings", self.origin("namespace_settings"), problem) from None
+        return self
+
     @field_validator(*PATHS)
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
@@ -519,6 +543,8 @@ def _format_value(value: object) -> str:
             return str(value).lower()
         case tuple():
             return ", ".join(map(str, value))
+        case NamespaceRules():
+            return json.dumps(rules_as_given(value)) if value else "none"
         case KindRules():
             return ", ".join(f"{pattern} = {kind}" for pattern, kind in value.items())
         case str():
@@ -538,8 +564,12 @@ def _config_error(error: ValidationError, origins: Mapping[str, str]) -> ConfigE
     problem = error.errors()[0]
     field = str(problem["loc"][0]) if problem["loc"] else "config"
     origin = origins.get(field, "argument")
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
         return ConfigError(field, origin, f"there is no such setting; {_suggest_setting(field)}")
+    if problem["type"] == "extra_forbidden":
+        pattern, name = problem["loc"][1:3]
+        known = ", ".join(NamespaceSettings.model_fields)
+        return ConfigError(field, origin, f"{pattern!r} has {name!r}; a namespace may have its own {known}")
     return ConfigError(field, origin, _describe_problem(field, problem))
 
 

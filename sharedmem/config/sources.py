@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from sharedmem.config.sections import MEMORY_SECTION, flatten_memory_section
 from sharedmem.errors import ConfigError
 
 CONFIG_VARIABLE = "SHAREDMEM_CONFIG"
@@ -25,13 +26,21 @@ def expand_user(path: Path) -> Path:
         raise ValueError("its '~' names a user without a home folder; write the whole path") from error
 
 
-def read_file(variables: Mapping[str, str], start: Path) -> tuple[Path | None, dict[str, object]]:
-    """Return the settings file in use and its values, with its paths relative to it."""
+def read_file(variables: Mapping[str, str], start: Path) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the values of the settings file in use, and the origin of each; its paths are relative to it."""
     named = variables.get(CONFIG_VARIABLE)
     path, values = _read_named(named) if named else _read_nearest(start)
-    if path is not None:
-        values |= {name: _relative_to_file(path, values[name]) for name in PATHS if name in values}
-    return path, values
+    if path is None:
+        return {}, {}
+    values |= {name: _relative_to_file(path, values[name]) for name in PATHS if name in values}
+    origins = dict.fromkeys(values, f"file {path}")
+    if MEMORY_SECTION not in values:
+        return values, origins
+    section = values.pop(MEMORY_SECTION)
+    for found in flatten_memory_section(section, values, f"file {path}"):
+        values[found.field] = found.value
+        origins[found.field] = f"file {path} ({found.place})"
+    return values, origins
 
 
 def _relative_to_file(file: Path, value: object) -> object:

@@ -91,7 +91,7 @@ class Hub(ProcessBound):
 
     def store(
         self,
-        namespace: str,
+        namespace: str | None = None,
         *,
         actor: str | None = None,
         subscribe: Iterable[str] = (),
@@ -100,7 +100,7 @@ class Hub(ProcessBound):
         """Return a namespace as one actor sees it. No round trip.
 
         Args:
-            namespace: namespace of plain keys.
+            namespace: namespace of plain keys; None takes the setting `namespace` (`default`).
             actor: name of the actor; None: the namespace itself, which may write all of it.
             subscribe: further namespaces that it may read.
             grants: further keys that it may read and write, as absolute patterns (`chat:team-alpha*`) or `Grant`s.
@@ -109,8 +109,9 @@ class Hub(ProcessBound):
             InvalidError: a name or pattern is invalid.
         """
         opened = self._require_open()
+        named = opened.context.settings.namespace if namespace is None else namespace
         identity = Identity(
-            namespace=check_name("namespace", namespace),
+            namespace=check_name("namespace", named),
             actor=None if actor is None else check_name("actor", actor),
             subscribe=tuple(check_name("subscribe", name) for name in subscribe),
             grants=check_grants(grants),

@@ -41,6 +41,8 @@ class MemoryAccess:
         self.scope = scope
         self.within = within or ANY
         self.namespace = scope.identity.namespace
+        self.settings = context.settings_of(self.namespace)
+        """The settings of the namespace."""
         self.actor = scope.signature
 
     def permit(self, need: Need) -> None:

@@ -139,7 +139,7 @@ class NearMemoryFinder:
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
         self._context = context
         self._namespace = namespace
-        self._threshold = context.settings.dedup_similarity
+        self._threshold = context.settings_of(namespace).dedup_similarity
         self._rows: _NamespaceVectors | None = None
         self._many = 0
 

@@ -109,7 +109,7 @@ class DedupBatch:
         self._context = repository.context
         self._actor = drafts[0].actor
         self._added_change = encode_change("added", self._actor.decode())
-        self._threshold = repository.context.settings.dedup_similarity
+        self._threshold = repository.context.settings_of(repository.namespace).dedup_similarity
         self._cases = [PendingMemory(draft, place) for place, draft in enumerate(drafts)]
         self._results: list[AddResult | Exception | None] = [None] * len(drafts)
         self._seen: int | None = None
@@ -507,7 +507,7 @@ class MemoryAdder:
         self._commit = GroupCommit.of(access.context, access.namespace)
 
     async def add(
-        self, memory: object, fields: Mapping[str, Any], *, dedup: bool, dedup_keys: Sequence[str] = ()
+        self, memory: object, fields: Mapping[str, Any], *, dedup: bool | None, dedup_keys: Sequence[str] = ()
     ) -> AddResult:
         """Add one memory; see `Memories.add`."""
         draft = self._draft(memory, fields, self._context.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
@@ -518,7 +518,7 @@ class MemoryAdder:
         self,
         items: Iterable[object],
         *,
-        dedup: bool,
+        dedup: bool | None,
         dedup_keys: Sequence[str],
         on_progress: Callable[[int, int], None] | None,
     ) -> list[AddResult]:
@@ -537,10 +537,11 @@ class MemoryAdder:
         return results
 
     def _draft(
-        self, given: object, fields: Mapping[str, Any], now: datetime, *, dedup: bool, dedup_keys: Sequence[str]
+        self, given: object, fields: Mapping[str, Any], now: datetime, *, dedup: bool | None, dedup_keys: Sequence[str]
     ) -> NewMemory:
-        settings = self._context.settings
-        draft = prepare_memory(given, fields, self._home, settings, now, dedup=dedup, dedup_keys=dedup_keys)
+        settings = self._access.settings
+        merges = settings.dedup_enabled if dedup is None else dedup
+        draft = prepare_memory(given, fields, self._home, settings, now, dedup=merges, dedup_keys=dedup_keys)
         draft.actor = self._access.actor
         return draft
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Unpack
 
-from sharedmem.errors import AccessDeniedError, InvalidError
+from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import SCOPE_FIELDS, MemoryAccess, check_filter
 from sharedmem.memory.group_commit import MemoryAdder
@@ -35,7 +35,7 @@ from sharedmem.memory.subscriptions import (
 )
 from sharedmem.memory.threads import MemoryThreads
 from sharedmem.memory.transfer import ImportedItem, ImportProgress, MemoryTransfer
-from sharedmem.memory.validation import check_id, check_label, check_thread
+from sharedmem.memory.validation import check_id, narrow, thread_in
 from sharedmem.memory.versions import MemoryHistory
 from sharedmem.memory.writer import MemoryRewriter, MemoryWriter
 from sharedmem.models import (
@@ -107,13 +107,7 @@ class Memories(ProcessBound):
         """
         access = self._access
         given = {"user_id": user_id, "agent_id": agent_id, "thread_id": thread_id, "run_id": run_id}
-        chosen = {name: _check_scope_value(name, value) for name, value in given.items() if value is not None}
-        for name, value in chosen.items():
-            held = getattr(access.within, name)
-            if held is not None and held != value:
-                advice = f"these memories are narrowed to {name} {held!r}; narrow store.memory instead"
-                raise AccessDeniedError(access.scope.identity.name, f"{name}={value}", "read", advice)
-        return Memories(access.context, access.scope, access.within.model_copy(update=chosen))
+        return Memories(access.context, access.scope, narrow(access, given))
 
     # -- add and change
 
@@ -122,7 +116,7 @@ class Memories(ProcessBound):
         self,
         memory: str | MemoryItem | Mapping[str, Any],
         *,
-        dedup: bool = True,
+        dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
         **fields: Unpack[MemoryFields],
     ) -> AddResult:
@@ -136,7 +130,7 @@ class Memories(ProcessBound):
 
         Args:
             memory: the fact as text, or a whole item (up to 1 MiB of text).
-            dedup: False adds it beside any duplicate.
+            dedup: False adds it beside any duplicate; None takes the setting `dedup_enabled`.
             dedup_keys: names of metadata whose values a duplicate must share.
             fields: further fields of `MemoryItem`.
 
@@ -158,7 +152,7 @@ class Memories(ProcessBound):
         self,
         items: Iterable[str | MemoryItem | Mapping[str, Any]],
         *,
-        dedup: bool = True,
+        dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[AddResult]:
@@ -244,8 +238,8 @@ class Memories(ProcessBound):
         self,
         query: str,
         *,
-        limit: int = 10,
-        mode: SearchMode = "hybrid",
+        limit: int | None = None,
+        mode: SearchMode | None = None,
         filters: Filters = None,
         threshold: float | None = None,
         explain: bool = False,
@@ -260,9 +254,9 @@ class Memories(ProcessBound):
 
         Args:
             query: what to look for, in everyday language; the first 10,000 characters and 32 significant words count.
-            limit: most hits, 1 to 100.
+            limit: most hits, 1 to `search_max_limit` (100); None takes the setting `search_limit` (10).
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
-                similarity; `keywords` by words alone, any of them.
+                similarity; `keywords` by words alone, any of them; None takes the setting `search_mode` (`hybrid`).
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
             threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
             explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
@@ -279,16 +273,17 @@ class Memories(ProcessBound):
             AccessDeniedError: this actor may not read the namespace.
             UnavailableError: the server cannot be reached, or could not finish in time.
         """
-        check_choice("mode", mode, MODES)
+        chosen = self._access.settings.search_mode if mode is None else mode
+        check_choice("mode", chosen, MODES)
         text = check_query("query", query)
         return await self._searcher.search(
             SearchRequest(
                 query=text,
                 keywords=text,
-                mode=mode,
-                limit=check_limit(limit),
+                mode=chosen,
+                limit=self._most_hits(limit),
                 filters=check_filter(filters),
-                threshold=check_threshold(threshold, mode),
+                threshold=check_threshold(threshold, chosen),
                 explain=explain,
                 recipe=recipe or RankingWeights(),
                 diversity=check_share("diversity", diversity),
@@ -297,7 +292,7 @@ class Memories(ProcessBound):
         )
 
     async def search_semantic(
-        self, query: str, *, threshold: float | None = None, limit: int = 10, filters: Filters = None
+        self, query: str, *, threshold: float | None = None, limit: int | None = None, filters: Filters = None
     ) -> SearchHits:
         """Return the memories that mean about the same as a query; `search` with mode `semantic`.
 
@@ -312,7 +307,7 @@ class Memories(ProcessBound):
 
     @measured("memory.search_hybrid")
     async def search_hybrid(
-        self, query: str, *, keywords: str | None = None, limit: int = 10, filters: Filters = None
+        self, query: str, *, keywords: str | None = None, limit: int | None = None, filters: Filters = None
     ) -> SearchHits:
         """Return the memories that mean about the same as a query or contain some words, which may differ from it.
 
@@ -326,7 +321,7 @@ class Memories(ProcessBound):
         """
         text = check_query("query", query)
         words = text if keywords is None else check_query("keywords", keywords)
-        request = SearchRequest(text, words, "hybrid", check_limit(limit), check_filter(filters))
+        request = SearchRequest(text, words, "hybrid", self._most_hits(limit), check_filter(filters))
         return await self._searcher.search(request)
 
     @measured("memory.search_keywords")
@@ -335,7 +330,7 @@ class Memories(ProcessBound):
         phrase: str,
         *,
         order_by: Literal["relevance", "timestamp"] = "relevance",
-        limit: int = 10,
+        limit: int | None = None,
         filters: Filters = None,
     ) -> SearchHits:
         """Return the memories that contain any of the words of a phrase.
@@ -351,12 +346,12 @@ class Memories(ProcessBound):
         check_choice("order_by", order_by, ("relevance", "timestamp"))
         text = check_query("phrase", phrase)
         by_time = order_by == "timestamp"
-        request = SearchRequest(text, text, "keywords", check_limit(limit), check_filter(filters), by_time=by_time)
+        request = SearchRequest(text, text, "keywords", self._most_hits(limit), check_filter(filters), by_time=by_time)
         return await self._searcher.search(request)
 
     @measured("memory.find_similar")
     async def find_similar(
-        self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int = 10, filters: Filters = None
+        self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int | None = None, filters: Filters = None
     ) -> SearchHits:
         """Return the memories nearest to a vector. Two round trips.
 
@@ -377,7 +372,7 @@ class Memories(ProcessBound):
             raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors")
         vector = check_vector("embedding", embedding, dimension)
         least = check_share("threshold", threshold, least=-1.0)
-        request = SearchRequest("", "", "semantic", check_limit(limit), check_filter(filters), threshold=least)
+        request = SearchRequest("", "", "semantic", self._most_hits(limit), check_filter(filters), threshold=least)
         return await self._searcher.search(request, QueryEmbedding(vector if vector.any() else None))
 
     # -- read
@@ -420,7 +415,7 @@ class Memories(ProcessBound):
         """
         await self._access.enter("read")
         check_choice("order_by", order_by, ("timestamp", "turn_index"))
-        wanted, thread = check_limit(limit), self._thread(thread_id)
+        wanted, thread = check_limit(limit), thread_in(self._access.within, thread_id)
         return await self._access.retry_after_restore(lambda: self._reader.recent(thread, wanted, order_by))
 
     # -- threads
@@ -439,7 +434,7 @@ class Memories(ProcessBound):
             AccessDeniedError, UnavailableError: as `get`.
         """
         await self._access.enter("read")
-        thread = self._thread(thread_id)
+        thread = thread_in(self._access.within, thread_id)
         return await self._access.retry_after_restore(
             lambda: self._threads.stats(thread), lambda stats: not stats.turn_count
         )
@@ -460,7 +455,9 @@ class Memories(ProcessBound):
             UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
         """
         await self._access.enter("write")
-        return await self._threads.summarize(self._thread(thread_id), check_limit(max_turns, most=_MOST_TURNS))
+        return await self._threads.summarize(
+            thread_in(self._access.within, thread_id), check_limit(max_turns, most=_MOST_TURNS)
+        )
 
     # -- history
 
@@ -667,26 +664,12 @@ class Memories(ProcessBound):
         wanted = check_filter(filters)
         return await self._access.retry_after_restore(lambda: self._reader.page(wanted, limit, cursor))
 
-    def _thread(self, thread_id: str | None) -> str:
-        """Return the caller's thread, the thread that this is narrowed to, or `main`."""
-        if thread_id is not None:
-            if not isinstance(thread_id, str):
-                raise InvalidError("thread_id", thread_id, "give a text")
-            check_thread(thread_id)
-            return thread_id
-        narrowed = self._access.within.thread_id
-        return narrowed if isinstance(narrowed, str) else "main"
+    def _most_hits(self, limit: int | None) -> int:
+        """Return how many hits a search may have, by the caller or by the settings."""
+        settings = self._access.settings
+        return check_limit(settings.search_limit if limit is None else limit, most=settings.search_max_limit)
 
     def __repr__(self) -> str:
         within = self._access.within
         narrowed = [f", {name} {value}" for name in SCOPE_FIELDS if (value := getattr(within, name)) is not None]
         return f"<Memories of {self._access.namespace}{''.join(narrowed)}>"
-
-
-def _check_scope_value(name: str, value: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidError(name, value, "give a text")
-    if name == "thread_id":
-        check_thread(value)
-    check_label(name, value)
-    return value

@@ -86,7 +86,7 @@ class MemoryTransfer:
 
     def _drafts(self, batch: Sequence[ImportedItem], now: datetime) -> list[NewMemory]:
         """Return the memories to write: of several states of a memory the newest, and none that has expired."""
-        home, settings = self._home, self._context.settings
+        home, settings = self._home, self._access.settings
         drafts: dict[str, NewMemory] = {}
         for given in batch:
             one = prepare_memory(_fit_item(given, home.dimension), {}, home, settings, now, dedup=False)

@@ -212,7 +212,7 @@ def default_ttl(memory_type: str, settings: Settings) -> int:
     """Return the lifetime in seconds of a memory of a type without its own; -1 for no end."""
     if memory_type == "short-term":
         return settings.short_term_ttl_s
-    return settings.cache_ttl_s if memory_type == "semantic-cache" else -1
+    return settings.cache_ttl_s if memory_type == "semantic-cache" else settings.long_term_ttl_s
 
 
 def _duplicate_filter(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequence[str]) -> MemoryFilter:
@@ -350,6 +350,45 @@ def check_thread(thread: str) -> None:
     check_label("thread_id", thread)
     if _BRACES.search(thread) or len(thread.encode()) > LONGEST_THREAD_BYTES:
         raise InvalidError("thread_id", thread, f"leave out braces, and keep it within {LONGEST_THREAD_BYTES} bytes")
+
+
+def thread_in(within: MemoryFilter, thread_id: str | None) -> str:
+    """Return the caller's thread, the thread that a scope is narrowed to, or `main`.
+
+    Raises:
+        InvalidError: the thread is invalid.
+    """
+    if thread_id is not None:
+        if not isinstance(thread_id, str):
+            raise InvalidError("thread_id", thread_id, "give a text")
+        check_thread(thread_id)
+        return thread_id
+    return within.thread_id if isinstance(within.thread_id, str) else "main"
+
+
+def narrow(access: MemoryAccess, given: Mapping[str, str | None]) -> MemoryFilter:
+    """Return the scope of a caller narrowed to further values; None leaves a field as it is.
+
+    Raises:
+        InvalidError: a value is invalid.
+        AccessDeniedError: the scope is narrowed to another value already.
+    """
+    chosen = {name: _check_scope_value(name, value) for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        held = getattr(access.within, name)
+        if held is not None and held != value:
+            advice = f"these memories are narrowed to {name} {held!r}; narrow store.memory instead"
+            raise AccessDeniedError(access.scope.identity.name, f"{name}={value}", "read", advice)
+    return access.within.model_copy(update=chosen)
+
+
+def _check_scope_value(name: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidError(name, value, "give a text")
+    if name == "thread_id":
+        check_thread(value)
+    check_label(name, value)
+    return value
 
 
 def _check_labels(field: str, values: Sequence[str]) -> None:

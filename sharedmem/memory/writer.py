@@ -184,7 +184,7 @@ class MemoryWriter:
         now = self._context.clock.now()
         item = _apply_changes(held.item, given, changes).model_copy(update={"updated_at": now})
         if "ttl" not in changes and item.memory_type != held.item.memory_type:
-            item = item.model_copy(update={"ttl": default_ttl(item.memory_type, self._context.settings)})
+            item = item.model_copy(update={"ttl": default_ttl(item.memory_type, self._access.settings)})
         check_item(item)
         if not self._access.covers(item):
             raise InvalidError("changes", dict(changes), "these memories are narrowed; change it in the target scope")

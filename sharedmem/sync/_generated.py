@@ -1553,7 +1553,7 @@ class Memories(Face["AsyncMemories"]):
         self,
         memory: str | MemoryItem | Mapping[str, Any],
         *,
-        dedup: bool = True,
+        dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
         **fields: Unpack[MemoryFields],
     ) -> AddResult:
@@ -1567,7 +1567,7 @@ class Memories(Face["AsyncMemories"]):
 
         Args:
             memory: the fact as text, or a whole item (up to 1 MiB of text).
-            dedup: False adds it beside any duplicate.
+            dedup: False adds it beside any duplicate; None takes the setting `dedup_enabled`.
             dedup_keys: names of metadata whose values a duplicate must share.
             fields: further fields of `MemoryItem`.
 
@@ -1587,7 +1587,7 @@ class Memories(Face["AsyncMemories"]):
         self,
         items: Iterable[str | MemoryItem | Mapping[str, Any]],
         *,
-        dedup: bool = True,
+        dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[AddResult]:
@@ -1665,8 +1665,8 @@ class Memories(Face["AsyncMemories"]):
         self,
         query: str,
         *,
-        limit: int = 10,
-        mode: SearchMode = "hybrid",
+        limit: int | None = None,
+        mode: SearchMode | None = None,
         filters: Filters = None,
         threshold: float | None = None,
         explain: bool = False,
@@ -1681,9 +1681,9 @@ class Memories(Face["AsyncMemories"]):
 
         Args:
             query: what to look for, in everyday language; the first 10,000 characters and 32 significant words count.
-            limit: most hits, 1 to 100.
+            limit: most hits, 1 to `search_max_limit` (100); None takes the setting `search_limit` (10).
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
-                similarity; `keywords` by words alone, any of them.
+                similarity; `keywords` by words alone, any of them; None takes the setting `search_mode` (`hybrid`).
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
             threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
             explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
@@ -1715,7 +1715,7 @@ class Memories(Face["AsyncMemories"]):
         )
 
     def search_semantic(
-        self, query: str, *, threshold: float | None = None, limit: int = 10, filters: Filters = None
+        self, query: str, *, threshold: float | None = None, limit: int | None = None, filters: Filters = None
     ) -> SearchHits:
         """Return the memories that mean about the same as a query; `search` with mode `semantic`.
 
@@ -1729,7 +1729,7 @@ class Memories(Face["AsyncMemories"]):
         return self._portal.run(self._async.search_semantic(query, threshold=threshold, limit=limit, filters=filters))
 
     def search_hybrid(
-        self, query: str, *, keywords: str | None = None, limit: int = 10, filters: Filters = None
+        self, query: str, *, keywords: str | None = None, limit: int | None = None, filters: Filters = None
     ) -> SearchHits:
         """Return the memories that mean about the same as a query or contain some words, which may differ from it.
 
@@ -1748,7 +1748,7 @@ class Memories(Face["AsyncMemories"]):
         phrase: str,
         *,
         order_by: Literal["relevance", "timestamp"] = "relevance",
-        limit: int = 10,
+        limit: int | None = None,
         filters: Filters = None,
     ) -> SearchHits:
         """Return the memories that contain any of the words of a phrase.
@@ -1764,7 +1764,7 @@ class Memories(Face["AsyncMemories"]):
         return self._portal.run(self._async.search_keywords(phrase, order_by=order_by, limit=limit, filters=filters))
 
     def find_similar(
-        self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int = 10, filters: Filters = None
+        self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int | None = None, filters: Filters = None
     ) -> SearchHits:
         """Return the memories nearest to a vector. Two round trips.
 
@@ -2047,7 +2047,8 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         """Return the answer that fits a prompt, if there is one.
 
         One round trip if the same prompt has an answer; else two for a miss and three for a hit by meaning.
-        Without an embedder, or when it fails, only the same prompt is found (counter `cache_blind`).
+        Without an embedder, or when it fails, only the same prompt is found (counter `cache_blind`). If the setting
+        `cache_enabled` turns the cache off, there is no answer, and no round trip.
 
         Args:
             prompt: the prompt for the model.
@@ -2083,6 +2084,8 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         tokens: int = 0,
     ) -> str:
         """Store the answer to a prompt; it replaces an earlier one. One round trip, and the embedding.
+
+        If the setting `cache_enabled` turns the cache off, nothing is stored.
 
         Args:
             prompt: the prompt.
@@ -4816,7 +4819,7 @@ class Hub(HubFace):
 
     def store(
         self,
-        namespace: str,
+        namespace: str | None = None,
         *,
         actor: str | None = None,
         subscribe: Iterable[str] = (),
@@ -4825,7 +4828,7 @@ class Hub(HubFace):
         """Return a namespace as one actor sees it. No round trip.
 
         Args:
-            namespace: namespace of plain keys.
+            namespace: namespace of plain keys; None takes the setting `namespace` (`default`).
             actor: name of the actor; None: the namespace itself, which may write all of it.
             subscribe: further namespaces that it may read.
             grants: further keys that it may read and write, as absolute patterns (`chat:team-alpha*`) or `Grant`s.

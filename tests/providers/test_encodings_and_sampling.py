@@ -193,3 +193,14 @@ async def test_models_and_embedders_have_timeouts_of_their_own(
 def test_an_option_that_cannot_be_is_refused_by_its_name(field: str, value: object) -> None:
     with pytest.raises(ConfigError, match=field):
         Settings().replace(**{field: value})
+
+
+async def test_a_process_caches_512_embeddings_by_default(embedder: CachedEmbedder, server: OpenAIServer) -> None:
+    texts = [f"text {number}" for number in range(513)]
+    await embedder.embed(texts)
+    server.requests.clear()
+
+    await embedder.embed(texts[1:])
+    await embedder.embed(texts[:1])
+
+    assert server.texts == ["text 0"], "the least recently used one is dropped"

@@ -65,7 +65,7 @@ _BAR = 20
 def _item_fields(given: dict[str, Any]) -> dict[str, Any]:
     """The request of `memory.add`: everything but `dedup` is a field of the memory."""
     text = read_text(given.pop("text", None), "say what to remember, or pipe it in")
-    dedup, speaker = given.pop("dedup"), given.pop("speaker", None)
+    dedup, speaker = given.pop("dedup", None), given.pop("speaker", None)
     said = {"messages": [{"role": "user", "name": speaker, "content": text}]} if speaker else {}
     return {"item": build_record(MemoryItem, {"memory": text, **given, **said}), "dedup": dedup}
 
@@ -98,7 +98,13 @@ def memories_add(  # noqa: PLR0913  # each field is an option
     ttl: Annotated[int | None, typer.Option(help="Seconds until it is forgotten; -1 for never.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may come again.")] = None,
     speaker: Annotated[str | None, typer.Option(help="Who said it, when it is a turn of a conversation.")] = None,
-    dedup: Annotated[bool, typer.Option(help="Whether it is merged into a memory that says the same.")] = True,
+    dedup: Annotated[
+        bool | None,
+        typer.Option(
+            "--dedup/--no-dedup",
+            help="Whether it is merged into a memory that says the same; default: setting dedup_enabled.",
+        ),
+    ] = None,
 ) -> RenderableType:
     """Add a fact, unless it is known already."""
     if result.merged:
@@ -119,8 +125,13 @@ def memories_search(  # noqa: PLR0913  # each filter is an option
     found: MemorySearchReply,
     query: Annotated[str, typer.Argument(help="What you want to know.")],
     *,
-    limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many, up to 100.")] = 10,
-    mode: Annotated[str, typer.Option(help="hybrid, semantic or keywords.")] = "hybrid",
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-k", help="Show at most that many; default: setting search_limit (10)."),
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="hybrid, semantic or keywords; default: setting search_mode (hybrid).")
+    ] = None,
     threshold: Annotated[float | None, typer.Option(help="Least cosine similarity of hits by meaning.")] = None,
     diversity: Annotated[float | None, typer.Option(help="0 to 1: how much variety counts.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show why each was found, and the cost.")] = False,
