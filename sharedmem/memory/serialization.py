@@ -135,16 +135,26 @@ def decode_features(data: bytes) -> RankingFeatures:
 
 
 def indexed_text(item: MemoryItem) -> str:
-    """Return the words by which a memory is found; for a turn of a conversation also its date and author.
+    """Return the words by which a memory is found; for a turn of a conversation also its messages, date and author.
 
     The date is spelled as in queries (`7 May 2023`), whatever the locale of this process.
     """
-    text = _full_text(item)
-    if item.author is None:
-        return text
+    if not item.messages:
+        return _full_text(item)
+    text = "\n".join(searchable_texts(item))
     at = item.timestamp
     day = f"[{at.day} {ENGLISH_MONTHS[at.month - 1].title()} {at.year}] " if at else ""
     return f"{day}{item.author}: {text}"
+
+
+def searchable_texts(item: MemoryItem) -> list[str]:
+    """Return the texts of a memory in which words are found: the full text, and the messages that it does not contain.
+
+    A phrase is within one of them.
+    """
+    texts = [_full_text(item)]
+    texts += [message.content for message in item.messages if message.content not in texts[0]]
+    return texts
 
 
 def _full_text(item: MemoryItem) -> str:

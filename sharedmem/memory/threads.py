@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.reader import PAGE, SUMMARY, MemoryReader
-from sharedmem.memory.serialization import PLACEHOLDER, RankingFeatures, decode_features
+from sharedmem.memory.serialization import PLACEHOLDER, RankingFeatures, decode_features, decode_item_if_readable
 from sharedmem.memory.writer import MemoryWriter
 from sharedmem.models import MemoryItem, Participant, ThreadStats
 from sharedmem.providers.protocol import ChatMessage
@@ -19,6 +20,7 @@ from sharedmem.redis.service_keys import decoding
 from sharedmem.search.protocol import encode_tag
 
 _NARROWED = {"user_id": "user", "agent_id": "agent", "thread_id": "thread", "run_id": "run"}
+_TOKEN_METRICS = ("input_tokens", "output_tokens")
 _SUMMARISE = (
     "Sum up this conversation for somebody who goes on with it: what was said, decided and promised, by whom,"
     " and what is still open. Keep names, numbers and dates. Answer with the summary alone."
@@ -30,32 +32,43 @@ class _ThreadTurn(NamedTuple):
     facts: RankingFeatures
 
 
+class _PresentTurn(NamedTuple):
+    facts: RankingFeatures
+    item: MemoryItem
+
+
 @dataclass
 class _ThreadCounter:
     """Sums over the turns of a thread."""
 
     turns: int = 0
-    tokens: int = 0
+    words: int = 0
+    tokens: float | None = None
+    """Tokens by the metrics of the turns; None if no turn has them."""
     first_ms: int | None = None
     last_ms: int | None = None
-    by_author: dict[str, int] = field(default_factory=dict)
+    by_name: Counter[str] = field(default_factory=Counter)
 
-    def add(self, facts: RankingFeatures) -> None:
+    def add(self, turn: _PresentTurn) -> None:
         """Count one turn."""
+        facts, metrics = turn.facts, turn.item.metrics
         self.turns += 1
-        self.tokens += facts.tokens
+        self.words += facts.tokens
+        counted = [metrics[name] for name in _TOKEN_METRICS if name in metrics]
+        if counted:
+            self.tokens = (self.tokens or 0) + sum(counted)
         self.first_ms = facts.at_ms if self.first_ms is None else min(self.first_ms, facts.at_ms)
         self.last_ms = facts.at_ms if self.last_ms is None else max(self.last_ms, facts.at_ms)
-        if facts.author is not None:
-            self.by_author[facts.author] = self.by_author.get(facts.author, 0) + 1
+        self.by_name.update(_participants(turn.item))
 
     def result(self, thread: str) -> ThreadStats:
         """Return the statistics."""
-        most_first = sorted(self.by_author.items(), key=lambda pair: (-pair[1], pair[0]))
+        most_first = sorted(self.by_name.items(), key=lambda pair: (-pair[1], pair[0]))
         return ThreadStats(
             thread_id=thread,
             turn_count=self.turns,
-            total_tokens=self.tokens,
+            total_tokens=self.words if self.tokens is None else round(self.tokens),
+            tokens_from="words" if self.tokens is None else "metrics",
             first_turn_at=_to_datetime(self.first_ms),
             last_turn_at=_to_datetime(self.last_ms),
             participants=tuple(Participant(name=name, turns=turns) for name, turns in most_first),
@@ -84,7 +97,7 @@ class MemoryThreads:
         counter = _ThreadCounter()
         async for page in self._members(thread):
             for turn in await self._present(page):
-                counter.add(turn.facts)
+                counter.add(turn)
         return counter.result(thread)
 
     async def summarize(self, thread: str, max_turns: int) -> str:
@@ -154,7 +167,7 @@ class MemoryThreads:
                 ]
             yield page
 
-    async def _present(self, turns: Sequence[_ThreadTurn]) -> list[_ThreadTurn]:
+    async def _present(self, turns: Sequence[_ThreadTurn]) -> list[_PresentTurn]:
         """Return the turns that still exist in this scope and are not summaries. One round trip."""
         if not turns:
             return []
@@ -164,18 +177,33 @@ class MemoryThreads:
         }
         record = self._context.keyspace.record
         replies = await self._context.client.read_each(
-            [("HMGET", record(MEMORY, self._namespace, turn.id), "version", "category", *within) for turn in turns]
+            [
+                ("HMGET", record(MEMORY, self._namespace, turn.id), "version", "category", "body", *within)
+                for turn in turns
+            ]
         )
         wanted = [None if value is None else encode_tag(str(value)).encode() for value in within.values()]
         present = []
         for turn, reply in zip(turns, replies, strict=True):
             if not isinstance(reply, list):
                 continue
-            version, category, *fields = reply
+            version, category, body, *fields = reply
             here = all(want is None or want == held for want, held in zip(wanted, fields, strict=True))
-            if version is not None and category != SUMMARY.encode() and here:
-                present.append(turn)
+            is_turn = here and category != SUMMARY.encode()
+            if not is_turn or not isinstance(body, bytes) or not isinstance(version, bytes):
+                continue
+            item = decode_item_if_readable(turn.id, self._namespace, body, version, turn.facts.position)
+            if item is not None:
+                present.append(_PresentTurn(turn.facts, item))
         return present
+
+
+def _participants(item: MemoryItem) -> set[str]:
+    """Return who takes part in a turn: its speakers, its entity, and the actor that recorded it."""
+    names = {message.name or message.entity_id or message.role for message in item.messages}
+    # A speaker with a name is counted by the name, not by the id too.
+    speaking = {message.entity_id for message in item.messages}
+    return names | {name for name in (item.entity_id, item.source_actor) if name and name not in speaking}
 
 
 def _format_turn(item: MemoryItem) -> str:

@@ -89,7 +89,8 @@ class MemoryTransfer:
         home, settings = self._home, self._access.settings
         drafts: dict[str, NewMemory] = {}
         for given in batch:
-            one = prepare_memory(_fit_item(given, home.dimension), {}, home, settings, now, dedup=False)
+            item = _fit_item(given, home.dimension)
+            one = prepare_memory(item, {}, home, settings, now, dedup=False, refuses_cache=False)
             before = drafts.get(one.item.id)
             if _ttl_left_s(one.item, now) != 0 and (
                 before is None or _modified_at(before.item) < _modified_at(one.item)

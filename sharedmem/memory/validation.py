@@ -131,14 +131,24 @@ def prepare_memory(
     *,
     dedup: bool = True,
     dedup_keys: Sequence[str] = (),
+    refuses_cache: bool = True,
 ) -> NewMemory:
     """Return a memory ready to be written.
+
+    Args:
+        given, fields, dedup, dedup_keys: as `Memories.add`.
+        home: where the caller adds.
+        settings: of the namespace.
+        now: the current time.
+        refuses_cache: whether the type `semantic-cache` is refused; imports accept what earlier versions stored.
 
     Raises:
         InvalidError: a field cannot be stored.
         AccessDeniedError: the memory has another tenant, or is outside of what the caller is narrowed to.
     """
     item = parse_item(given, fields)
+    if refuses_cache:
+        check_memory_type(item.memory_type)
     scoped = _scope_values(item, home)
     text = _text_values(item)
     completed = item.model_copy(update=scoped | text | _default_values(item, settings, now, text["memory"]))
@@ -206,6 +216,17 @@ def _default_values(item: MemoryItem, settings: Settings, now: datetime, text: s
         "ttl": default_ttl(memory_type, settings) if item.ttl is None else item.ttl,
         "version": 0,
     }
+
+
+def check_memory_type(memory_type: str) -> None:
+    """Reject the type of memories that the semantic cache would not find.
+
+    Raises:
+        InvalidError: the type is `semantic-cache`.
+    """
+    if memory_type == "semantic-cache":
+        advice = "the semantic cache is apart from memories: store answers with store.cache.put(prompt, response)"
+        raise InvalidError("memory_type", memory_type, f"{advice}; over HTTP with POST /api/v1/cache")
 
 
 def default_ttl(memory_type: str, settings: Settings) -> int:

@@ -16,6 +16,7 @@ from sharedmem.memory.validation import (
     check_embedding,
     check_id,
     check_item,
+    check_memory_type,
     dedup_digest,
     default_ttl,
     validate_item,
@@ -237,6 +238,7 @@ def _check_changes(changes: Mapping[str, Any]) -> MemoryItem:
     if fixed:
         raise InvalidError("field", fixed[0], "it cannot change; add another memory instead")
     given = validate_item(changes)
+    check_memory_type(given.memory_type)
     if "memory" in changes and not given.memory.strip():
         raise InvalidError("memory", given.memory, "give a text with at least one word, or delete the memory")
     return given

@@ -232,7 +232,7 @@ class MemoryVersion(Record):
 
 
 class Participant(Record):
-    """A participant of a thread."""
+    """A participant of a thread: a speaker, an `entity_id` or a `source_actor` of its turns."""
 
     name: str
     turns: int
@@ -244,6 +244,9 @@ class ThreadStats(Record):
     thread_id: str
     turn_count: int
     total_tokens: int
+    """Sum of the metrics `input_tokens` and `output_tokens` of its turns; the words of its turns if none has them."""
+    tokens_from: Literal["metrics", "words"] = "words"
+    """What `total_tokens` sums."""
     first_turn_at: datetime | None
     last_turn_at: datetime | None
     participants: tuple[Participant, ...]

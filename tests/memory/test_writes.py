@@ -114,7 +114,6 @@ async def test_every_field_comes_back_as_it_was_given(memory: Memories) -> None:
     [
         ({}, "long-term", -1),
         ({"memory_type": "short-term"}, "short-term", 86_400),
-        ({"memory_type": "semantic-cache"}, "semantic-cache", 3600),
         ({"memory_type": "short-term", "importance": "critical"}, "long-term", -1),
         ({"memory_type": "short-term", "ttl": 60}, "short-term", 60),
     ],

@@ -56,7 +56,7 @@ OfAgent = Annotated[str | None, typer.Option("--agent", help="Only what this age
 OfThread = Annotated[str | None, typer.Option("--thread", help="Only of this thread.")]
 OfCategory = Annotated[str | None, typer.Option("--category", help="Only of this category.")]
 OfTags = Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag; may come again.")]
-OfType = Annotated[str | None, typer.Option("--type", help="Only short-term, long-term or semantic-cache.")]
+OfType = Annotated[str | None, typer.Option("--type", help="Only short-term or long-term.")]
 Since = Annotated[datetime | None, typer.Option(help="Only what happened then or later."), Reads(datetime.astimezone)]
 _LONGEST = 300
 _BAR = 20
@@ -243,7 +243,7 @@ def thread_stats(stats: ThreadStats, thread_id: Thread) -> RenderableType:
     numbers = fields_table(
         [
             ("turns", f"{stats.turn_count:,}"),
-            ("tokens", f"{stats.total_tokens:,}"),
+            ("tokens" if stats.tokens_from == "metrics" else "words", f"{stats.total_tokens:,}"),
             ("first", format_age(first) if first else "-"),
             ("last", format_age(last) if last else "-"),
             ("over", format_duration((last - first).total_seconds()) if first and last else "-"),
