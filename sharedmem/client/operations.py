@@ -3244,7 +3244,9 @@ class ThreadOperations:
             thread_id: `main` when not given, or the thread that this scope is narrowed to.
 
         Returns:
-            `total_tokens` counts words; `participants` are the authors, the one with most turns first.
+            `total_tokens` sums the metrics `input_tokens` and `output_tokens` of the turns; if no turn has them, it
+            counts words (`tokens_from`). `participants` are the speakers, and the `entity_id` and `source_actor` of
+            the turns, the one with most turns first.
 
         Raises:
             InvalidError: the thread is invalid.
