@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import orjson
 
+from sharedmem.actor.prompt import DEFAULT_HEADING, check_prompt_parts, quote_memories
 from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.models import (
     AddResult,
@@ -132,23 +133,60 @@ class RemembersMixin(ABC):
         if context is None:
             return None
         fact = self.extract_memory(output)
-        if not fact:
-            return None
-        kind: MemoryType = "long-term" if importance == "critical" else "short-term"
-        given: MemoryFields = {
-            "importance": importance,
-            "memory_type": kind,
-            "content": _output_text(output),
-            "user_id": context.user_id,
-            "agent_id": context.actor_type or context.name,
-            "thread_id": context.thread_id,
-            "run_id": context.run_id,
-            "source_actor": context.name,
-            **fields,
-        }
-        marks = {"actor_type": context.actor_type or context.name, **context.metadata}
-        given["metadata"] = marks | dict(fields.get("metadata", {}))
-        return await self._tried("remember", context, lambda store: store.memory.add(fact, **given))
+        return await self._add(context, fact, _output_text(output), importance, fields) if fact else None
+
+    async def remember(
+        self, text: str, importance: Importance = "medium", **fields: Unpack[OutputFields]
+    ) -> AddResult | None:
+        """Store a text. A memory of importance `critical` is long-term, others are short-term.
+
+        Args:
+            text: the fact.
+            importance: `low`, `medium`, `high` or `critical`.
+            fields: further fields of the `MemoryItem`.
+
+        Returns:
+            The result; None when memory is off or failed.
+
+        Raises:
+            SharedMemoryError: it failed, and the context is strict.
+        """
+        context = self._remembering()
+        return None if context is None else await self._add(context, text, "", importance, fields)
+
+    async def inject(
+        self,
+        prompt: str,
+        *,
+        query: str | None = None,
+        limit: int = 5,
+        heading: str = DEFAULT_HEADING,
+        max_characters: int = 8_000,
+        **options: Unpack[SearchOptions],
+    ) -> str:
+        """Return a prompt with the memories that help with it, quoted as data.
+
+        A block behind the prompt contains each memory as a JSON string on a line of its own, and a note that these are
+        data, not instructions. No text of a memory can end the block.
+
+        Args:
+            prompt: the prompt.
+            query: what to search for; None searches for the prompt.
+            limit: as `recall`.
+            heading: the line above the block, such as "Similar past evaluations:".
+            max_characters: most characters of all quoted memories; a memory that does not fit is left out.
+            options: as `recall`.
+
+        Returns:
+            The prompt with the block; the prompt alone when memory is off, failed, or found nothing.
+
+        Raises:
+            InvalidError: the prompt or the heading is not a text, or `max_characters` is not a number from 1.
+            SharedMemoryError: the search failed, and the context is strict.
+        """
+        check_prompt_parts(prompt, heading, max_characters)
+        hits = await self.recall(prompt if query is None else query, limit, **options)
+        return quote_memories(prompt, hits, heading=heading, max_characters=max_characters)
 
     async def recall(self, query: str, limit: int = 5, **options: Unpack[SearchOptions]) -> list[Hit]:
         """What the team remembers that helps with a question, best first.
@@ -184,6 +222,26 @@ class RemembersMixin(ABC):
         if context is None:
             return None
         return await self._tried("check_cache", context, lambda store: store.cache.check(query, **options))
+
+    async def _add(
+        self, context: ActorContext, fact: str, content: str, importance: Importance, fields: OutputFields
+    ) -> AddResult | None:
+        """Store a fact of this actor, with the place of the actor."""
+        kind: MemoryType = "long-term" if importance == "critical" else "short-term"
+        given: MemoryFields = {
+            "importance": importance,
+            "memory_type": kind,
+            "content": content,
+            "user_id": context.user_id,
+            "agent_id": context.actor_type or context.name,
+            "thread_id": context.thread_id,
+            "run_id": context.run_id,
+            "source_actor": context.name,
+            **fields,
+        }
+        marks = {"actor_type": context.actor_type or context.name, **context.metadata}
+        given["metadata"] = marks | dict(fields.get("metadata", {}))
+        return await self._tried("remember", context, lambda store: store.memory.add(fact, **given))
 
     def _remembering(self) -> ActorContext | None:
         context = self.context
