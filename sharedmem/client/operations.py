@@ -1862,7 +1862,8 @@ class MemoryOperations:
                 count.
             limit: most hits, 1 to `search_max_limit` (100); None takes the setting `search_limit` (10).
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
-                similarity; `keywords` by words alone, any of them; None takes the setting `search_mode` (`hybrid`).
+                similarity; `keywords` by words alone, any of them, and phrases as `search_keywords`; None takes the
+                setting `search_mode` (`hybrid`).
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
             threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
             explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
@@ -1922,7 +1923,9 @@ class MemoryOperations:
         """Return the memories that contain any of the words of a phrase.
 
         Args:
-            phrase: the words; inflected forms count as the same.
+            phrase: the words; inflected forms count as the same. Words in quotation marks, such as `"solid
+                ground"`, must be side by side in this order and in these forms; looked for in the thousand best
+                memories that contain them.
             order_by: `relevance` by BM25; `timestamp` puts the newest of the best matches (`search_candidates`)
                 first.
             limit: as `search` takes them.

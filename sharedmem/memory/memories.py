@@ -21,6 +21,7 @@ from sharedmem.memory.search import (
     SearchRequest,
     check_choice,
     check_limit,
+    check_phrases,
     check_query,
     check_share,
     check_threshold,
@@ -256,7 +257,8 @@ class Memories(ProcessBound):
             query: what to look for, in everyday language; the first 10,000 characters and 32 significant words count.
             limit: most hits, 1 to `search_max_limit` (100); None takes the setting `search_limit` (10).
             mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
-                similarity; `keywords` by words alone, any of them; None takes the setting `search_mode` (`hybrid`).
+                similarity; `keywords` by words alone, any of them, and phrases as `search_keywords`; None takes the
+                setting `search_mode` (`hybrid`).
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
             threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
             explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
@@ -288,6 +290,7 @@ class Memories(ProcessBound):
                 recipe=recipe or RankingWeights(),
                 diversity=check_share("diversity", diversity),
                 rerank=rerank,
+                phrases=check_phrases("query", text) if chosen == "keywords" else (),
             )
         )
 
@@ -336,7 +339,9 @@ class Memories(ProcessBound):
         """Return the memories that contain any of the words of a phrase.
 
         Args:
-            phrase: the words; inflected forms count as the same.
+            phrase: the words; inflected forms count as the same. Words in quotation marks, such as `"solid ground"`,
+                must be side by side in this order and in these forms; looked for in the thousand best memories that
+                contain them.
             order_by: `relevance` by BM25; `timestamp` puts the newest of the best matches (`search_candidates`) first.
             limit, filters: as `search` takes them.
 
@@ -346,7 +351,10 @@ class Memories(ProcessBound):
         check_choice("order_by", order_by, ("relevance", "timestamp"))
         text = check_query("phrase", phrase)
         by_time = order_by == "timestamp"
-        request = SearchRequest(text, text, "keywords", self._most_hits(limit), check_filter(filters), by_time=by_time)
+        phrases, wanted = check_phrases("phrase", text), check_filter(filters)
+        request = SearchRequest(
+            text, text, "keywords", self._most_hits(limit), wanted, by_time=by_time, phrases=phrases
+        )
         return await self._searcher.search(request)
 
     @measured("memory.find_similar")

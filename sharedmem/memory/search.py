@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from sharedmem.errors import InvalidError, SharedMemoryError
@@ -21,19 +22,23 @@ from sharedmem.memory.ranking import (
     rerank_by_scores,
 )
 from sharedmem.memory.reader import FetchedMemory, MemoryReader
-from sharedmem.memory.serialization import RankingFeatures, decode_features
+from sharedmem.memory.serialization import RankingFeatures, decode_features, searchable_texts
 from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Signal, Why
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Command, Reply
-from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult
-from sharedmem.text.analysis import query_terms
+from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
+from sharedmem.text.analysis import indexed_terms, query_terms
+from sharedmem.text.phrases import contains_phrases, find_phrases
 
 Filters = MemoryFilter | Mapping[str, Any] | None
 _OVERFETCH = 2
 """How many more are fetched than requested: some may have expired."""
 _RERANKED = 20
 """How many of the best a reranker scores, and among how many variety is considered."""
+_PHRASE_CANDIDATES = 1000
+"""Best memories with all words of the phrases that are read to look for the phrases themselves."""
+_PHRASE_PAGE = 100
 _NO_HITS = IndexResult([], [], 0, 0)
 _UNKNOWN = -1
 MOST_HITS = 100
@@ -64,6 +69,8 @@ class SearchRequest:
     diversity: float | None = None
     rerank: Rerank | None = None
     by_time: bool = False
+    phrases: tuple[str, ...] = ()
+    """Texts that a hit must contain word by word."""
 
 
 def check_query(field: str, text: str) -> str:
@@ -79,6 +86,20 @@ def check_query(field: str, text: str) -> str:
         raise InvalidError(field, text, "give words to look for, or call list(), which needs no query")
     # Lone surrogates cannot be encoded.
     return checked.encode(errors="replace").decode()
+
+
+def check_phrases(field: str, text: str) -> tuple[str, ...]:
+    """Return the phrases in quotation marks of a query by words.
+
+    Raises:
+        InvalidError: a phrase contains no word that an index has.
+    """
+    phrases = find_phrases(text)
+    for phrase in phrases:
+        if not query_terms(phrase):
+            advice = f'the phrase "{phrase}" has stop words only, which are in no index; add a word of the text'
+            raise InvalidError(field, text, advice)
+    return phrases
 
 
 def check_limit(limit: int, *, most: int = MOST_HITS) -> int:
@@ -305,12 +326,20 @@ class MemorySearcher:
         query = IndexQuery(
             terms=query_terms(request.keywords) if by_words else (),
             vector=meaning.vector,
-            filters=self._access.index_filter(request.filters),
-            candidates=max(settings.search_candidates, request.limit + _OVERFETCH),
+            filters=self._access.index_filter(request.filters).also(*self._required_words(request)),
+            # Only some of those that contain the words of a phrase contain the phrase.
+            candidates=_PHRASE_CANDIDATES
+            if request.phrases
+            else max(settings.search_candidates, request.limit + _OVERFETCH),
         )
         if not query.terms and query.vector is None:
             return _NO_HITS
         return _above_threshold(await self._context.memories.search(self._namespace, query), request.threshold)
+
+    def _required_words(self, request: SearchRequest) -> list[Worded]:
+        """Return the condition that a memory contains all words of the phrases."""
+        terms = indexed_terms(" ".join(request.phrases), self._namespace).split()
+        return [Worded(tuple(dict.fromkeys(terms)))] if terms else []
 
     def _ranked(
         self,
@@ -343,7 +372,8 @@ class MemorySearcher:
         fetches = at = 0
         while len(fetched) < wanted and at < len(ranked):
             lacking = wanted - len(fetched)
-            ids = [each.id for each in ranked[at : at + lacking + _OVERFETCH]]
+            page = _PHRASE_PAGE if request.phrases else lacking + _OVERFETCH
+            ids = [each.id for each in ranked[at : at + page]]
             at, fetches = at + len(ids), fetches + 1
             commands = self._reader.commands(ids, vectors=bool(request.diversity))
             if outdated is not None:
@@ -352,9 +382,12 @@ class MemorySearcher:
             if outdated is not None:
                 outdated.update(replies.pop(), version)
                 outdated = None
-            fetched |= {
-                one.item.id: one for one in self._reader.parse(ids, replies, filters=request.filters, most=lacking)
-            }
+            most = None if request.phrases else lacking
+            present = self._reader.parse(ids, replies, filters=request.filters, most=most)
+            if request.phrases:
+                fits = (one for one in present if contains_phrases(searchable_texts(one.item), request.phrases))
+                present = list(islice(fits, lacking))
+            fetched |= {one.item.id: one for one in present}
         if outdated is not None:
             await outdated.read(version)
             fetches += 1

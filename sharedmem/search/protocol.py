@@ -122,9 +122,10 @@ class Every:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it consists of tags and intervals alone, as a search by words takes them."""
+        """Whether it consists of tags, intervals and words alone, as a search by words takes them."""
         return all(
-            one.is_plain if isinstance(one, Every) else isinstance(one, Tagged | Between) for one in self.conditions
+            one.is_plain if isinstance(one, Every) else isinstance(one, Tagged | Between | Worded)
+            for one in self.conditions
         )
 
 
@@ -143,7 +144,7 @@ class IndexQuery:
     vector: Vector | None = field(default=None, repr=False)
     """A unit vector. None: no search by meaning."""
     filters: Every = ALL
-    """A search by words takes tags and intervals alone (`Every.is_plain`)."""
+    """A search by words takes tags, intervals and required words alone (`Every.is_plain`)."""
     candidates: int = 100
     """Most hits of each search."""
     commonest: int | None = None

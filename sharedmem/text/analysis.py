@@ -82,7 +82,8 @@ _DENSE = (
     "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-_DENSE_RUN = re.compile(f"[{_DENSE}]+")
+DENSE_RUN = re.compile(f"[{_DENSE}]+")
+"""Characters of a script without blanks between words."""
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _ANY_WORD = re.compile(rf"[{_DENSE}]+|(?:(?![{_DENSE}])[^\W_])+")
 # Sorting the accents of one letter takes the square of their number: an endless run of them must be cut.
@@ -136,16 +137,21 @@ def _terms(text: str) -> Iterator[str]:
     return (_encode_term(word) for word in _words(text) if word not in STOP_WORDS)
 
 
+def fold_text(text: str) -> str:
+    """Return a text of any length in compatible form without case, as search terms are made from it."""
+    return text.lower() if text.isascii() else "".join(map(fold, _PIECE.findall(text)))
+
+
 def _words(text: str) -> Iterator[str]:
     if text.isascii():
         yield from _ASCII_WORD.findall(text.lower())
         return
-    for match in _ANY_WORD.finditer("".join(map(fold, _PIECE.findall(text)))):
+    for match in _ANY_WORD.finditer(fold_text(text)):
         yield from _bigrams(match[0])
 
 
 def _bigrams(run: str) -> Iterator[str]:
-    if len(run) < 2 or not _DENSE_RUN.match(run):
+    if len(run) < 2 or not DENSE_RUN.match(run):
         yield run
         return
     for place in range(len(run) - 1):

@@ -181,7 +181,7 @@ class ExactIndex:
         terms = [prefix + term for term in query.terms if term.isascii()]
         check_filter(self._family, query.filters)
         if terms and not query.filters.is_plain:
-            raise InvalidError("filters", "...", "a search by words takes tags and intervals alone")
+            raise InvalidError("filters", "...", "a search by words takes tags, intervals and words alone")
 
         def ask(mirror: Mirror) -> tuple[list[IndexHit], list[IndexHit]]:
             mask = matching_rows(mirror, query.filters)

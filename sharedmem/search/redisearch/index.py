@@ -260,7 +260,7 @@ class RediSearchIndex:
             raise InvalidError("candidates", query.candidates, "give at least one")
         every = _prefix_terms(query.terms, namespace)
         if every and not query.filters.is_plain:
-            raise InvalidError("filters", "...", "a search by words takes tags and intervals alone")
+            raise InvalidError("filters", "...", "a search by words takes tags, intervals and words alone")
         terms = without_frequent_terms(self._holders.of(every), query.commonest)
         uncounted = (
             () if query.commonest is None or len(every) < 2 else tuple(self._holders.unknown(every, _loop_time()))

@@ -63,6 +63,8 @@ class RenderedFilter(NamedTuple):
     """Names and values, alternating."""
     weightless: str
     """The tags and intervals as part of a search by words, to which they add no score."""
+    required: str = ""
+    """The required words, likewise; negations, which cannot be the first part of an AND."""
 
 
 NO_FILTER = RenderedFilter("", (), "")
@@ -77,6 +79,7 @@ class _FilterWriter:
         self.params: list[Argument] = []
         self.parts: list[str] = []
         self.weightless: list[str] = []
+        self.required: list[str] = []
 
     def write(self, condition: Condition) -> None:
         match condition:
@@ -89,6 +92,10 @@ class _FilterWriter:
             case Every():
                 for each in condition.conditions:
                     self.write(each)
+            case Worded():
+                self.parts.append(self._part(condition))
+                # Weights do not hold for words: one word keeps its score, several may take that of the whole query.
+                self.required.append(f"(-(-{self.parts[-1]}))")
             case _:
                 self.parts.append(self._part(condition))
 
@@ -165,14 +172,15 @@ def render_filter(filters: Every, family: RecordFamily) -> RenderedFilter:
     writer.write(filters)
     # An intersection that begins with a negation loses hits.
     parts = sorted(writer.parts, key=lambda part: part.startswith("(-"))
-    return RenderedFilter(" ".join(parts), tuple(writer.params), " ".join(writer.weightless))
+    return RenderedFilter(" ".join(parts), tuple(writer.params), " ".join(writer.weightless), " ".join(writer.required))
 
 
 def within_namespace(filters: RenderedFilter, namespace: str) -> RenderedFilter:
     """Return the filters limited to one namespace, for an index of several namespaces."""
     text = f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip()
     weightless = f"((@{NAMESPACE_TAG}:{{$n|$o}})=>{{$weight:0}}) {filters.weightless}".rstrip()
-    return RenderedFilter(text, ("n", namespace, "o", NO_VALUE, *filters.params), weightless)
+    params = ("n", namespace, "o", NO_VALUE, *filters.params)
+    return RenderedFilter(text, params, weightless, filters.required)
 
 
 def _format_number(field: str, value: float) -> str:
@@ -197,7 +205,7 @@ def search_by_words(
         scorer: the scorer of the server.
         limit: most hits.
     """
-    text = _any_term(len(scoring), len(silent), filters.weightless)
+    text = _any_term(len(scoring), len(silent), filters.weightless, filters.required)
     words = _term_params((*scoring, *silent))
     # Verbatim: the words are stems already.
     head = (text, "VERBATIM", "SCORER", scorer, "WITHSCORES", "RETURN", 1, "facts", "LIMIT", 0, limit)
@@ -309,8 +317,11 @@ def hybrid_policy(matching: int | None) -> str:
 
 
 @lru_cache(maxsize=2048)
-def _any_term(scoring: int, silent: int, condition: str) -> str:
+def _any_term(scoring: int, silent: int, condition: str, required: str = "") -> str:
     words = [f"@terms:$t{number}" for number in range(scoring + silent)]
+    if required:
+        # Silent words are left out: the required ones find every record already.
+        return _alternatives([f"({condition} {word} {required})" for word in words[:scoring] or [""]])
     if not condition and not silent:
         return "|".join(words)
     branches = [*words[:scoring], *(f"(-(-{word}))" for word in words[scoring:])]

@@ -518,6 +518,21 @@ class IndexFilterTests(IndexFixtures):
             page = await index.matching(shelf.namespace, Every((condition,)))
             assert ("".join(sorted(page.ids)), page.total) == (ids, len(ids)), condition
 
+    async def test_a_search_by_words_may_require_words(self, index: Index, shelf: IndexedNamespace) -> None:
+        await shelf.put("a", "red apples", user="ada")
+        await shelf.put("b", "green apples and red plums", user="ada")
+        await shelf.put("c", "red apples and plums", user="bob")
+        required = Worded(tuple(indexed_terms("red apple", shelf.namespace).split()))
+        query = IndexQuery(query_terms("red apple plum"), filters=Every((required, Tagged("user", ("ada",)))))
+
+        found = await index.search(shelf.namespace, query)
+        without = await index.search(shelf.namespace, IndexQuery(query.terms))
+
+        assert sorted(hit.id for hit in found.text) == ["a", "b"]
+        scores = {hit.id: hit.score for hit in without.text}
+        for hit in found.text:
+            assert hit.score == pytest.approx(scores[hit.id], rel=1e-3), "what is required adds nothing to a score"
+
     async def test_records_come_in_either_order_of_a_number_and_those_without_it_last(
         self, index: Index, shelf: IndexedNamespace
     ) -> None:
@@ -552,7 +567,7 @@ class IndexFilterTests(IndexFixtures):
     ) -> None:
         await shelf.put("a", "apple")
 
-        with pytest.raises(InvalidError, match="tags and intervals alone"):
+        with pytest.raises(InvalidError, match="tags, intervals and words alone"):
             await index.search(shelf.namespace, IndexQuery(terms=("appl",), filters=Every((Either(()),))))
 
     @pytest.mark.parametrize(
