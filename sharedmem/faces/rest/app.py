@@ -114,7 +114,9 @@ def create_app(
         raise ConfigError("admission", "argument", _NO_ADMISSION)
     admits = SettingsAdmission(hub) if isinstance(admission, str) else admission
     opening = HubOpening(hub) if opens_hub else None
-    service = RestService(hub, admits, terms or RestOptions(), gate or RateLimitGate(hub), opening=opening)
+    if gate is None and not isinstance(admission, str):
+        gate = RateLimitGate(hub)  # without tokens there is no rate
+    service = RestService(hub, admits, terms or RestOptions(), gate, opening=opening)
     offered = (*_operations(), *EventEndpoints(admits).endpoints(), *ArchiveEndpoints().endpoints(), *endpoints)
     service.offer(offered)
     app = RestApplication(service, offered, metrics_text)

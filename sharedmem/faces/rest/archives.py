@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
@@ -21,10 +20,11 @@ from starlette.types import Receive, Scope, Send
 
 from sharedmem.archive.frames import UnpackLimits
 from sharedmem.archive.transfer import Imported
-from sharedmem.errors import AccessDeniedError, InvalidError, LimitedError
-from sharedmem.faces.rest.context import Call, Endpoint
-from sharedmem.faces.rest.problems import BodyTooLargeError, FieldsError, RequestError, SlowBodyError
-from sharedmem.faces.rest.responses import StreamSender, cancel_on_exit, json_response, wait_for_disconnect
+from sharedmem.errors import AccessDeniedError, InvalidError
+from sharedmem.faces.rest.backpressure import CallerSlots
+from sharedmem.faces.rest.context import Call, Endpoint, json_response
+from sharedmem.faces.rest.disconnect import StreamSender, cancel_on_exit, run_until_disconnect, wait_for_disconnect
+from sharedmem.faces.rest.problems import FieldsError, RequestError
 
 EXPORT, IMPORT = "/namespace/export", "/namespace/import"
 _PACKED, _PLAIN = "application/zstd", "application/x-ndjson"
@@ -32,7 +32,6 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 _WRITTEN_AT_ONCE = 1 << 20
 _BACK_AFTER_S = 5.0
 _UNPACKED = UnpackLimits(max_bytes=1 << 32, max_ratio=100, free_bytes=1 << 26)
-_T = TypeVar("_T")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -62,7 +61,8 @@ class ArchiveEndpoints:
 
     def __init__(self, carrying: ArchiveOptions | None = None) -> None:
         self._carrying = carrying or ArchiveOptions()
-        self._running: Counter[str] = Counter()
+        most, most_each = self._carrying.most_at_once, self._carrying.most_each
+        self._slots = CallerSlots("exports and imports", most=most, most_each=most_each, retry_after=_BACK_AFTER_S)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """What is answered."""
@@ -82,8 +82,9 @@ class ArchiveEndpoints:
         namespace, is_packed = _namespace(call), _flag(call, "compressed", default=True)
         pieces = call.hub.archive.stream(namespace, compressed=is_packed)
         assert isinstance(pieces, AsyncGenerator)
+        self._slots.check(call.caller)
         held = AsyncExitStack()
-        held.enter_context(self._counted(call))
+        held.enter_context(self._slots.taken(call.caller))
         await held.enter_async_context(aclosing(pieces))
         try:
             # An unreadable archive is a problem response: nothing of the answer is sent yet.
@@ -106,50 +107,24 @@ class ArchiveEndpoints:
             ClientDisconnect: the caller has left; what was imported by then stays.
         """
         namespace, replaces = _namespace(call), _flag(call, "replace", default=False)
-        with self._counted(call), tempfile.TemporaryDirectory(prefix="sharedmem-") as folder:
+        self._slots.check(call.caller)
+        with self._slots.taken(call.caller), tempfile.TemporaryDirectory(prefix="sharedmem-") as folder:
             file = await self._received(call, Path(folder))
             work = call.hub.archive.import_(file, namespace=namespace, replace=replaces, limits=self._carrying.unpacked)
             try:
-                done = await _cancel_on_disconnect(call, call.quotas.run(call.bearer, work))
+                done = await run_until_disconnect(call.quotas.run(call.bearer, work), call.request.receive)
             except InvalidError as error:
                 # Where it lies for the moment is nobody's business.
                 raise RequestError(str(error).replace(str(file), "archive")) from error
         return json_response(done.model_dump(exclude={"file"}))
 
-    @contextmanager
-    def _counted(self, call: Call) -> Iterator[None]:
-        """Counts one export or import while it runs.
-
-        Raises:
-            LimitedError: too many of these are under way.
-        """
-        if self._running[call.caller] >= self._carrying.most_each:
-            raise LimitedError(
-                "as many archives as a token may carry at once are under way for this one", _BACK_AFTER_S
-            )
-        if self._running.total() >= self._carrying.most_at_once:
-            raise LimitedError("as many archives as this service carries at once are under way", _BACK_AFTER_S)
-        self._running[call.caller] += 1
-        try:
-            yield
-        finally:
-            self._running[call.caller] -= 1
-            if not self._running[call.caller]:
-                del self._running[call.caller]
-
     async def _received(self, call: Call, folder: Path) -> Path:
         """The body as a file."""
-        chunks = _chunks(call, self._carrying.most_import_bytes)
-        async with aclosing(chunks):
-            text = await anext(chunks, b"")
-            path = folder / ("archive.zst" if text.startswith(_MAGIC) else "archive")
-            with await asyncio.to_thread(path.open, "wb") as file:
-                async for chunk in chunks:
-                    text += chunk
-                    if len(text) >= _WRITTEN_AT_ONCE:
-                        text = await _write_chunk(file, text)
-                await _write_chunk(file, text)
-        return path
+        async with aclosing(call.chunks(self._carrying.most_import_bytes, each_in_time=True)) as chunks:
+            try:
+                return await _write_chunks(chunks, folder)
+            except ClientDisconnect:
+                raise RequestError("the body ended before it was whole; send it again") from None
 
 
 class _Download(Response):
@@ -194,47 +169,17 @@ async def _next_chunk(pieces: AsyncGenerator[bytes, None]) -> bytes:
     return await anext(pieces)
 
 
-async def _cancel_on_disconnect(call: Call, work: Coroutine[Any, Any, _T]) -> _T:
-    """What some work gives; it is cancelled when the caller has left.
-
-    Raises:
-        ClientDisconnect: the caller has left.
-    """
-    async with cancel_on_exit(work) as working, cancel_on_exit(wait_for_disconnect(call.request.receive)) as left:
-        await asyncio.wait({working, left}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return await working
-
-
-async def _write_chunk(file: BinaryIO, text: bytes) -> bytes:
-    await asyncio.to_thread(file.write, text)
-    return b""
-
-
-async def _chunks(call: Call, most_bytes: int) -> AsyncGenerator[bytes, None]:
-    """The body as it comes in; it may take its time, but has to go on coming.
-
-    Raises:
-        BodyTooLargeError: it is longer than that.
-        SlowBodyError: nothing came for as long as a whole body may take elsewhere.
-    """
-    size, patience_s = 0, call.terms.body_patience_s
-    stream: AsyncIterator[bytes] = aiter(call.request.stream())
-    while True:
-        try:
-            async with asyncio.timeout(patience_s):
-                chunk = await anext(stream, None)
-        except TimeoutError:
-            raise SlowBodyError(patience_s) from None
-        except ClientDisconnect:
-            raise RequestError("the body ended before it was whole; send it again") from None
-        if chunk is None:
-            return
-        size += len(chunk)
-        if size > most_bytes:
-            raise BodyTooLargeError(most_bytes)
-        yield chunk
+async def _write_chunks(chunks: AsyncGenerator[bytes, None], folder: Path) -> Path:
+    text = await anext(chunks, b"")
+    path = folder / ("archive.zst" if text.startswith(_MAGIC) else "archive")
+    with await asyncio.to_thread(path.open, "wb") as file:
+        async for chunk in chunks:
+            text += chunk
+            if len(text) >= _WRITTEN_AT_ONCE:
+                await asyncio.to_thread(file.write, text)
+                text = b""
+        await asyncio.to_thread(file.write, text)
+    return path
 
 
 def _namespace(call: Call) -> str:

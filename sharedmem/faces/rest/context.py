@@ -1,9 +1,9 @@
-"""One REST call: the request with the store and rights of its caller; and the endpoint that handles it."""
+"""One REST call: the request with the store and rights of its caller, the endpoint that handles it, and its answer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sharedmem.faces.auth import Bearer
+from sharedmem.faces.json_values import json_bytes
 from sharedmem.faces.quotas import CpuQuotas
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import BodyTooLargeError, SlowBodyError
@@ -53,35 +54,43 @@ class Call:
             self._body = b"".join([chunk async for chunk in self.chunks(self.terms.max_body_bytes)])
         return self._body
 
-    async def chunks(self, most_bytes: int) -> AsyncIterator[bytes]:
+    async def chunks(self, most_bytes: int, *, each_in_time: bool = False) -> AsyncGenerator[bytes, None]:
         """The body as it comes in.
 
         Args:
             most_bytes: of all chunks together.
+            each_in_time: whether each chunk may take as long as otherwise the whole body.
 
         Raises:
             BodyTooLargeError: it is longer.
-            SlowBodyError: the whole of it was not here in time.
+            SlowBodyError: it was not here in time.
         """
         announced = self.request.headers.get("content-length", "0")
         if announced.isdigit() and int(announced) > most_bytes:
             raise BodyTooLargeError(most_bytes)
-        size = 0
+        size, patience_s = 0, self.terms.body_patience_s
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self.terms.body_patience_s
+        ends_at = loop.time() + patience_s
         stream = aiter(self.request.stream())
         while True:
             try:
                 async with asyncio.timeout_at(ends_at):
                     chunk = await anext(stream, None)
             except TimeoutError:
-                raise SlowBodyError(self.terms.body_patience_s) from None
+                raise SlowBodyError(patience_s) from None
             if chunk is None:
                 return
             size += len(chunk)
             if size > most_bytes:
                 raise BodyTooLargeError(most_bytes)
             yield chunk
+            if each_in_time:
+                ends_at = loop.time() + patience_s
+
+
+def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A response that holds a value."""
+    return Response(json_bytes(value), status, headers, "application/json")
 
 
 Handler: TypeAlias = Callable[[Call], Coroutine[Any, Any, Response]]

@@ -7,9 +7,8 @@ an event `gap` says that something was. A channel has no past: an event `missed`
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -22,13 +21,14 @@ from sharedmem.api.memory import MemoryFollow
 from sharedmem.api.store import ChangeWatch
 from sharedmem.api.table import feeds
 from sharedmem.data.change_feed import parse_cursor
-from sharedmem.errors import InternalError, LimitedError, SharedMemoryError, UnavailableError
+from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
 from sharedmem.faces.json_values import json_bytes
+from sharedmem.faces.rest.backpressure import CallerSlots
 from sharedmem.faces.rest.context import Call, Endpoint
+from sharedmem.faces.rest.disconnect import StreamSender, cancel_on_exit, wait_for_disconnect
 from sharedmem.faces.rest.problems import FieldsError, problem_response
 from sharedmem.faces.rest.request_binding import parse_json
-from sharedmem.faces.rest.responses import StreamSender, cancel_on_exit, wait_for_disconnect
 from sharedmem.models import Change, Gap, MemoryEvent, Message, Missed
 from sharedmem.runtime import get_logger
 
@@ -83,8 +83,9 @@ class EventEndpoints:
 
     def __init__(self, admission: Admission, manners: EventStreamOptions | None = None) -> None:
         self._admission = admission
-        self._manners = manners or EventStreamOptions()
-        self._running: Counter[str] = Counter()
+        self.manners = manners or EventStreamOptions()
+        most, most_each = self.manners.most, self.manners.most_each
+        self.slots = CallerSlots("streams", most=most, most_each=most_each, retry_after=_CLOSING_PATIENCE_S)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """What is answered by streams."""
@@ -153,26 +154,9 @@ class EventEndpoints:
             raise
 
     def _stream(self, call: Call, events: AsyncGenerator[ServerSentEvent, None], held: AsyncExitStack) -> Response:
-        if self._running.total() >= self._manners.most or self._running[call.caller] >= self._manners.most_each:
-            raise LimitedError("too many streams are open here", _CLOSING_PATIENCE_S)
+        self.slots.check(call.caller)
         held.push_async_callback(events.aclose)
         return EventStreamResponse(call, events, held, streams=self)
-
-    @property
-    def manners(self) -> EventStreamOptions:
-        """How the streams behave."""
-        return self._manners
-
-    @contextmanager
-    def counted(self, caller: str) -> Iterator[None]:
-        """Counts one stream of a caller while it runs."""
-        self._running[caller] += 1
-        try:
-            yield
-        finally:
-            self._running[caller] -= 1
-            if not self._running[caller]:
-                del self._running[caller]
 
     async def refusal(self, call: Call) -> TokenRefusedError | None:
         """Why the caller would not be let in any more."""
@@ -214,7 +198,7 @@ class EventStreamResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
-        with self._streams.counted(self._call.caller):
+        with self._streams.slots.taken(self._call.caller):
             async with self._held:
                 await self._sent(StreamSender(send), scope, receive)
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from sharedmem.api import Operation
 from sharedmem.errors import LockHeldError, NotFoundError, ResultNotKeptError, SharedMemoryError, VersionConflictError
-from sharedmem.faces.rest.context import Call, Endpoint, Handler
+from sharedmem.faces.rest.context import Call, Endpoint, Handler, json_response
 from sharedmem.faces.rest.pagination import Pagination, next_link
 from sharedmem.faces.rest.problems import (
     AnswerNotKeptError,
@@ -25,7 +25,6 @@ from sharedmem.faces.rest.problems import (
     UnderWayError,
 )
 from sharedmem.faces.rest.request_binding import Binding, query_of
-from sharedmem.faces.rest.responses import json_response
 from sharedmem.faces.rest.router import PREFIX, raw_path_of
 from sharedmem.models import Entry
 

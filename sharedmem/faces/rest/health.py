@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sharedmem.errors import SharedMemoryError, UnsupportedError
+from sharedmem.faces.rest.context import json_response
 from sharedmem.faces.rest.problems import problem_response
-from sharedmem.faces.rest.responses import json_response
 from sharedmem.faces.rest.service import RestService
 from sharedmem.runtime import Counters
 from sharedmem.runtime.exposition import CONTENT_TYPE, prometheus_text

@@ -18,6 +18,7 @@ from sharedmem.faces.quotas import CpuQuotas
 from sharedmem.faces.rate_limits import TokenRateLimiter
 from sharedmem.faces.rest.backpressure import CallQueues, UnreadResponses
 from sharedmem.faces.rest.context import Call, Endpoint, Gate
+from sharedmem.faces.rest.disconnect import run_until_disconnect
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem_response
 from sharedmem.faces.rest.router import PREFIX, Router, raw_path_of
@@ -104,7 +105,6 @@ class RateLimitGate:
 
 
 _MOST_STORES = 1024
-_BACK_AFTER_S = 0.5
 _ONLY_ONCE = (b"authorization", b"content-type", b"content-length", b"idempotency-key", b"if-match", b"x-request-id")
 # Former routes are those of 0.1; the date is that of the release after it, in seconds since 1970.
 _DEPRECATED_SINCE = "@1795392000"
@@ -137,7 +137,7 @@ class RestService:
         self._admission = admission
         self._gate = gate
         self._opening = opening
-        self._tenants: dict[str, Counters] = {}
+        self._tenants: dict[str, tuple[Counters, Counters]] = {}
         self._quotas = CpuQuotas(hub)
         self._turns = CallQueues()
         self._unread = UnreadResponses()
@@ -177,9 +177,16 @@ class RestService:
 
     def counters_of(self, namespace: str) -> Counters:
         """What this process has counted of the calls of a namespace's tokens."""
-        if namespace not in self._tenants and len(self._tenants) >= _MOST_STORES:
-            self._tenants.clear()
-        return self._tenants.setdefault(namespace, Counters())
+        return self._counters(namespace)[1]
+
+    def _counters(self, namespace: str) -> tuple[Counters, Counters]:
+        """Where the calls of a namespace's tokens are counted: with those of all, and by themselves."""
+        found = self._tenants.get(namespace)
+        if found is None:
+            if len(self._tenants) >= _MOST_STORES:
+                self._tenants.clear()
+            found = self._tenants[namespace] = (self.hub.counters, Counters())
+        return found
 
     async def admit(self, request: Request) -> Bearer:
         """Who sent a request.
@@ -213,10 +220,10 @@ class RestService:
         endpoint, params = self._paths.find(request.method, raw_path_of(request.scope))
         # Before anything is counted: a hub that is closed counts nothing.
         await self.start()
-        began, status, told = time.perf_counter(), 500, list[Counters]()
+        began, status, counted = time.perf_counter(), 500, None
         try:
             bearer = await self.admit(request)
-            told = [self.hub.counters, self.counters_of(bearer.namespace)]
+            counted = self._counters(bearer.namespace)
             response = await self._let_in(request, endpoint, params, bearer)
         except SharedMemoryError as error:
             status = error.codes.http_status
@@ -225,7 +232,7 @@ class RestService:
             status = response.status_code
             return response
         finally:
-            for counters in told or [self.hub.counters]:
+            for counters in counted or (self.hub.counters,):
                 counters.increment("http_requests", operation=endpoint.name, status=str(status))
                 counters.observe("http_seconds", time.perf_counter() - began, operation=endpoint.name)
 
@@ -259,7 +266,10 @@ class RestService:
         try:
             async with asyncio.timeout(limit) as within:
                 if endpoint.waits:
-                    return await _cancel_on_disconnect(endpoint, call)
+                    # Nobody should be given a task or a lock that has left meanwhile.
+                    await call.body()
+                    work = endpoint.handler(call)
+                    return await run_until_disconnect(work, call.request.receive, closing=call.closing)
                 async with self._turns.of(call.caller, endpoint.name) as line:
                     work = endpoint.handler(call)
                     response = await (call.quotas.run(call.bearer, work) if endpoint.is_bulk else work)
@@ -307,34 +317,6 @@ def _deprecate(response: Response, successor: str, params: dict[str, str]) -> No
     path = successor.format_map({name: quote(value, safe="") for name, value in params.items()})
     response.headers["deprecation"] = _DEPRECATED_SINCE
     response.headers.append("link", f'<{PREFIX}{path}>; rel="successor-version"')
-
-
-async def _cancel_on_disconnect(endpoint: Endpoint, call: Call) -> Response:
-    """The answer of an endpoint that waits: nobody should be given a task or a lock that has left meanwhile.
-
-    Raises:
-        UnavailableError: the service ends before there is something to answer.
-    """
-    await call.body()
-    work = asyncio.ensure_future(endpoint.handler(call))
-    left = asyncio.ensure_future(_wait_for_disconnect(call.request.receive))
-    closing = asyncio.ensure_future(call.closing.wait())
-    try:
-        await asyncio.wait({work, left, closing}, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            return work.result()
-        if left.done():
-            raise ClientDisconnect
-        raise UnavailableError("this server", "it shuts down; call again", retry_after=_BACK_AFTER_S)
-    finally:
-        for one in (work, left, closing):
-            one.cancel()
-        await asyncio.wait({work, left, closing})
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _check_headers(headers: list[tuple[bytes, bytes]]) -> None:

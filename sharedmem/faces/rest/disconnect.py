@@ -1,4 +1,4 @@
-"""Responses: values as JSON, and bodies that are sent piece by piece until the client disconnects."""
+"""Work that ends when the client disconnects: bodies that are sent piece by piece, and calls that wait."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect
 from starlette.types import Message as Sent
 from starlette.types import Receive, Send
 
-from sharedmem.faces.json_values import json_bytes
-
-_JSON = "application/json"
-
-
-def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A response that holds a value."""
-    return Response(json_bytes(value), status, headers, _JSON)
-
+from sharedmem.errors import UnavailableError
 
 T = TypeVar("T")
+_BACK_AFTER_S = 0.5
 
 
 class StreamSender:
@@ -81,3 +74,30 @@ async def cancel_on_exit(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.
         await asyncio.wait([task])
         if not task.cancelled():
             task.exception()
+
+
+async def run_until_disconnect(
+    work: Coroutine[Any, Any, T], receive: Receive, *, closing: asyncio.Event | None = None
+) -> T:
+    """Return what some work gives; it is cancelled when the caller leaves.
+
+    Args:
+        work: begun here.
+        receive: of the request, whose body has been read.
+        closing: cancels the work too when it is set.
+
+    Raises:
+        ClientDisconnect: the caller has left.
+        UnavailableError: the service ends before there is something to answer.
+    """
+    async with (
+        cancel_on_exit(work) as working,
+        cancel_on_exit(wait_for_disconnect(receive)) as left,
+        cancel_on_exit((closing or asyncio.Event()).wait()) as ending,
+    ):
+        await asyncio.wait({working, left, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return await working
+        if left.done():
+            raise ClientDisconnect
+        raise UnavailableError("this server", "it shuts down; call again", retry_after=_BACK_AFTER_S)
