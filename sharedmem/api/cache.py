@@ -8,17 +8,16 @@ from sharedmem.cache.semantic_cache import SemanticCache
 _cache = Facet("cache", lambda store, _: store.cache)
 
 _cache.operation("cache.check", SemanticCache.check, "POST /cache/check", needs="read", answer="hit")
-_cache.operation("cache.put", SemanticCache.put, "POST /cache", needs="write", created=201, answer="id")
+_cache.operation("cache.put", SemanticCache.put, "POST /cache", created=201, answer="id")
 _cache.operation(
     "cache.delete",
     SemanticCache.delete,
     "POST /cache/delete",
-    needs="write",
     answer="deleted",
     bulk=True,
     formerly=["cache.invalidate", "POST /cache/invalidate"],
 )
-_cache.operation("cache.clear", SemanticCache.clear, "DELETE /cache", needs="write", answer="deleted", bulk=True)
+_cache.operation("cache.clear", SemanticCache.clear, "DELETE /cache", answer="deleted", bulk=True)
 _cache.operation(
     "cache.report",
     SemanticCache.report_false_hit,
@@ -27,6 +26,6 @@ _cache.operation(
     names={"id_": "id"},
     gives=None,
 )
-_cache.operation("cache.stats", SemanticCache.stats, "GET /cache/stats", needs="read")
+_cache.operation("cache.stats", SemanticCache.stats, "GET /cache/stats")
 
 FACETS = (_cache,)

@@ -18,29 +18,26 @@ _REQUIRED = ...
 
 _coordination = Facet[Store]("coordination")
 
-_coordination.operation("lease.state", Store.lease_state, "GET /locks/{name}", needs="read")
+_coordination.operation("lease.state", Store.lease_state, "GET /locks/{name}")
 _coordination.operation(
-    "lease.acquire", Store.lease_acquire, "POST /locks/{name}", needs="write", created=201, location="/locks/{name}"
+    "lease.acquire", Store.lease_acquire, "POST /locks/{name}", created=201, location="/locks/{name}"
 )
-_coordination.operation("lease.renew", Store.lease_renew, "PUT /locks/{name}/{id}", needs="write")
-_coordination.operation(
-    "lease.release", Store.lease_release, "DELETE /locks/{name}/{id}", needs="write", answer="released"
-)
-_coordination.operation("once.state", Store.once_state, "GET /once/{key}", needs="read")
+_coordination.operation("lease.renew", Store.lease_renew, "PUT /locks/{name}/{id}")
+_coordination.operation("lease.release", Store.lease_release, "DELETE /locks/{name}/{id}", answer="released")
+_coordination.operation("once.state", Store.once_state, "GET /once/{key}")
 _coordination.operation(
     "once.begin",
     Store.once_begin,
     "POST /once/{key}",
-    needs="write",
     created=201,
     location="/once/{key}",
     is_new=lambda grant: not grant.done,
 )
-_coordination.operation("once.renew", Store.once_renew, "POST /once/{key}/renew", needs="write")
-_coordination.operation("once.finish", Store.once_finish, "POST /once/{key}/finish", needs="write")
-_coordination.operation("once.fail", Store.once_fail, "POST /once/{key}/fail", needs="write", answer="released")
+_coordination.operation("once.renew", Store.once_renew, "POST /once/{key}/renew")
+_coordination.operation("once.finish", Store.once_finish, "POST /once/{key}/finish")
+_coordination.operation("once.fail", Store.once_fail, "POST /once/{key}/fail", answer="released")
 _coordination.operation(
-    "once.delete", Store.once_delete, "DELETE /once/{key}", needs="write", answer="deleted", formerly=["once.forget"]
+    "once.delete", Store.once_delete, "DELETE /once/{key}", answer="deleted", formerly=["once.forget"]
 )
 
 # -- barriers ----------------------------------------------------------------------------------------
@@ -67,7 +64,6 @@ _barriers.operation(
     "barrier.wait",
     Barrier.wait,
     "POST /barriers/{name}/wait",
-    needs="write",
     names={"timeout": "wait"},
     fields={"timeout": (float | None, 0.0)},
 )
@@ -102,22 +98,18 @@ _limits = Facet(
 )
 
 _limits.operation("limit.state", RateLimit.state, "GET /limits/{name}", needs="write")
-_limits.operation("limit.take", RateLimit.take, "POST /limits/{name}/take", needs="write")
+_limits.operation("limit.take", RateLimit.take, "POST /limits/{name}/take")
 _limits.operation(
-    "limit.acquire",
-    RateLimit.acquire,
-    "POST /limits/{name}/acquire",
-    needs="write",
-    fields={"wait": (float | None, 0.0)},
+    "limit.acquire", RateLimit.acquire, "POST /limits/{name}/acquire", fields={"wait": (float | None, 0.0)}
 )
 
 # -- presence ----------------------------------------------------------------------------------------
 
 _presence = Facet("coordination", lambda store, _: store.presence)
 
-_presence.operation("presence.list", Presence.list, "GET /presence", needs="read", formerly=["presence.who"])
-_presence.operation("presence.announce", Presence.announce, "PUT /presence", needs="write")
-_presence.operation("presence.leave", Presence.leave, "DELETE /presence", needs="write", answer="left")
+_presence.operation("presence.list", Presence.list, "GET /presence", formerly=["presence.who"])
+_presence.operation("presence.announce", Presence.announce, "PUT /presence")
+_presence.operation("presence.leave", Presence.leave, "DELETE /presence", answer="left")
 
 # -- task queues -------------------------------------------------------------------------------------
 
@@ -195,73 +187,41 @@ _claims = Facet(
     _QUEUE | {"visibility": (float, 30.0)},
 )
 
-_all_queues.operation("queue.list", Store.queues, "GET /queues", needs="read", paging="names")
+_all_queues.operation("queue.list", Store.queues, "GET /queues", paging="names")
 _queue.operation("queue.stats", TaskQueue.stats, "GET /queues/{queue}", needs="write")
 _queue.operation(
     "queue.put",
     TaskQueue.put,
     "POST /queues/{queue}/tasks",
-    needs="write",
     created=201,
     location="/queues/{queue}/tasks/{id}",
     is_new=lambda put: put.is_new,
 )
-_queue.operation("queue.put_many", TaskQueue.put_many, "POST /queues/{queue}/batch", needs="write", bulk=True)
+_queue.operation("queue.put_many", TaskQueue.put_many, "POST /queues/{queue}/batch", bulk=True)
 _queue.operation("queue.peek", TaskQueue.peek, "GET /queues/{queue}/tasks", needs="write")
-_claims.operation("queue.claim", TaskQueue.claim, "POST /queues/{queue}/claim", needs="write", answer="task")
-_claims.operation("queue.claim_many", TaskQueue.claim_many, "POST /queues/{queue}/claim/batch", needs="write")
+_claims.operation("queue.claim", TaskQueue.claim, "POST /queues/{queue}/claim", answer="task")
+_claims.operation("queue.claim_many", TaskQueue.claim_many, "POST /queues/{queue}/claim/batch")
 _queue.operation("queue.result", TaskQueue.result, f"GET {_TASK}", needs="write", names=_ID)
 _queue.operation(
-    "queue.delete",
-    TaskQueue.delete,
-    f"DELETE {_TASK}",
-    needs="write",
-    answer="deleted",
-    names=_ID,
-    formerly=["queue.discard"],
+    "queue.delete", TaskQueue.delete, f"DELETE {_TASK}", answer="deleted", names=_ID, formerly=["queue.discard"]
 )
+_queue.written("queue.renew", TaskQueue.renew, f"POST {_TASK}/renew", _renew, takes=TaskRenew, gives=None)
+_queue.written("queue.ack", TaskQueue.ack, f"POST {_TASK}/ack", _ack, takes=TaskAck, gives=None)
 _queue.written(
-    "queue.renew", TaskQueue.renew, f"POST {_TASK}/renew", _renew, needs="write", takes=TaskRenew, gives=None
+    "queue.retry", TaskQueue.retry, f"POST {_TASK}/retry", _retry, answer="retried", takes=TaskRetry, gives=bool
 )
-_queue.written("queue.ack", TaskQueue.ack, f"POST {_TASK}/ack", _ack, needs="write", takes=TaskAck, gives=None)
+_queue.written("queue.fail", TaskQueue.fail, f"POST {_TASK}/fail", _fail, takes=TaskFail, gives=None)
 _queue.written(
-    "queue.retry",
-    TaskQueue.retry,
-    f"POST {_TASK}/retry",
-    _retry,
-    needs="write",
-    answer="retried",
-    takes=TaskRetry,
-    gives=bool,
-)
-_queue.written("queue.fail", TaskQueue.fail, f"POST {_TASK}/fail", _fail, needs="write", takes=TaskFail, gives=None)
-_queue.written(
-    "queue.release",
-    TaskQueue.release,
-    f"POST {_TASK}/release",
-    _release,
-    needs="write",
-    takes=TaskClaimRequest,
-    gives=None,
+    "queue.release", TaskQueue.release, f"POST {_TASK}/release", _release, takes=TaskClaimRequest, gives=None
 )
 _queue.operation("queue.dead", TaskQueue.dead, "GET /queues/{queue}/dead", needs="write")
 _queue.operation(
-    "queue.redrive_all",
-    TaskQueue.redrive_all,
-    "POST /queues/{queue}/redrive",
-    needs="write",
-    answer="redriven",
-    bulk=True,
+    "queue.redrive_all", TaskQueue.redrive_all, "POST /queues/{queue}/redrive", answer="redriven", bulk=True
 )
 _queue.operation(
-    "queue.redrive",
-    TaskQueue.redrive,
-    "POST /queues/{queue}/dead/{id}/redrive",
-    needs="write",
-    answer="redriven",
-    names=_ID,
+    "queue.redrive", TaskQueue.redrive, "POST /queues/{queue}/dead/{id}/redrive", answer="redriven", names=_ID
 )
-_queue.operation("queue.pause", TaskQueue.pause, "POST /queues/{queue}/pause", needs="write", answer="paused")
-_queue.operation("queue.resume", TaskQueue.resume, "POST /queues/{queue}/resume", needs="write", answer="resumed")
+_queue.operation("queue.pause", TaskQueue.pause, "POST /queues/{queue}/pause", answer="paused")
+_queue.operation("queue.resume", TaskQueue.resume, "POST /queues/{queue}/resume", answer="resumed")
 
 FACETS = (_coordination, _barriers, _limits, _presence, _all_queues, _queue, _claims)

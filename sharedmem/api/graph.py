@@ -124,25 +124,23 @@ _graph.written(
     Graph.relations,
     "GET /graph/relations",
     _relations,
-    needs="read",
     takes=RelationsRequest,
     gives=list[RelationType],
 )
-_graph.operation("graph.groups", Graph.groups, "GET /graph", needs="read", paging="names")
+_graph.operation("graph.groups", Graph.groups, "GET /graph", paging="names")
 _graph.written(
     "graph.add",
     Graph.add_episode,
     "POST /graph/episodes",
     _add,
-    needs="write",
     created=201,
     location="/graph/{episode.group_id}/records/{id}",
     is_new=lambda result: not result.repeated,
     takes=GraphAdd,
     gives=EpisodeResult,
 )
-_graph.operation("graph.add_many", Graph.add_episodes, "POST /graph/episodes/batch", needs="write", bulk=True)
-_graph.operation("graph.delete", Graph.delete_by_group, f"DELETE {_GROUP}", needs="write", answer="deleted", bulk=True)
+_graph.operation("graph.add_many", Graph.add_episodes, "POST /graph/episodes/batch", bulk=True)
+_graph.operation("graph.delete", Graph.delete_by_group, f"DELETE {_GROUP}", answer="deleted", bulk=True)
 _graph.operation(
     "graph.search",
     Graph.retrieve,
@@ -165,40 +163,38 @@ _graph.operation(
     formerly=["graph.search_meaning", f"POST {_GROUP}/search/meaning"],
 )
 _graph.operation("graph.traverse", Graph.traverse_from_entities, f"POST {_GROUP}/traverse", needs="read")
-_graph.operation("graph.get", Graph.get, f"GET {_GROUP}/records/{{id}}", needs="read", names={"id_": "id"})
-_graph.operation("graph.entities", Graph.entities, f"GET {_GROUP}/entities", needs="read", **_page_of(EntityPage))
-_graph.operation("graph.add_entity", Graph.add_entity, f"POST {_GROUP}/entities", needs="write")
+_graph.operation("graph.get", Graph.get, f"GET {_GROUP}/records/{{id}}", names={"id_": "id"})
+_graph.operation("graph.entities", Graph.entities, f"GET {_GROUP}/entities", **_page_of(EntityPage))
+_graph.operation("graph.add_entity", Graph.add_entity, f"POST {_GROUP}/entities")
 _graph.written(
     "graph.entity",
     Graph.entity,
     f"GET {_ENTITY}",
     _entity,
-    needs="read",
     takes=EntityAtRequest,
     gives=EntityFacts,
     summary="Return an entity, and the facts that hold of it at a time, as known at a time.",
 )
-_graph.operation("graph.facts", Graph.facts, f"GET {_ENTITY}/facts", needs="read")
-_graph.operation("graph.history", Graph.history, f"GET {_ENTITY}/history", needs="read")
-_graph.operation("graph.aliases", Graph.aliases, f"GET {_ENTITY}/aliases", needs="read", **_page_of(AliasPage))
-_graph.operation("graph.add_alias", Graph.add_alias, f"POST {_ENTITY}/aliases", needs="write")
-_graph.operation("graph.path", Graph.path, f"GET {_GROUP}/path", needs="read", reply=_steps, gives=list[Step])
-_graph.operation("graph.as_of", Graph.as_of, f"GET {_GROUP}/facts", needs="read", **_page_of(FactPage))
+_graph.operation("graph.facts", Graph.facts, f"GET {_ENTITY}/facts")
+_graph.operation("graph.history", Graph.history, f"GET {_ENTITY}/history")
+_graph.operation("graph.aliases", Graph.aliases, f"GET {_ENTITY}/aliases", **_page_of(AliasPage))
+_graph.operation("graph.add_alias", Graph.add_alias, f"POST {_ENTITY}/aliases")
+_graph.operation("graph.path", Graph.path, f"GET {_GROUP}/path", reply=_steps, gives=list[Step])
+_graph.operation("graph.as_of", Graph.as_of, f"GET {_GROUP}/facts", **_page_of(FactPage))
 _graph.operation(
     "graph.add_relationship",
     Graph.add_relationship,
     f"POST {_GROUP}/facts",
-    needs="write",
 )
-_graph.operation("graph.invalidate", Graph.invalidate, f"POST {_GROUP}/facts/{{fact_id}}/invalidate", needs="write")
-_graph.operation("graph.episodes", Graph.episodes, f"GET {_GROUP}/episodes", needs="read", **_page_of(EpisodePage))
-_graph.operation("graph.extract", Graph.extract, f"POST {_GROUP}/episodes/{{episode_id}}/extract", needs="write")
-_graph.operation("graph.undo", Graph.undo, f"DELETE {_GROUP}/episodes/{{episode_id}}", needs="write")
-_graph.operation("graph.summarize", Graph.summarize, f"POST {_GROUP}/summaries", needs="write")
-_graph.operation("graph.merge", Graph.merge, f"POST {_GROUP}/merges", needs="write")
-_graph.operation("graph.unmerge", Graph.unmerge, f"DELETE {_GROUP}/merges/{{entity}}", needs="write")
-_graph.operation("graph.stats", Graph.stats, f"GET {_GROUP}/stats", needs="read")
-_graph.operation("graph.check", Graph.check, f"POST {_GROUP}/check", needs="write")
-_graph.operation("graph.draw", Graph.drawing, f"GET {_GROUP}/drawing", needs="read", bulk=True)
+_graph.operation("graph.invalidate", Graph.invalidate, f"POST {_GROUP}/facts/{{fact_id}}/invalidate")
+_graph.operation("graph.episodes", Graph.episodes, f"GET {_GROUP}/episodes", **_page_of(EpisodePage))
+_graph.operation("graph.extract", Graph.extract, f"POST {_GROUP}/episodes/{{episode_id}}/extract")
+_graph.operation("graph.undo", Graph.undo, f"DELETE {_GROUP}/episodes/{{episode_id}}")
+_graph.operation("graph.summarize", Graph.summarize, f"POST {_GROUP}/summaries")
+_graph.operation("graph.merge", Graph.merge, f"POST {_GROUP}/merges")
+_graph.operation("graph.unmerge", Graph.unmerge, f"DELETE {_GROUP}/merges/{{entity}}")
+_graph.operation("graph.stats", Graph.stats, f"GET {_GROUP}/stats")
+_graph.operation("graph.check", Graph.check, f"POST {_GROUP}/check")
+_graph.operation("graph.draw", Graph.drawing, f"GET {_GROUP}/drawing", bulk=True)
 
 FACETS = (_graph,)

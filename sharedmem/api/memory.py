@@ -136,7 +136,6 @@ _memory.operation(
     "memory.list",
     Memories.list,
     "GET /memory/items",
-    needs="read",
     fields=_FILTERS | {"limit": (int, 20)},
     reply=_memory_page,
     gives=MemoryPage,
@@ -147,7 +146,6 @@ _memory.written(
     Memories.add,
     "POST /memory/items",
     _add,
-    needs="write",
     created=201,
     location="/memory/items/{id}",
     is_new=lambda added: not added.merged,
@@ -158,7 +156,6 @@ _memory.operation(
     "memory.add_many",
     Memories.add_many,
     "POST /memory/batch",
-    needs="write",
     fields={"items": list[MemoryItem], "dedup_keys": (list[str], [])},
     bulk=True,
 )
@@ -166,7 +163,6 @@ _memory.operation(
     "memory.import",
     Memories.import_,
     "POST /memory/import",
-    needs="write",
     answer="imported",
     fields={"items": list[MemoryItem]},
     bulk=True,
@@ -195,47 +191,29 @@ _memory.operation(
     formerly=["memory.find_similar"],
     **_FOUND,
 )
-_memory.operation("memory.get", Memories.get, "GET /memory/items/{id}", needs="read", absent="memory")
+_memory.operation("memory.get", Memories.get, "GET /memory/items/{id}", absent="memory")
 _memory.written(
-    "memory.update",
-    Memories.update,
-    "PATCH /memory/items/{id}",
-    _update,
-    needs="write",
-    takes=MemoryUpdate,
-    gives=MemoryItem,
+    "memory.update", Memories.update, "PATCH /memory/items/{id}", _update, takes=MemoryUpdate, gives=MemoryItem
 )
-_memory.operation(
-    "memory.delete", Memories.delete, "DELETE /memory/items/{id}", needs="write", answer="deleted", names=_ID
-)
+_memory.operation("memory.delete", Memories.delete, "DELETE /memory/items/{id}", answer="deleted", names=_ID)
 _memory.operation(
     "memory.delete_all",
     Memories.delete_all,
     "POST /memory/delete",
-    needs="write",
     answer="deleted",
     fields={"filters": MemoryFilter},
     bulk=True,
 )
-_memory.operation("memory.history", Memories.history, "GET /memory/items/{id}/history", needs="read", names=_ID)
-_memory.operation("memory.undo", Memories.undo, "POST /memory/items/{id}/undo", needs="write", names=_ID)
-_memory.operation("memory.stats", Memories.stats, "GET /memory/stats", needs="read", fields=_FILTERS)
-_memory.operation(
-    "memory.uses",
-    Memories.uses,
-    "GET /memory/uses",
-    needs="read",
-    formerly=["memory.use", "GET /memory/use"],
-)
-_memory.operation("memory.recent", Memories.recent, "GET /memory/threads/{thread_id}", needs="read", fields=_THREAD)
-_memory.operation(
-    "thread.stats", Memories.thread_stats, "GET /memory/threads/{thread_id}/stats", needs="read", fields=_THREAD
-)
+_memory.operation("memory.history", Memories.history, "GET /memory/items/{id}/history", names=_ID)
+_memory.operation("memory.undo", Memories.undo, "POST /memory/items/{id}/undo", names=_ID)
+_memory.operation("memory.stats", Memories.stats, "GET /memory/stats", fields=_FILTERS)
+_memory.operation("memory.uses", Memories.uses, "GET /memory/uses", formerly=["memory.use", "GET /memory/use"])
+_memory.operation("memory.recent", Memories.recent, "GET /memory/threads/{thread_id}", fields=_THREAD)
+_memory.operation("thread.stats", Memories.thread_stats, "GET /memory/threads/{thread_id}/stats", fields=_THREAD)
 _memory.operation(
     "thread.summary",
     Memories.summarize_thread,
     "POST /memory/threads/{thread_id}/summary",
-    needs="write",
     answer="summary",
     fields=_THREAD,
 )

@@ -154,7 +154,7 @@ class Facet(Generic[Owner]):
         method: Callable[..., Awaitable[Answer]],
         http: str,
         *,
-        needs: Need,
+        needs: Need | None = None,
         reply: None = None,
         **details: Any,
     ) -> Operation[Answer]: ...
@@ -165,7 +165,7 @@ class Facet(Generic[Owner]):
         method: Callable[..., Awaitable[Found]],
         http: str,
         *,
-        needs: Need,
+        needs: Need | None = None,
         reply: Callable[[Found], Answer],
         **details: Any,
     ) -> Operation[Answer]: ...
@@ -175,7 +175,7 @@ class Facet(Generic[Owner]):
         method: Callable[..., Awaitable[Any]],
         http: str,
         *,
-        needs: Need,
+        needs: Need | None = None,
         summary: str = "",
         without: Collection[str] = (),
         names: Mapping[str, str] = _NOTHING,
@@ -192,7 +192,7 @@ class Facet(Generic[Owner]):
             name: `<noun>.<verb>`.
             method: of the part, as a function.
             http: its HTTP method and path, such as `GET /memory/items/{id}`.
-            needs: `read` or `write`.
+            needs: `read` or `write`; if not given, `read` for GET and `write` for all others.
             summary: the first line of the docstring if not given.
             without: arguments that have no form outside of a process. Callbacks are left out by themselves.
             names: another name of a field, by argument.
@@ -215,7 +215,8 @@ class Facet(Generic[Owner]):
 
         answered = signature.gives if gives is ... else gives
         line, address = summary or _first_sentence(method), _route(http, route)
-        row = Operation(name, line, needs, self.tag, takes, answered, run, address, method, answer)
+        right = needs or _usual_right(address)
+        row = Operation(name, line, right, self.tag, takes, answered, run, address, method, answer)
         return self._add(row, formerly)
 
     def written(  # noqa: PLR0913  # likewise
@@ -225,7 +226,7 @@ class Facet(Generic[Owner]):
         http: str,
         run: Callable[[SharedMemoryStore, Request], Awaitable[Answer]],
         *,
-        needs: Need,
+        needs: Need | None = None,
         takes: type[Request],
         gives: object,
         summary: str = "",
@@ -241,7 +242,8 @@ class Facet(Generic[Owner]):
             takes: the request.
         """
         line, address = summary or _first_sentence(method), _route(http, route)
-        return self._add(Operation(name, line, needs, self.tag, takes, gives, run, address, method, answer), formerly)
+        right = needs or _usual_right(address)
+        return self._add(Operation(name, line, right, self.tag, takes, gives, run, address, method, answer), formerly)
 
     def feed(
         self,
@@ -273,6 +275,10 @@ def _route(http: str, details: Mapping[str, Any]) -> HttpRoute:
     """A route from its text, such as `GET /memory/items/{id}`."""
     verb, _, path = http.partition(" ")
     return HttpRoute(**{**details, "method": verb, "path": path})
+
+
+def _usual_right(route: HttpRoute) -> Need:
+    return "read" if route.method == "GET" else "write"
 
 
 def _answer_field(row: Operation[Any]) -> str:

@@ -100,101 +100,69 @@ _store = Facet[Store]("store")
 _ONE_KEY: dict[str, Any] = {"takes": KeyRequest, "gives": object}
 
 _store.written(
-    "value.entry",
-    Store.entry,
-    "GET /store/values/{key}",
-    _entry,
-    needs="read",
-    takes=KeyRequest,
-    gives=Entry,
-    conditional=True,
+    "value.entry", Store.entry, "GET /store/values/{key}", _entry, takes=KeyRequest, gives=Entry, conditional=True
 )
-_store.operation(
-    "value.write", Store.write, "PUT /store/values/{key}", needs="write", answer="version", conditional=True
-)
-_store.operation("key.delete", Store.delete, "DELETE /store/values/{key}", needs="write", answer="deleted")
-_store.written(
-    "value.read", Store.read, "GET /store/values/{key}/value", _read, needs="read", answer="value", **_ONE_KEY
-)
-_store.operation(
-    "value.read_many", Store.read_many, "GET /store/values", needs="read", answer="values", without={"as_"}
-)
+_store.operation("value.write", Store.write, "PUT /store/values/{key}", answer="version", conditional=True)
+_store.operation("key.delete", Store.delete, "DELETE /store/values/{key}", answer="deleted")
+_store.written("value.read", Store.read, "GET /store/values/{key}/value", _read, answer="value", **_ONE_KEY)
+_store.operation("value.read_many", Store.read_many, "GET /store/values", answer="values", without={"as_"})
 _store.operation(
     "value.write_many",
     Store.write_many,
     "POST /store/values",
-    needs="write",
     answer="versions",
     names={"mapping": "values"},
     bulk=True,
 )
-_store.written(
-    "key.list",
-    Store.keys,
-    "GET /store/keys",
-    _keys,
-    needs="read",
-    takes=KeyList,
-    gives=list[str],
-    paging="names",
-)
-_store.operation("key.exists", Store.exists, "GET /store/keys/{key}/exists", needs="read", answer="exists")
-_store.operation("key.ttl", Store.ttl, "GET /store/keys/{key}/ttl", needs="read", answer="ttl")
-_store.operation("key.expire", Store.expire, "PUT /store/keys/{key}/ttl", needs="write", answer="changed")
-_store.operation("key.persist", Store.persist, "DELETE /store/keys/{key}/ttl", needs="write", answer="changed")
-_store.operation("key.damaged", Store.damaged_keys, "GET /store/damaged", needs="read", answer="damaged", bulk=True)
-_store.operation("list.append", Store.append, "POST /store/lists/{key}", needs="write", answer="length")
-_store.operation("list.read", Store.read_list, "GET /store/lists/{key}", needs="read")
-_store.operation("list.length", Store.list_length, "GET /store/lists/{key}/length", needs="read", answer="length")
+_store.written("key.list", Store.keys, "GET /store/keys", _keys, takes=KeyList, gives=list[str], paging="names")
+_store.operation("key.exists", Store.exists, "GET /store/keys/{key}/exists", answer="exists")
+_store.operation("key.ttl", Store.ttl, "GET /store/keys/{key}/ttl", answer="ttl")
+_store.operation("key.expire", Store.expire, "PUT /store/keys/{key}/ttl", answer="changed")
+_store.operation("key.persist", Store.persist, "DELETE /store/keys/{key}/ttl", answer="changed")
+_store.operation("key.damaged", Store.damaged_keys, "GET /store/damaged", answer="damaged", bulk=True)
+_store.operation("list.append", Store.append, "POST /store/lists/{key}", answer="length")
+_store.operation("list.read", Store.read_list, "GET /store/lists/{key}")
+_store.operation("list.length", Store.list_length, "GET /store/lists/{key}/length", answer="length")
 _store.operation(
     "hash.set",
     Store.hset,
     "PATCH /store/hashes/{key}",
-    needs="write",
     answer="added",
     summary="Set fields in one step.",
     without={"field", "value"},
     names={"mapping": "values"},
     fields={"mapping": (dict[str, Any], ...)},
 )
-_store.operation(
-    "hash.get_all", Store.hgetall, "GET /store/hashes/{key}", needs="read", answer="fields", formerly=["hash.all"]
-)
-_store.operation("hash.delete", Store.hdel, "DELETE /store/hashes/{key}/fields", needs="write", answer="deleted")
+_store.operation("hash.get_all", Store.hgetall, "GET /store/hashes/{key}", answer="fields", formerly=["hash.all"])
+_store.operation("hash.delete", Store.hdel, "DELETE /store/hashes/{key}/fields", answer="deleted")
 _store.written(
     "hash.get",
     Store.hget,
     "GET /store/hashes/{key}/fields/{field}",
     _field,
-    needs="read",
     answer="value",
     takes=FieldRequest,
     gives=object,
 )
-_store.operation(
-    "hash.increment", Store.hincrby, "POST /store/hashes/{key}/fields/{field}/increment", needs="write", answer="value"
-)
-_store.operation("set.add", Store.sadd, "POST /store/sets/{key}", needs="write", answer="added")
-_store.operation("set.members", Store.smembers, "GET /store/sets/{key}", needs="read")
+_store.operation("hash.increment", Store.hincrby, "POST /store/hashes/{key}/fields/{field}/increment", answer="value")
+_store.operation("set.add", Store.sadd, "POST /store/sets/{key}", answer="added")
+_store.operation("set.members", Store.smembers, "GET /store/sets/{key}")
 _store.operation(
     "set.delete",
     Store.srem,
     "POST /store/sets/{key}/delete",
-    needs="write",
     answer="deleted",
     formerly=["set.remove", "POST /store/sets/{key}/remove"],
 )
 _store.operation("set.contains", Store.sismember, "POST /store/sets/{key}/contains", needs="read", answer="contains")
-_store.operation("set.size", Store.scard, "GET /store/sets/{key}/size", needs="read", answer="size")
-_store.written("set.pop", Store.spop, "POST /store/sets/{key}/pop", _pop, needs="write", answer="value", **_ONE_KEY)
-_store.operation("set.move", Store.smove, "POST /store/sets/{source}/move", needs="write", answer="moved")
-_store.operation("counter.increment", Store.incr, "POST /store/counters/{key}/increment", needs="write", answer="value")
+_store.operation("set.size", Store.scard, "GET /store/sets/{key}/size", answer="size")
+_store.written("set.pop", Store.spop, "POST /store/sets/{key}/pop", _pop, answer="value", **_ONE_KEY)
+_store.operation("set.move", Store.smove, "POST /store/sets/{source}/move", answer="moved")
+_store.operation("counter.increment", Store.incr, "POST /store/counters/{key}/increment", answer="value")
 
 _messages_facet = Facet[Store]("messages")
 
-_messages_facet.operation(
-    "message.publish", Store.publish, "POST /messages/{channel}", needs="write", answer="receivers"
-)
+_messages_facet.operation("message.publish", Store.publish, "POST /messages/{channel}", answer="receivers")
 _messages_facet.feed("message.subscribe", Store.subscription, _messages, takes=MessageSubscribe, gives=Message)
 _messages_facet.feed(
     "change.watch",
@@ -203,14 +171,12 @@ _messages_facet.feed(
     takes=ChangeWatch,
     gives=Change,
 )
-_messages_facet.operation("change.cursor", Store.cursor, "GET /changes/cursor", needs="read", answer="cursor")
+_messages_facet.operation("change.cursor", Store.cursor, "GET /changes/cursor", answer="cursor")
 
 _namespace = Facet[Store]("namespace")
 
-_namespace.operation("namespace.usage", Store.usage, "GET /namespace/usage", needs="read", bulk=True)
-_namespace.operation("namespace.clear", Store.clear, "DELETE /namespace", needs="write", answer="deleted", bulk=True)
-_namespace.operation(
-    "namespace.sweep", Store.sweep, "POST /namespace/sweep", needs="write", answer="deleted", bulk=True
-)
+_namespace.operation("namespace.usage", Store.usage, "GET /namespace/usage", bulk=True)
+_namespace.operation("namespace.clear", Store.clear, "DELETE /namespace", answer="deleted", bulk=True)
+_namespace.operation("namespace.sweep", Store.sweep, "POST /namespace/sweep", answer="deleted", bulk=True)
 
 FACETS = (_store, _messages_facet, _namespace)

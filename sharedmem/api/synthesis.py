@@ -48,48 +48,31 @@ _TEXT_OR_MESSAGES = {"messages": list[SynthesisMessage] | str}
 _ACCEPTED: dict[str, Any] = {"created": 202, "location": "/tasks/{task_id}"}
 _synthesis = Facet("synthesis", lambda store, _: store.synthesis)
 
-_synthesis.operation(
-    "synthesis.add_memory", Synthesis.add_memory, "POST /memories", needs="write", fields=_MESSAGES, **_ACCEPTED
-)
-_synthesis.operation("synthesis.query_memory", Synthesis.query_memory, "GET /memories/query", needs="read")
-_synthesis.written(
-    "synthesis.get_memory", Synthesis.get_memory, f"GET {_NOTE}", _get, needs="read", takes=NoteRequest, gives=Note
-)
-_synthesis.operation(
-    "synthesis.delete_memory", Synthesis.delete_memory, f"DELETE {_NOTE}", needs="write", answer="deleted"
-)
-_synthesis.operation(
-    "synthesis.update_memory_status", Synthesis.update_memory_status, f"PUT {_NOTE}/status", needs="write"
-)
+_synthesis.operation("synthesis.add_memory", Synthesis.add_memory, "POST /memories", fields=_MESSAGES, **_ACCEPTED)
+_synthesis.operation("synthesis.query_memory", Synthesis.query_memory, "GET /memories/query")
+_synthesis.written("synthesis.get_memory", Synthesis.get_memory, f"GET {_NOTE}", _get, takes=NoteRequest, gives=Note)
+_synthesis.operation("synthesis.delete_memory", Synthesis.delete_memory, f"DELETE {_NOTE}", answer="deleted")
+_synthesis.operation("synthesis.update_memory_status", Synthesis.update_memory_status, f"PUT {_NOTE}/status")
 _synthesis.operation(
     "synthesis.restore_memory",
     Synthesis.restore_memory,
     f"POST {_NOTE}/restore",
-    needs="write",
 )
 _synthesis.operation(
     "synthesis.traverse_memory_evolution_chain",
     Synthesis.traverse_memory_evolution_chain,
     f"GET {_NOTE}/evolution",
-    needs="read",
 )
+_synthesis.operation("synthesis.generate_evolution_graph", Synthesis.draw_evolution, f"GET {_NOTE}/evolution/graph")
+_synthesis.operation("synthesis.archived_memories", Synthesis.archived_memories, "GET /memories/archived")
 _synthesis.operation(
-    "synthesis.generate_evolution_graph", Synthesis.draw_evolution, f"GET {_NOTE}/evolution/graph", needs="read"
+    "synthesis.get_archived", Synthesis.get_archived, f"GET {_NOTE}/archived", formerly=["synthesis.recall_archived"]
 )
-_synthesis.operation("synthesis.archived_memories", Synthesis.archived_memories, "GET /memories/archived", needs="read")
-_synthesis.operation(
-    "synthesis.get_archived",
-    Synthesis.get_archived,
-    f"GET {_NOTE}/archived",
-    needs="read",
-    formerly=["synthesis.recall_archived"],
-)
-_synthesis.operation("synthesis.unarchive", Synthesis.unarchive, f"POST {_NOTE}/unarchive", needs="write")
+_synthesis.operation("synthesis.unarchive", Synthesis.unarchive, f"POST {_NOTE}/unarchive")
 _synthesis.operation(
     "synthesis.add_agent_memory",
     Synthesis.add_agent_memory,
     "POST /agent/memories",
-    needs="write",
     fields=_TEXT_OR_MESSAGES,
     **_ACCEPTED,
 )
@@ -97,39 +80,33 @@ _synthesis.operation(
     "synthesis.summarize_conversation",
     Synthesis.summarize_conversation,
     "POST /agent/summaries",
-    needs="write",
     fields=_TEXT_OR_MESSAGES,
     is_new=lambda answer: isinstance(answer, SynthesisTask),
     **_ACCEPTED,
 )
-_synthesis.operation("synthesis.apps", Synthesis.apps, "GET /apps", needs="read", paging="names")
-_synthesis.operation("synthesis.list_tasks", Synthesis.tasks, "GET /tasks", needs="read")
+_synthesis.operation("synthesis.apps", Synthesis.apps, "GET /apps", paging="names")
+_synthesis.operation("synthesis.list_tasks", Synthesis.tasks, "GET /tasks")
 _synthesis.written(
     "synthesis.get_task_status",
     Synthesis.get_task_status,
     "GET /tasks/{task_id}",
     _task,
-    needs="read",
     takes=AwaitTask,
     gives=SynthesisTask,
 )
-_synthesis.operation(
-    "synthesis.retry_task", Synthesis.retry_task, "POST /tasks/{task_id}/retry", needs="write", answer="retried"
-)
+_synthesis.operation("synthesis.retry_task", Synthesis.retry_task, "POST /tasks/{task_id}/retry", answer="retried")
 _synthesis.operation(
     "synthesis.get_connection_pool_stats",
     Synthesis.get_connection_pool_stats,
     "GET /system/pool-stats",
-    needs="read",
 )
-_synthesis.operation("synthesis.fsck", Synthesis.fsck, "POST /system/fsck", needs="write", bulk=True)
-_synthesis.operation("synthesis.archive", Synthesis.archive, "POST /system/archive", needs="write", bulk=True)
-_synthesis.operation("synthesis.retain", Synthesis.retain, "POST /system/retain", needs="write", bulk=True)
+_synthesis.operation("synthesis.fsck", Synthesis.fsck, "POST /system/fsck", bulk=True)
+_synthesis.operation("synthesis.archive", Synthesis.archive, "POST /system/archive", bulk=True)
+_synthesis.operation("synthesis.retain", Synthesis.retain, "POST /system/retain", bulk=True)
 _synthesis.operation(
     "synthesis.erase",
     Synthesis.erase,
     "POST /system/erase",
-    needs="write",
     bulk=True,
     formerly=["synthesis.forget", "POST /system/forget"],
 )

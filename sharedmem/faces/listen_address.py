@@ -9,6 +9,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from sharedmem.config import Settings
 from sharedmem.errors import ConfigError
 
 
@@ -123,3 +124,14 @@ def _check_pair(certificate: Path, key: Path) -> None:
     except ssl.SSLError as error:
         problem = f"it is of no use with {certificate} ({error.reason or 'not a key without a password'})"
         raise ConfigError("tls_key_file", f"file {key}", problem) from error
+
+
+def check_access(settings: Settings, *, has_tokens: bool) -> None:
+    """Refuse tokens where everybody may do everything.
+
+    Raises:
+        ConfigError: the access policy is `open`.
+    """
+    if has_tokens and settings.access == "open":
+        problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
+        raise ConfigError("access", settings.origin("access"), problem)

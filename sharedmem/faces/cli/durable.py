@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -24,7 +23,7 @@ from sharedmem.faces.cli.output import (
     stack,
     styled_text,
 )
-from sharedmem.faces.cli.session import Options, open_store, options_of
+from sharedmem.faces.cli.session import options_of, use_hub
 from sharedmem.models import Charges, DeadLetter, DurableLag, DurableStatus, Verification
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ _SOMETHING_IS_WRONG = 1
 def durable_status(context: typer.Context) -> None:
     """Show how the durable tier is and how far it is behind; exit code 1 when something is wrong with it."""
     options = options_of(context)
-    status = _with_tier(options, lambda tier, _: tier.status())
+    status = use_hub(options, lambda hub, _: hub.durable.status())
     print_answer(options, status, lambda: _status_picture(status))
     if not status.reachable or status.problems:
         raise typer.Exit(_SOMETHING_IS_WRONG)
@@ -52,7 +51,7 @@ def durable_status(context: typer.Context) -> None:
 def durable_lag(context: typer.Context) -> None:
     """Show what waits in Redis for the durable tier, namespace by namespace."""
     options = options_of(context)
-    lags = _with_tier(options, lambda tier, _: tier.lags())
+    lags = use_hub(options, lambda hub, _: hub.durable.lags())
     print_answer(options, lags, lambda: _lag_picture(lags))
 
 
@@ -64,7 +63,7 @@ def durable_drain(
 ) -> None:
     """Carry what waits to the durable tier, and return when it is there; exit code 7 when it cannot be done."""
     options = options_of(context)
-    _with_tier(options, lambda tier, _: tier.drain(namespace, timeout=timeout))
+    use_hub(options, lambda hub, _: hub.durable.drain(namespace, timeout=timeout))
     print_answer(options, True, lambda: styled_text(("all of it is in the durable tier", "green")))
 
 
@@ -80,10 +79,10 @@ def durable_dead(
     options = options_of(context)
     if discard:
         ids = None if discard == ["all"] else discard
-        gone = _with_tier(options, lambda tier, name: tier.discard(name, ids))
+        gone = use_hub(options, lambda hub, name: hub.durable.discard(name, ids))
         print_answer(options, gone, lambda: styled_text(format_count(gone, "dead letter"), " given up"))
         return
-    letters = _with_tier(options, lambda tier, name: tier.dead_letters(name, limit=limit))
+    letters = use_hub(options, lambda hub, name: hub.durable.dead_letters(name, limit=limit))
     print_answer(options, letters, lambda: _dead_letters_picture(letters))
 
 
@@ -91,7 +90,7 @@ def durable_dead(
 def durable_replay(context: typer.Context) -> None:
     """Try all dead letters of the namespace again, oldest first."""
     options = options_of(context)
-    moved = _with_tier(options, lambda tier, name: tier.replay(name))
+    moved = use_hub(options, lambda hub, name: hub.durable.replay(name))
     print_answer(options, moved, lambda: styled_text(format_count(moved, "dead letter"), " on the way again"))
 
 
@@ -102,7 +101,7 @@ def durable_verify(context: typer.Context, namespaces: Namespaces = None) -> Non
     What is in the tier alone is as it should be, and what still waits for it is not compared.
     """
     options = options_of(context)
-    found = _with_tier(options, lambda tier, _: _verify_namespaces(tier, namespaces))
+    found = use_hub(options, lambda hub, _: _verify_namespaces(hub.durable, namespaces))
     print_answer(options, found, lambda: _verified_picture(found))
     if any(one.differences for one in found):
         raise typer.Exit(_SOMETHING_IS_WRONG)
@@ -115,19 +114,8 @@ def restore(context: typer.Context, namespaces: Namespaces = None) -> None:
     Keys that are in Redis stay as they are. It need not be done: a key that is read is loaded by itself.
     """
     options = options_of(context)
-    restored = _with_tier(options, lambda tier, _: _restore_namespaces(tier, namespaces))
+    restored = use_hub(options, lambda hub, _: _restore_namespaces(hub.durable, namespaces))
     print_answer(options, restored, lambda: _restored_picture(restored))
-
-
-def _with_tier(options: Options, ask: Callable[[DurableAdmin, str], Awaitable[T]]) -> T:
-    """What the tier answers; `ask` is also given the chosen namespace."""
-    settings = options.settings()
-
-    async def work() -> T:
-        async with open_store(settings) as (hub, _):
-            return await ask(hub.durable, settings.namespace)
-
-    return asyncio.run(work())
 
 
 async def _verify_namespaces(tier: DurableAdmin, namespaces: Sequence[str] | None) -> list[Verification]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -20,7 +18,7 @@ from sharedmem.faces.cli.output import (
     styled_text,
     without_total,
 )
-from sharedmem.faces.cli.session import Options, open_store, options_of
+from sharedmem.faces.cli.session import options_of, use_hub
 from sharedmem.hub import Hub
 from sharedmem.models import IndexStatus
 
@@ -35,7 +33,7 @@ Family = Annotated[str, typer.Option(help="What the index holds: memory or cache
 def index_list(context: typer.Context) -> None:
     """Show every search index: what it holds, and whether it is well."""
     options = options_of(context)
-    found = _with_hub(options, lambda hub, _: hub.index.all())
+    found = use_hub(options, lambda hub, _: hub.index.all())
     print_answer(options, found, lambda: _picture(found))
 
 
@@ -43,7 +41,7 @@ def index_list(context: typer.Context) -> None:
 def index_check(context: typer.Context) -> None:
     """Tell what is wrong with the search of the namespace; exit code 1 when something is."""
     options = options_of(context)
-    problems = _with_hub(options, lambda hub, namespace: hub.index.check(namespace))
+    problems = use_hub(options, lambda hub, namespace: hub.index.check(namespace))
     print_answer(options, problems, lambda: _problems_picture(problems))
     if problems:
         raise typer.Exit(1)
@@ -59,7 +57,7 @@ def index_promote(context: typer.Context, family: Family = "memory") -> None:
             await hub.index.promote(namespace, family=family, progress=without_total(bar))
         return await hub.index.all()
 
-    found = _with_hub(options, promoted)
+    found = use_hub(options, promoted)
     print_answer(options, found, lambda: _picture(found))
 
 
@@ -82,17 +80,8 @@ def index_rebuild(
             await hub.index.rebuild(None if shared else namespace, family=family, progress=without_total(bar))
         return await hub.index.all()
 
-    found = _with_hub(options, rebuilt)
+    found = use_hub(options, rebuilt)
     print_answer(options, found, lambda: _picture(found))
-
-
-def _with_hub(options: Options, do: Callable[[Hub, str], Awaitable[T]]) -> T:
-    async def work() -> T:
-        async with open_store(settings) as (hub, _):
-            return await do(hub, settings.namespace)
-
-    settings = options.settings()
-    return asyncio.run(work())
 
 
 def _picture(found: list[IndexStatus]) -> RenderableType:

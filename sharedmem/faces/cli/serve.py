@@ -22,7 +22,7 @@ from sharedmem.faces.auth import Bearer
 from sharedmem.faces.cli.app import SERVER, command, serve
 from sharedmem.faces.cli.output import fields_table, print_answer
 from sharedmem.faces.cli.session import Options, options_of
-from sharedmem.faces.listen_address import ListenAddress
+from sharedmem.faces.listen_address import ListenAddress, check_access
 from sharedmem.faces.token_registry import admission_of
 from sharedmem.hub import Hub
 from sharedmem.models import Record
@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     from sharedmem.faces.rest import RestOptions
 
 
+Host = Annotated[str, typer.Option(help="Address to listen at; others than loopback need tokens and TLS.")]
+Port = Annotated[int, typer.Option(help="0 takes a free one.")]
+TokenPlaces = Annotated[
+    list[str] | None, typer.Option(help="Who may call: `registry`, or a YAML or JSON file of tokens; may be repeated.")
+]
+TlsCert = Annotated[Path | None, typer.Option(help="PEM file of the certificate, with its chain.")]
+TlsKey = Annotated[Path | None, typer.Option(help="PEM file of its key.")]
+TrustNetwork = Annotated[bool, typer.Option("--trust-network", help="Let other machines in without tokens or TLS.")]
+_LOCAL = "127.0.0.1"
 _END_WITHIN_S = 20.0
 _PAUSE_S = 1.0
 _COMMAND_LINE = "from sharedmem.faces.cli import main; main()"
@@ -122,23 +131,16 @@ class ServingGrpc(Record):
 @command("grpc", None, group=serve, example="sharedmem serve grpc --tokens tokens.yaml")
 def serve_grpc(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="Address to listen at; others than loopback need tokens and TLS.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = _GRPC_PORT,
-    tokens: Annotated[
-        list[str] | None,
-        typer.Option(help="Who may call: `registry`, or a YAML or JSON file of tokens; may be repeated."),
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate, with its chain.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    host: Host = _LOCAL,
+    port: Port = _GRPC_PORT,
+    tokens: TokenPlaces = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     tls_client_ca: Annotated[
         Path | None, typer.Option(help="PEM file of authorities; clients must show a certificate of theirs.")
     ] = None,
     max_message_bytes: Annotated[int, typer.Option(help="Longer requests are refused.")] = _MESSAGE_BYTES,
-    trust_network: Annotated[
-        bool, typer.Option("--trust-network", help="Let other machines in without tokens or TLS.")
-    ] = False,
+    trust_network: TrustNetwork = False,
 ) -> None:
     """Serve decisions, episodes, messages and changes over gRPC until Ctrl-C."""
     # The core of grpc writes to standard error by itself; what matters of that stands in our sentences.
@@ -201,13 +203,20 @@ def stop_on_signals(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
+def _callers_rows(serving: ServingGrpc | ServingRest) -> list[tuple[str, object]]:
+    if serving.tokens is None:
+        return [
+            ("lets in", "everybody on this machine"),
+            ("memory", f"{serving.memory}, namespace {serving.namespace}"),
+        ]
+    return [("lets in", f"the tokens of {serving.tokens}"), ("memory", serving.memory)]
+
+
 def _grpc_picture(serving: ServingGrpc) -> Table:
-    who = "everybody on this machine" if serving.tokens is None else f"the tokens of {serving.tokens}"
     client = f'async with MemoryClient("{serving.target}"{", token=..." if serving.tokens else ""}) as memory: ...'
     rows: list[tuple[str, object]] = [
         ("listens at", f"{serving.target}, {'with' if serving.tls else 'without'} TLS"),
-        ("lets in", who),
-        ("memory", f"{serving.memory}, namespace {serving.namespace}" if serving.tokens is None else serving.memory),
+        *_callers_rows(serving),
         ("Python", f"from sharedmem.faces.grpc import MemoryClient; {client}"),
         ("others", f"{'' if serving.tls else 'grpcurl -plaintext '}{serving.target} list"),
         ("stop", "Ctrl-C: calls under way may end, watchers are asked to reconnect"),
@@ -235,24 +244,17 @@ class ServingRest(Record):
 @command("rest", None, group=serve, example="sharedmem serve rest --tokens registry")
 def serve_rest(  # noqa: PLR0913, PLR0917  each is an option
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="Address to listen at; others than loopback need tokens and TLS.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = _REST_PORT,
-    tokens: Annotated[
-        list[str] | None,
-        typer.Option(help="Who may call: `registry`, or a YAML or JSON file of tokens; may be repeated."),
-    ] = None,
+    host: Host = _LOCAL,
+    port: Port = _REST_PORT,
+    tokens: TokenPlaces = None,
     workers: Annotated[int, typer.Option(help="Processes that answer, one for each core.")] = 1,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate, with its chain.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     max_body_mib: Annotated[int, typer.Option(help="Longer bodies are refused.")] = 4,
     cors: Annotated[
         list[str] | None, typer.Option(help="Origin of pages that browsers may let in; may be repeated.")
     ] = None,
-    trust_network: Annotated[
-        bool, typer.Option("--trust-network", help="Let other machines in without tokens or TLS.")
-    ] = False,
+    trust_network: TrustNetwork = False,
     listening_at: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
 ) -> None:
     """Serve everything over HTTP until Ctrl-C: REST with server-sent events, described by /openapi.json."""
@@ -296,7 +298,7 @@ async def _run_rest(
 
 async def _run_workers(options: Options, address: ListenAddress, tokens: list[str], workers: int) -> None:
     """Several processes on one port: the system shares callers out among them."""
-    from sharedmem.faces.rest.server import check_access, open_socket  # noqa: PLC0415  as above
+    from sharedmem.faces.rest.server import open_socket  # noqa: PLC0415  as above
 
     settings = options.settings()
     hub = Hub.open(settings=settings)
@@ -342,12 +344,10 @@ def _describe_rest(
 
 
 def _rest_picture(serving: ServingRest) -> Table:
-    who = "everybody on this machine" if serving.tokens is None else f"the tokens of {serving.tokens}"
     token = ' -H "Authorization: Bearer $TOKEN"' if serving.tokens else ""
     rows: list[tuple[str, object]] = [
         ("listens at", f"{serving.url}, {'with' if serving.tls else 'without'} TLS, {serving.workers} process(es)"),
-        ("lets in", who),
-        ("memory", f"{serving.memory}, namespace {serving.namespace}" if serving.tokens is None else serving.memory),
+        *_callers_rows(serving),
         ("try", f"curl{token} {serving.url}/health"),
         ("described", f"{serving.url}/openapi.json"),
         ("stop", "Ctrl-C: calls under way may end, streams are asked to reconnect"),

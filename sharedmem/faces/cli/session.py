@@ -74,6 +74,17 @@ def perform(options: Options, operation: str, /, **fields: Any) -> Any:
     return use_store(options, lambda store: found.run(store, request))
 
 
+def use_hub(options: Options, work: Callable[[Hub, str], Awaitable[Answer]]) -> Answer:
+    """Open the hub, await `work` on it and the name of the chosen namespace, and close it; raises what that raises."""
+    settings = options.settings()
+
+    async def run() -> Answer:
+        async with open_store(settings) as (hub, _):
+            return await work(hub, settings.namespace)
+
+    return asyncio.run(run())
+
+
 def use_store(options: Options, work: Callable[[SharedMemoryStore], Awaitable[Answer]]) -> Answer:
     """Open the store, await `work` on it, and close the hub; raises what the store raises."""
 

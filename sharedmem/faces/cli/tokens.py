@@ -6,9 +6,7 @@ reads when it starts.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -21,9 +19,8 @@ from sharedmem.faces.auth import Bearer, Rate, TokenEntry, add_entry, new_token,
 from sharedmem.faces.cli.app import command
 from sharedmem.faces.cli.app import tokens as group
 from sharedmem.faces.cli.output import dim, fields_table, format_age, print_answer, rows_table, styled_text
-from sharedmem.faces.cli.session import Options, options_of, with_operator_access
+from sharedmem.faces.cli.session import options_of, use_hub
 from sharedmem.faces.token_registry import CACHED_S, REGISTRY, TokenRegistry
-from sharedmem.hub import Hub
 from sharedmem.models import Record
 
 if TYPE_CHECKING:
@@ -115,8 +112,9 @@ def create(  # noqa: PLR0913, PLR0917  # each is an option
         secret, entry = new_token(bearer, label=label, rate=allowed, created=SystemClock().now(), expires=expires)
         add_entry(file, entry)
     else:
-        secret, entry = _with_registry(
-            options, lambda registry: registry.create(bearer, label=label, rate=allowed, expires=expires)
+        secret, entry = use_hub(
+            options,
+            lambda hub, _: TokenRegistry(hub).create(bearer, label=label, rate=allowed, expires=expires),
         )
     made = NewToken(token=secret, id=entry.id, entry=entry.written(), kept_in=str(file or REGISTRY))
     print_answer(options, made, lambda: _made_picture(made, entry))
@@ -129,7 +127,7 @@ def list_(context: typer.Context, file: _File = None) -> None:
     if file is not None:
         known: list[tuple[TokenEntry, datetime | None]] = [(entry, None) for entry in read_entries(file)]
     else:
-        known = [(one.entry, one.used) for one in _with_registry(options, lambda registry: registry.listed())]
+        known = [(one.entry, one.used) for one in use_hub(options, lambda hub, _: TokenRegistry(hub).listed())]
     now = SystemClock().now()
     shown = [_list_entry(*one, now) for one in known if options.namespace in {None, one[0].namespace}]
     print_answer(options, shown, lambda: _list_picture(shown))
@@ -146,17 +144,9 @@ def revoke(
     if file is not None:
         gone, within = remove_entry(file, name), None
     else:
-        gone, within = _with_registry(options, lambda registry: registry.revoke(name)), CACHED_S
+        gone, within = use_hub(options, lambda hub, _: TokenRegistry(hub).revoke(name)), CACHED_S
     done = RevokedToken(id=gone.id, namespace=gone.namespace, actor=gone.actor, within=within)
     print_answer(options, done, lambda: _revoked_picture(done))
-
-
-def _with_registry(options: Options, ask: Callable[[TokenRegistry], Awaitable[T]]) -> T:
-    async def work() -> T:
-        async with Hub.open(settings=with_operator_access(options.settings())) as hub:
-            return await ask(TokenRegistry(hub))
-
-    return asyncio.run(work())
 
 
 def _parse_rate(text: str | None, burst: int | None) -> Rate | None:

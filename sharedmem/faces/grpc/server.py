@@ -17,7 +17,7 @@ from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, Everyone
 from sharedmem.faces.grpc.contract import SERVICE
 from sharedmem.faces.grpc.service import MemoryService
-from sharedmem.faces.listen_address import ListenAddress, format_address, read_pem
+from sharedmem.faces.listen_address import ListenAddress, check_access, format_address, read_pem
 from sharedmem.hub import Hub
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import Background
@@ -129,9 +129,7 @@ class MemoryServer:
         """
         endpoint = self._endpoint
         endpoint.check(has_tokens=self._tokens is not None)
-        if self._tokens is not None and self._hub.settings.access == "open":
-            problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
-            raise ConfigError("access", self._hub.settings.origin("access"), problem)
+        check_access(self._hub.settings, has_tokens=self._tokens is not None)
         credentials = await asyncio.to_thread(endpoint.credentials)
         await asyncio.to_thread(endpoint.check_free)
         running = _RunningServer(self._hub, MemoryService(self._hub, self._admission), endpoint)

@@ -19,9 +19,8 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, UnavailableError
-from sharedmem.faces.listen_address import ListenAddress
+from sharedmem.faces.listen_address import ListenAddress, check_access
 from sharedmem.faces.rest.service import RestService
 from sharedmem.runtime import get_logger
 
@@ -203,17 +202,6 @@ class RestServer:
 
     def __repr__(self) -> str:
         return f"<RestServer {self.url}>"
-
-
-def check_access(settings: Settings, *, has_tokens: bool) -> None:
-    """Refuse tokens where everybody may do everything.
-
-    Raises:
-        ConfigError: the access policy is `open`.
-    """
-    if has_tokens and settings.access == "open":
-        problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
-        raise ConfigError("access", settings.origin("access"), problem)
 
 
 def quick_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
