@@ -1,10 +1,11 @@
-"""Commands on notes and on tasks of synthesis: notes add/find/show/restore, evolution, fsck, archive, forget, task."""
+"""Commands on notes and on tasks of synthesis: notes, evolution, fsck, archive, task."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,23 +14,31 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from sharedmem.errors import InvalidError
-from sharedmem.faces.cli import notes_output as pictures
+from sharedmem.faces.cli import graph_output
 from sharedmem.faces.cli.app import MEMORY, command, notes, tasks
 from sharedmem.faces.cli.operations import operation_command
 from sharedmem.faces.cli.output import (
+    cell,
     confirm,
+    dim,
+    escape_control,
+    fields_table,
     format_count,
+    format_size,
     is_interactive,
     list_table,
     print_answer,
     print_note,
     progress,
+    rows_table,
+    stack,
     styled_text,
     write_line,
 )
 from sharedmem.faces.cli.session import Options, open_store, options_of, perform, use_store
 from sharedmem.models import (
     ArchiveReport,
+    EraseReport,
     GraphCheck,
     GraphFormat,
     Note,
@@ -44,9 +53,22 @@ from sharedmem.store import SharedMemoryStore
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 App = Annotated[str, typer.Option("--app", help="The app whose notes they are.")]
 MemoryId = Annotated[str, typer.Argument(metavar="ID", help="Id of the note.")]
+_LONGEST = 200
+_STYLES = {
+    "active": "green",
+    "conflict_pending": "yellow",
+    "updated": "blue",
+    "deleted": "red",
+    "archived": "dim",
+    "done": "green",
+    "running": "cyan",
+    "failed": "red",
+}
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
@@ -93,7 +115,7 @@ def notes_add(
         return await store.synthesis.wait(task.task_id, timeout=wait) if wait else task
 
     task = use_store(options, work)
-    print_answer(options, task, lambda: pictures.task_picture(task))
+    print_answer(options, task, lambda: _task_picture(task))
 
 
 @operation_command(
@@ -110,7 +132,19 @@ def notes_search(
     recall: Annotated[Recall, typer.Option(help="current; flagged: pending too; all: retired too.")] = "current",
 ) -> RenderableType:
     """Find notes by composite score: relevance first, raised a little by recency and importance."""
-    return pictures.hits_picture(hits)
+    rows = [
+        (
+            styled_text((f"{hit.composite_score:.3f}", "cyan")),
+            f"{hit.similarity_score:.3f}",
+            f"{hit.recency_score:.2f}",
+            f"{hit.importance_score:.2f}",
+            _status(hit.metadata),
+            _shorten(hit.memory_note),
+            dim(escape_control(hit.metadata.id)),
+        )
+        for hit in hits
+    ]
+    return rows_table(rows, "score", "relevance", "recency", "importance", "status", "note", "id", right=["score"])
 
 
 @operation_command("synthesis.apps", "apps", group=notes, example="sharedmem notes apps")
@@ -122,7 +156,7 @@ def notes_apps(names: list[str]) -> RenderableType:
 @operation_command("synthesis.get_memory", "get", group=notes, example="sharedmem notes get note-1 --app shop")
 def notes_get(note: Note, memory_id: MemoryId, *, app_id: App) -> RenderableType:
     """Show one note, whatever its status."""
-    return pictures.note_picture(note)
+    return _note_picture(note)
 
 
 @operation_command(
@@ -130,7 +164,7 @@ def notes_get(note: Note, memory_id: MemoryId, *, app_id: App) -> RenderableType
 )
 def notes_restore(note: Note, memory_id: MemoryId, *, app_id: App) -> RenderableType:
     """Make an earlier version the current one; the present one stays in the chain."""
-    return pictures.note_picture(note)
+    return _note_picture(note)
 
 
 @operation_command(
@@ -138,7 +172,7 @@ def notes_restore(note: Note, memory_id: MemoryId, *, app_id: App) -> Renderable
 )
 def notes_unarchive(note: Note, memory_id: MemoryId, *, app_id: App) -> RenderableType:
     """Bring the chain of a note that was put away back."""
-    return pictures.note_picture(note)
+    return _note_picture(note)
 
 
 @operation_command("synthesis.delete_memory", "delete", group=notes, example="sharedmem notes delete note-1 --app shop")
@@ -164,7 +198,7 @@ def evolution(
         chain = perform(
             options, "synthesis.traverse_memory_evolution_chain", app_id=app, memory_id=memory_id, direction="both"
         )
-        print_answer(options, chain, lambda: pictures.chain_picture(chain))
+        print_answer(options, chain, lambda: _chain_picture(chain))
         return
     form: GraphFormat = format_ or ("html" if out is not None and out.suffix == ".html" else "mermaid")
     if form == "html" and out is None and is_interactive(options):
@@ -203,9 +237,9 @@ def fsck(
 
     found = use_store(options, work)
     if isinstance(found, NoteCheck):
-        print_answer(options, found, lambda: pictures.check_picture(found))
+        print_answer(options, found, lambda: _check_picture(found))
     else:
-        print_answer(options, found, lambda: pictures.checks_picture(found.notes, found.graphs))
+        print_answer(options, found, lambda: _checks_picture(found.notes, found.graphs))
     if not found.is_clean:
         raise typer.Exit(1)
 
@@ -213,7 +247,10 @@ def fsck(
 @operation_command("synthesis.archive", "archive", MEMORY, example="sharedmem archive --app shop --dry-run")
 def archive(report: ArchiveReport, *, app_id: App, dry_run: DryRun = False) -> RenderableType:
     """Put chains away that are older than the threshold and that nobody needs; they can still be read."""
-    return pictures.archive_picture(report)
+    word = "would be archived: " if report.dry_run else "archived: "
+    notes, chains = format_count(len(report.archived), "note"), format_count(report.chains, "chain")
+    told = f"{notes} in {chains}, {format_size(report.bytes)}"
+    return styled_text((word, "green"), told, (f"; looked at {report.looked_at:,}", "dim"))
 
 
 @command("erase", None, group=notes, example="sharedmem notes erase --app shop --user ada --dry-run")
@@ -231,7 +268,7 @@ def notes_erase(
         advice = "say --yes, or look first with --dry-run"
         confirm(lambda: _erasure_question(options, app, user), "app", app, otherwise=advice)
     report = perform(options, "synthesis.erase", app_id=app, user_id=user, dry_run=dry_run)
-    print_answer(options, report, lambda: pictures.erase_picture(report))
+    print_answer(options, report, lambda: _erase_picture(report))
 
 
 def _erasure_question(options: Options, app: str, user: str | None) -> str:
@@ -269,7 +306,7 @@ def task_get(
     """How far a task is, and what came out of it."""
     options = options_of(context)
     found = use_store(options, lambda store: store.synthesis.wait(task_id, timeout=wait))
-    print_answer(options, found, lambda: pictures.task_picture(found))
+    print_answer(options, found, lambda: _task_picture(found))
 
 
 @operation_command("synthesis.list_tasks", "list", group=tasks, example="sharedmem task list")
@@ -277,7 +314,8 @@ def task_list(
     found: list[SynthesisTask], limit: Annotated[int, typer.Option(help="How many of each state.")] = 100
 ) -> RenderableType:
     """The tasks under way, those that wait, and those that have failed."""
-    return pictures.tasks_picture(found)
+    rows = [(task.task_id, _state(task.status), f"{task.attempts:,}", task.error or "") for task in found]
+    return rows_table(rows, "task", "status", "attempts", "error", right=["attempts"])
 
 
 @operation_command("synthesis.retry_task", "retry", group=tasks, example="sharedmem task retry 01J9")
@@ -304,3 +342,83 @@ def task_work(context: typer.Context) -> None:
             await store.synthesis.drain()
 
     asyncio.run(work())
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def _note_picture(note: Note) -> RenderableType:
+    """A whole note."""
+    rows: list[tuple[str, object]] = [
+        ("id", note.id),
+        ("status", _status(note)),
+        ("user", note.user_id),
+        ("created", f"{note.created_at:%Y-%m-%d %H:%M}"),
+        ("messages", len(note.messages)),
+    ]
+    rows += [("made of", ", ".join(note.sources))] if note.sources else []
+    rows += [("became", note.next_id)] if note.next_id else []
+    rows += [("archived at", note.archival_location)] if note.archival_location else []
+    rows += [("degraded", reason) for reason in note.degraded]
+    return stack(fields_table(rows), "", cell(note.memory_note))
+
+
+def _chain_picture(chain: Sequence[Note]) -> RenderableType:
+    """The notes of a chain in their order."""
+    rows = [
+        (
+            f"{note.created_at:%Y-%m-%d %H:%M}",
+            _status(note),
+            _shorten(note.memory_note),
+            dim(escape_control(note.id)),
+            dim(escape_control(note.next_id or "-")),
+        )
+        for note in chain
+    ]
+    return rows_table(rows, "created", "status", "note", "id", "became")
+
+
+def _task_picture(task: SynthesisTask) -> Table:
+    """A task, and what came out of it."""
+    rows: list[tuple[str, object]] = [("task", task.task_id), ("status", _state(task.status))]
+    rows += [(name.replace("_", " "), value) for name, value in (task.result or {}).items() if value not in (None, [])]
+    rows += [("error", task.error)] if task.error else []
+    return fields_table(rows)
+
+
+def _check_picture(check: NoteCheck) -> RenderableType:
+    """What fsck has found."""
+    seen = f"{format_count(check.notes, 'note')} in {format_count(check.chains, 'chain')}"
+    if not check.problems:
+        return styled_text(("clean: ", "green"), seen)
+    rows = [graph_output.problem_row(one, one.note_id) for one in check.problems]
+    return stack(rows_table(rows, "problem", "note", "what", "repair"), dim(seen))
+
+
+def _checks_picture(notes: Sequence[NoteCheck], graphs: Sequence[GraphCheck]) -> RenderableType:
+    """What fsck has found in a namespace."""
+    if not notes and not graphs:
+        return styled_text(("clean: ", "green"), "there are no notes and no graphs")
+    return stack(*map(_check_picture, notes), *map(graph_output.check_picture, graphs))
+
+
+def _erase_picture(report: EraseReport) -> RenderableType:
+    """What was erased."""
+    word = "would be erased" if report.dry_run else "erased"
+    rows: list[tuple[str, object]] = [
+        (name, f"{getattr(report, name):,}") for name in ("notes", "messages", "archives", "tasks")
+    ]
+    return fields_table(rows, title=f"{word} of {report.user_id or 'every user'} in {report.app_id}")
+
+
+def _status(note: Note) -> Text:
+    return styled_text((note.status, _STYLES.get(note.status, "")), (f" {note.status_reason}", "dim"))
+
+
+def _state(status: str) -> Text:
+    return styled_text((status, _STYLES.get(status, "yellow")))
+
+
+def _shorten(text: str) -> str:
+    flat = " ".join(line for line in text.splitlines() if line and not line.startswith("## "))
+    return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 3]}..."

@@ -63,7 +63,7 @@ def confirm(question: Callable[[], str], argument: str, value: str | None, *, ot
         otherwise: what to do there.
 
     Raises:
-        InvalidError: there is nobody to ask.
+        InvalidError: standard input is no terminal.
         typer.Exit: the person does not agree.
     """
     if not sys.stdin.isatty():
@@ -73,14 +73,14 @@ def confirm(question: Callable[[], str], argument: str, value: str | None, *, ot
 
 
 def read_text(text: str | None, otherwise: str) -> str:
-    """The text that a command was given, or of standard input.
+    """Return the text that a command was given, or that of standard input.
 
     Args:
         text: the argument; None or `-` for standard input, where that is no terminal.
-        otherwise: what to do without one.
+        otherwise: advice for a caller who gave no text.
 
     Raises:
-        InvalidError: it is missing.
+        InvalidError: no text was given.
     """
     given = sys.stdin.read().rstrip("\n") if text in {None, "-"} and not sys.stdin.isatty() else text
     if not given:
