@@ -72,7 +72,7 @@ _SLOW = (
 )
 _SERVERS = frozenset({"redis_url", "bare_server", "falkor_server", "browser", "azurite"})
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
-_OF_THE_SERVER = (":$layout", ":$durable", ":$outboxes", ":$tokens", ":$tokens.used")
+_OF_THE_SERVER = (":$layout", ":$durable", ":$durable.spent", ":$outboxes", ":$tokens", ":$tokens.used")
 _PERMANENT = (*(f"}}:{name}" for name in PERMANENT_SERVICE_KEYS), *_OF_THE_SERVER)
 _DEAD_LETTERS = "}:$dead:"
 # Asked for after every test, while keys that expire lie about in thousands: the server looks through them itself.

@@ -218,6 +218,7 @@ class Inspector:
             why=why,
             namespaces=[await self._relay.lag(name) for name in await self._relay.namespaces()],
             charges=self._durable.charges(),
+            spent=await self._relay.spending.total(),
             problems=problems,
         )
 

@@ -27,6 +27,7 @@ from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMo
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Command, Reply
+from sharedmem.runtime.request_units import ChargedUnits
 from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
 from sharedmem.text.analysis import indexed_terms, query_terms
 from sharedmem.text.phrases import contains_phrases, find_phrases
@@ -241,15 +242,20 @@ class MemorySearcher:
         Raises:
             AccessDeniedError, UnavailableError: as `Memories.search`.
         """
-        await self._access.enter("read")
         clock, mode = self._context.clock, request.mode if meaning is None else "similar"
         began = clock.monotonic()
         try:
-            return await self._search(request, meaning, began)
+            with ChargedUnits() as charged:
+                return await self._search(request, meaning, charged)
         finally:
             self._context.counters.observe("search_seconds", clock.monotonic() - began, mode=mode)
 
-    async def _search(self, request: SearchRequest, meaning: QueryEmbedding | None, began: float) -> SearchHits:
+    async def _search(
+        self, request: SearchRequest, meaning: QueryEmbedding | None, charged: ChargedUnits
+    ) -> SearchHits:
+        await self._access.enter("read")
+        clock = self._context.clock
+        began = clock.monotonic()
         run, fetched, round_trips = await self._run(request, meaning)
         order = [ranked for ranked in run.ranked if ranked.id in fetched]
         order = (await self._reordered(request, order, fetched))[: request.limit]
@@ -258,8 +264,9 @@ class MemorySearcher:
             self._context.counters.increment("memory_degraded", reason=run.meaning.reason)
         cost = SearchCost(
             round_trips=round_trips,
-            milliseconds=round((self._context.clock.monotonic() - began) * 1000, 3),
+            milliseconds=round((clock.monotonic() - began) * 1000, 3),
             tokens=run.meaning.tokens,
+            request_units=round(charged.units, 2),
         )
         self._reader.count_uses([ranked.id for ranked in order])
         hits = [

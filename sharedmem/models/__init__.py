@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         DurableStatus,
         Outcome,
         Put,
+        Spending,
         Verification,
     )
     from sharedmem.models.graph import (
@@ -237,6 +238,7 @@ __all__ = [
     "SearchCost",
     "SearchMode",
     "Signal",
+    "Spending",
     "StatusReason",
     "Step",
     "SynthesisMessage",

@@ -88,6 +88,15 @@ class Charges(Record):
     """Request units, the cost measure of Cosmos DB; 0 for other stores."""
 
 
+class Spending(Record):
+    """What all hubs of a server have spent on the durable tier, a few seconds ago; approximate after a crash."""
+
+    request_units: float = 0.0
+    """Request units, the cost measure of Cosmos DB; 0 for other stores."""
+    since: datetime | None = None
+    """When the first of them was reported, in UTC."""
+
+
 class DurableLag(Record):
     """How far the durable tier is behind Redis in one namespace."""
 
@@ -135,6 +144,8 @@ class DurableStatus(Record):
     """Why it is not reachable."""
     namespaces: list[DurableLag]
     charges: Charges
+    spent: Spending = Spending()
+    """What all hubs have spent; `charges` are those of this hub."""
     problems: list[str]
     """Problems of the store itself, in sentences."""
 

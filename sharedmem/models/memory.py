@@ -197,6 +197,7 @@ class SearchCost(Record):
     tokens: int = 0
     """Tokens sent to the embedding provider; 0 if the embedding was cached."""
     request_units: float = 0.0
+    """Request units that this call spent on the durable tier: 0 unless memories had to be restored."""
 
 
 class Why(Record):

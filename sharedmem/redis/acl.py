@@ -68,7 +68,8 @@ def acl_rules(
     writable, readable = _writable(identity), _readable(identity)
     for pattern in readable + writable:
         _check_rule_text(pattern)
-    common = [f"%R~{keyspace.layout.decode()}", f"%R~{keyspace.tier.decode()}", f"~{keyspace.outboxes.decode()}"]
+    common = [f"%R~{keyspace.layout.decode()}", f"%R~{keyspace.tier.decode()}"]
+    common += [f"~{keyspace.outboxes.decode()}", f"~{keyspace.spending.decode()}"]
     keys = [*common, *(f"%R~{_physical(keyspace, pattern)}" for pattern in readable)]
     keys += [f"~{_physical(keyspace, pattern)}" for pattern in writable]
     keys += [f"~{name}" for namespace in _namespaces(writable) for name in _service_keys(keyspace, namespace)]

@@ -336,6 +336,11 @@ class KeySpace:
         return f"{self._prefix}:$outboxes".encode()
 
     @property
+    def spending(self) -> bytes:
+        """The hash of what all hubs have spent on the durable tier."""
+        return f"{self._prefix}:$durable.spent".encode()
+
+    @property
     def tokens(self) -> bytes:
         """The hash of access tokens of network callers: digest -> caller. No tenant can write its key."""
         return f"{self._prefix}:$tokens".encode()

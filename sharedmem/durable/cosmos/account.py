@@ -32,6 +32,7 @@ from sharedmem.durable.cosmos.record_container import CosmosQuery, Document, Doc
 from sharedmem.errors import NotFoundError, UnsupportedError
 from sharedmem.models import Charges
 from sharedmem.runtime.backoff import backoff_pause
+from sharedmem.runtime.request_units import charge
 
 try:
     from azure.core import MatchConditions
@@ -60,7 +61,9 @@ class ChargeMeter:
     def __call__(self, response: PipelineResponse[Any, Any]) -> None:
         """Count one response."""
         request, answer = response.http_request, response.http_response
-        self._request_units += float(answer.headers.get("x-ms-request-charge") or 0)
+        units = float(answer.headers.get("x-ms-request-charge") or 0)
+        self._request_units += units
+        charge(units)
         self._counts["throttled"] += answer.status_code == 429
         if "/docs" in request.url:
             self._counts[_request_kind(request)] += 1

@@ -26,6 +26,7 @@ from sharedmem.durable.outbox.delivery import (
 from sharedmem.durable.outbox.stream import OutboxEntry, OutboxStream
 from sharedmem.durable.protocol import DurableContext
 from sharedmem.durable.purge import TierPurger
+from sharedmem.durable.spending import TierSpending
 from sharedmem.errors import AccessDeniedError, SharedMemoryError, UnavailableError
 from sharedmem.models import DeadLetter, DurableLag
 from sharedmem.redis.change_stream import as_list, text_of
@@ -149,6 +150,7 @@ class DeliveryWorker:
         delivery: delivers them.
         stream_of: the outbox of a namespace.
         registry: the namespaces of all hubs.
+        spending: what the store charges this hub; reported with each discovery.
         background: runs the work.
         clock: paces it.
         batch: most entries of one batch.
@@ -161,6 +163,7 @@ class DeliveryWorker:
         delivery: OutboxDelivery,
         stream_of: Callable[[str], OutboxStream],
         registry: NamespaceRegistry,
+        spending: TierSpending,
         background: Background,
         clock: Clock,
         *,
@@ -171,6 +174,7 @@ class DeliveryWorker:
         self._delivery = delivery
         self._stream_of = stream_of
         self._registry = registry
+        self._spending = spending
         self._background = background
         self._clock = clock
         self._batch = batch
@@ -224,6 +228,7 @@ class DeliveryWorker:
     async def _look_around(self) -> None:
         """Find the namespaces with entries, from any hub."""
         self._looked_at = self._clock.monotonic()
+        await self._spending.report()
         try:
             names = await self._registry.all()
         except SharedMemoryError as error:
@@ -350,10 +355,13 @@ class OutboxRelay:
         self._write_through = WriteThrough(self._delivery, self._stream, background)
         self._dead_letters = DeadLetters(self._stream)
         self._purger = TierPurger(client, keyspace, durable, background, clock)
+        self.spending = TierSpending(client, keyspace.spending, durable, clock)
+        """What this hub and all hubs have spent on the store."""
         self._worker = DeliveryWorker(
             self._delivery,
             self._stream,
             self._registry,
+            self.spending,
             background,
             clock,
             batch=limits.batch,
@@ -402,6 +410,7 @@ class OutboxRelay:
         except SharedMemoryError as error:
             stay = await self._count(self._noted)
             _logger.warning("%d changes wait in Redis for the durable tier: %s", stay, error)
+        await self.spending.report()
         return stay
 
     # -- waiting -----------------------------------------------------------------------------------

@@ -144,6 +144,9 @@ def _status_picture(status: DurableStatus) -> RenderableType:
     facts: list[tuple[str, object]] = [("where", status.url), ("id", status.id), ("state", health)]
     facts += [("problem", styled_text((problem, "bold red"))) for problem in status.problems]
     facts += _charges(status.charges)
+    if status.spent.since is not None:
+        units, since = status.spent.request_units, status.spent.since
+        facts.append(("all hubs", f"{units:,.1f} RU since {since:%Y-%m-%d %H:%M} UTC"))
     return stack(fields_table(facts, title="durable tier"), "", _lag_picture(status.namespaces))
 
 

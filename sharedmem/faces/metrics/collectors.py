@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from sharedmem.runtime import Count, Counters, Gauge, Histogram
 # A price of Cosmos DB without a reservation, in dollars for a million request units (serverless, 2026).
 DOLLARS_PER_MILLION_RU = 0.25
 _SECONDS_PER_MONTH = 30 * 86_400
+_SHORTEST_PACE_S = 60.0
 
 
 class Totals(Record):
@@ -29,6 +31,7 @@ class Totals(Record):
     """By namespace."""
     indexes: list[IndexStatus]
     durable: DurableStatus | None
+    read_at: datetime
     failed: tuple[str, ...] = ()
     """What could not be read, in sentences."""
 
@@ -59,6 +62,7 @@ async def read_totals(hub: Hub) -> Totals:
         caches={name: found for name, found in caches.items() if found.entries or found.hits or found.misses},
         indexes=await hub.index.all(),
         durable=await _durable_status(hub),
+        read_at=datetime.now(UTC),
         failed=tuple(failed),
     )
 
@@ -68,9 +72,9 @@ def monthly_cost(request_units: float, over_s: float) -> float:
 
     Args:
         request_units: that were spent.
-        over_s: in so many seconds.
+        over_s: in so many seconds; a shorter time than a minute counts as a minute.
     """
-    return request_units / max(over_s, 1.0) * _SECONDS_PER_MONTH / 1_000_000 * DOLLARS_PER_MILLION_RU
+    return request_units / max(over_s, _SHORTEST_PACE_S) * _SECONDS_PER_MONTH / 1_000_000 * DOLLARS_PER_MILLION_RU
 
 
 async def _durable_status(hub: Hub) -> DurableStatus | None:
@@ -103,8 +107,8 @@ METRICS = {
     "sharedmem_durable_waiting": "Changes that wait for the durable tier, by namespace.",
     "sharedmem_durable_oldest_seconds": "Age of the oldest of them, by namespace.",
     "sharedmem_durable_dead_letters": "Changes that the durable tier refused, by namespace.",
-    "sharedmem_request_units": "Request units of Cosmos DB that this process has spent.",
-    "sharedmem_estimated_monthly_dollars": "What these would cost a month at this pace.",
+    "sharedmem_request_units": "Request units of Cosmos DB that all hubs of the server have spent.",
+    "sharedmem_estimated_monthly_dollars": "What these would cost a month at the pace since the exporter began.",
     "sharedmem_operation_seconds": "How long calls took in this process, by operation.",
     "sharedmem_operations_under_way": "Calls that run in this process now, by operation.",
     "sharedmem_search_seconds": "How long searches of memory took in this process, by mode.",
@@ -144,12 +148,12 @@ class TotalsCollector(Collector):
 
     Args:
         latest: gives it; None when the server did not answer.
-        running_s: gives the seconds since the exporter has begun.
+        first: gives what was read first, with the pace since then; None: the pace since the first charge.
     """
 
-    def __init__(self, latest: Callable[[], Totals | None], running_s: Callable[[], float]) -> None:
+    def __init__(self, latest: Callable[[], Totals | None], first: Callable[[], Totals | None]) -> None:
         self._latest = latest
-        self._running_s = running_s
+        self._first = first
 
     def collect(self) -> Iterator[Metric]:
         """Every family that has something to tell."""
@@ -161,7 +165,24 @@ class TotalsCollector(Collector):
         yield from _of_memories(totals)
         yield from _of_caches(totals)
         yield from _of_indexes(totals)
-        yield from _of_tier(totals, self._running_s())
+        yield from _of_tier(totals.durable)
+        yield from self._spending(totals)
+
+    def _spending(self, totals: Totals) -> Iterator[Metric]:
+        status = totals.durable
+        if status is None:
+            return
+        spent = status.spent
+        yield _counter("sharedmem_request_units", [], [((), spent.request_units)])
+        first = self._first()
+        before = None if first is None or first.durable is None else first.durable.spent
+        # The total begins anew where Redis has lost it.
+        if first is not None and before is not None and before.request_units <= spent.request_units:
+            units, since = spent.request_units - before.request_units, first.read_at
+        else:
+            units, since = spent.request_units, spent.since or totals.read_at
+        over_s = (totals.read_at - since).total_seconds()
+        yield _gauge("sharedmem_estimated_monthly_dollars", [], [((), monthly_cost(units, over_s))])
 
 
 Samples: TypeAlias = list[tuple[tuple[str, ...], float]]
@@ -219,8 +240,7 @@ def _of_indexes(totals: Totals) -> Iterator[Metric]:
         yield _gauge(name, ["index", "family"], samples)
 
 
-def _of_tier(totals: Totals, running_s: float) -> Iterator[Metric]:
-    status = totals.durable
+def _of_tier(status: DurableStatus | None) -> Iterator[Metric]:
     if status is None:
         return
     yield _gauge("sharedmem_durable_up", [], [((), float(status.reachable))])
@@ -228,9 +248,6 @@ def _of_tier(totals: Totals, running_s: float) -> Iterator[Metric]:
     yield _gauge("sharedmem_durable_waiting", ["namespace"], [((lag.namespace,), lag.waiting) for lag in lags])
     yield _gauge("sharedmem_durable_oldest_seconds", ["namespace"], [((lag.namespace,), lag.oldest) for lag in lags])
     yield _gauge("sharedmem_durable_dead_letters", ["namespace"], [((lag.namespace,), lag.dead) for lag in lags])
-    units = status.charges.request_units
-    yield _counter("sharedmem_request_units", [], [((), units)])
-    yield _gauge("sharedmem_estimated_monthly_dollars", [], [((), monthly_cost(units, running_s))])
 
 
 def _counter_families(counts: list[Count]) -> Iterator[Metric]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -30,8 +29,8 @@ class Exporter:
         self._host = host
         self._port = port
         self._latest: Totals | None = None
+        self._first: Totals | None = None
         self._server: WSGIServer | None = None
-        self._began = 0.0
 
     @property
     def address(self) -> str:
@@ -46,8 +45,7 @@ class Exporter:
             ConfigError: the address cannot be listened at.
             UnavailableError: the server cannot be reached.
         """
-        self._began = time.monotonic()
-        self._latest = await read_totals(self._hub)
+        self._latest = self._first = await read_totals(self._hub)
         try:
             self._server, _ = start_http_server(self._port, self._host, self._registry())
         except OSError as error:
@@ -76,7 +74,7 @@ class Exporter:
     def _registry(self) -> CollectorRegistry:
         registry = CollectorRegistry()
         registry.register(HubCollector(self._hub.counters))
-        registry.register(TotalsCollector(lambda: self._latest, lambda: time.monotonic() - self._began))
+        registry.register(TotalsCollector(lambda: self._latest, lambda: self._first))
         return registry
 
     def close(self) -> None:
