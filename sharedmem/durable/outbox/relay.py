@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sharedmem.clock import Clock
+from sharedmem.durable.charges import TierSpending
 from sharedmem.durable.outbox.dead_letters import DeadLetters
 from sharedmem.durable.outbox.delivery import (
     OutboxDelivery,
@@ -26,7 +27,6 @@ from sharedmem.durable.outbox.delivery import (
 from sharedmem.durable.outbox.stream import OutboxEntry, OutboxStream
 from sharedmem.durable.protocol import DurableContext
 from sharedmem.durable.purge import TierPurger
-from sharedmem.durable.spending import TierSpending
 from sharedmem.errors import AccessDeniedError, SharedMemoryError, UnavailableError
 from sharedmem.models import DeadLetter, DurableLag
 from sharedmem.redis.change_stream import as_list, text_of

@@ -15,7 +15,7 @@ from support.durable_graphs import drain_and_flush
 from support.redis_loss import client_of
 
 from sharedmem import Hub, Settings
-from sharedmem.durable.spending import TierSpending
+from sharedmem.durable.charges import TierSpending
 from sharedmem.faces.metrics import Exporter
 from sharedmem.faces.metrics.collectors import monthly_cost
 from sharedmem.providers.hashing_embedder import HashingEmbedder

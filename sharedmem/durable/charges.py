@@ -51,7 +51,7 @@ class TierSpending:
         since_ms = round(self._clock.now().timestamp() * 1000)
         try:
             await self._client.call("HSETNX", self._key, _SINCE, since_ms)
-            await self._client.call("HINCRBYFLOAT", self._key, _UNITS, units)
+            await self._client.call("HINCRBYFLOAT", self._key, _UNITS, repr(units))
         except (AccessDeniedError, ServerError) as refused:
             # A user limited by an older ACL, or a foreign value under the key: no later report can succeed either.
             self._is_allowed = False
