@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -152,6 +153,7 @@ class _CachedCall:
         self._outcome: list[Any] = []
         self._failure: Exception | None = None
         self._is_cut_off = False
+        self._began = time.perf_counter()
 
     async def answer(self) -> Any:
         """Return the answer: from the cache, from a caller that computes it already, or computed here.
@@ -192,7 +194,7 @@ class _CachedCall:
             self._failure = error
             raise
         self._outcome.append(value)
-        self._answers.report(None)
+        self._answers.report(None, self._began)
         try:
             await self._keep(value)
         except Exception as error:  # noqa: BLE001  # a failure to store the answer must not lose it
@@ -222,7 +224,7 @@ class _CachedCall:
         if found is None:
             return False
         self._outcome.append(found.answer.value())
-        self._answers.report(found)
+        self._answers.report(found, self._began)
         return True
 
     async def _keep(self, value: object) -> None:

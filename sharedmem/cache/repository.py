@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
@@ -28,7 +30,7 @@ from sharedmem.redis.replies import Command, Reply, ServerError, public_key_erro
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.cache import CachePutKeys, CacheScripts
 from sharedmem.redis.vectors import Vector, to_half
-from sharedmem.runtime import get_logger
+from sharedmem.runtime import elapsed_ms, get_logger
 from sharedmem.runtime.background import BackgroundTask
 from sharedmem.search.protocol import Every, Tagged, join_tags, split_tags
 from sharedmem.text.analysis import normalize_text
@@ -394,19 +396,41 @@ class CacheRepository:
             AccessDeniedError, UnavailableError: as `SemanticCache.check`.
         """
         _ = self.may_read
+        began = time.perf_counter()
         found = await self.same(question) or await self.near(question, least)
-        self.report(found)
+        self.report(found, began)
         return found
 
-    def report(self, found: CacheHit | None) -> None:
-        """Count the outcome of a lookup."""
+    def report(self, found: CacheHit | None, began: float) -> None:
+        """Count the outcome of a lookup, and log a hit.
+
+        Args:
+            found: the answer; None if there was none.
+            began: when the lookup began, by `time.perf_counter`.
+        """
         outcome = "miss" if found is None else "exact" if found.exact else "near"
         self._context.counters.increment("cache_checks", outcome=outcome)
         if found is None:
             self.tally.count("misses")
             return
         fields = ("hits", "exact_hits") if found.exact else ("hits",)
-        self.tally.count(*fields, saved_cost=found.answer.cost, saved_tokens=found.answer.tokens)
+        answer = found.answer
+        self.tally.count(*fields, saved_cost=answer.cost, saved_tokens=answer.tokens)
+        if _logger.isEnabledFor(logging.INFO):
+            self._log_hit(found, began)
+
+    def _log_hit(self, found: CacheHit, began: float) -> None:
+        answer = found.answer
+        extra = {
+            "namespace": self._namespace,
+            "answer_id": answer.id,
+            "exact": found.exact,
+            "similarity": round(found.similarity, 6),
+            "age_s": round(max(0.0, self._context.clock.now().timestamp() - answer.made_s), 3),
+            "saved_cost": answer.cost,
+            "saved_tokens": answer.tokens,
+        }
+        _logger.info("cache hit", extra=extra | {"latency_ms": elapsed_ms(began)})
 
     def result(self, found: CacheHit) -> CachedResult:
         """Return the result for the caller."""

@@ -41,6 +41,7 @@ from sharedmem.config.memory_settings import (
     rule_of,
     rules_as_given,
 )
+from sharedmem.config.observability_settings import ObservabilitySettings
 from sharedmem.config.provider_settings import PART, TEN_YEARS_S, ProviderSettings
 from sharedmem.config.sources import PATHS, expand_user, read_file, suggest_variable, unknown_variables, variable_of
 from sharedmem.errors import ConfigError, NotFoundError
@@ -273,7 +274,7 @@ _Durability = Literal["behind", "through"]
 _Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
 
 
-class Settings(MemorySettings, ProviderSettings, SynthesisSettings):
+class Settings(MemorySettings, ProviderSettings, SynthesisSettings, ObservabilitySettings):
     """All settings: validated, frozen, safe to share between tasks, threads and processes.
 
     `Settings(redis_url="redis://localhost")` uses the arguments and the defaults, nothing else. Raises

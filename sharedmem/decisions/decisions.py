@@ -33,6 +33,7 @@ from sharedmem.models import (
     SaveResult,
 )
 from sharedmem.redis.scope import Scope
+from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
 
 
@@ -49,6 +50,7 @@ class Decisions(ProcessBound):
     """
 
     def __init__(self, context: HubContext, scope: Scope, embedder: OpenEmbedder) -> None:
+        self._counters: Counters = context.counters
         self._scope = scope
         self._sessions = DecisionSessions(NameAccess(context, scope))
         self._plans = Plans(self._sessions, ReasoningComparer(embedder))
@@ -57,6 +59,7 @@ class Decisions(ProcessBound):
 
     # -- plans
 
+    @measured("decisions.save_plan")
     async def save_plan(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
     ) -> str:
@@ -79,8 +82,11 @@ class Decisions(ProcessBound):
             DurabilityPendingError: the plan is saved, its id is the error's `version`, but the durable tier does not
                 have it yet; only if `log_durability` is `through`.
         """
-        return await self._plans.save_plan(session, symbol, action, confidence, reasoning, method)
+        found = await self._plans.save_plan(session, symbol, action, confidence, reasoning, method)
+        self._counters.increment("plans", outcome="saved")
+        return found
 
+    @measured("decisions.save_if_new")
     async def save_if_new(
         self,
         session: str,
@@ -114,10 +120,13 @@ class Decisions(ProcessBound):
             InvalidError, AccessDeniedError, UnavailableError, DurabilityPendingError: as `save_plan`.
             UnsupportedError: `similar` is given, and there is no embedder.
         """
-        return await self._plans.save_if_new(
+        result = await self._plans.save_if_new(
             session, symbol, action, confidence, reasoning, method, time_window_sec, similar
         )
+        self._counters.increment("plans", outcome="saved" if result.saved else "duplicate")
+        return result
 
+    @measured("decisions.get_recent_plans")
     async def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
         """Return the newest plans of a session, newest first. One round trip.
 
@@ -131,6 +140,7 @@ class Decisions(ProcessBound):
         """
         return await self._plans.get_recent_plans(session, symbol, limit)
 
+    @measured("decisions.check_duplicate")
     async def check_duplicate(
         self,
         session: str,
@@ -161,6 +171,7 @@ class Decisions(ProcessBound):
         """
         return await self._plans.check_duplicate(session, symbol, action, reasoning, time_window_sec, similar)
 
+    @measured("decisions.find_similar")
     async def find_similar(
         self,
         reasoning: str,
@@ -230,6 +241,7 @@ class Decisions(ProcessBound):
             limit=check_limit(limit),
         )
 
+    @measured("decisions.patterns")
     async def patterns(
         self,
         session: str | None = None,
@@ -265,6 +277,7 @@ class Decisions(ProcessBound):
 
     # -- executions
 
+    @measured("decisions.begin_execution")
     async def begin_execution(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
     ) -> ExecutionClaim:
@@ -290,6 +303,7 @@ class Decisions(ProcessBound):
         """
         return await self._executions.begin_execution(session, plan_hash, lease=lease, policy=policy)
 
+    @measured("decisions.renew")
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
         """Renew a claim during the execution. One round trip.
 
@@ -305,6 +319,7 @@ class Decisions(ProcessBound):
         """
         return await self._executions.renew(session, plan_hash, fence, lease=lease)
 
+    @measured("decisions.finish")
     async def finish(
         self,
         session: str,
@@ -352,6 +367,7 @@ class Decisions(ProcessBound):
             error=error,
         )
 
+    @measured("decisions.mark_executed")
     async def mark_executed(  # noqa: PLR0913, PLR0917  # positional, as executors call it
         self,
         session: str,
@@ -406,6 +422,7 @@ class Decisions(ProcessBound):
             error=error,
         )
 
+    @measured("decisions.resolve")
     async def resolve(
         self,
         session: str,
@@ -450,6 +467,7 @@ class Decisions(ProcessBound):
             error=error,
         )
 
+    @measured("decisions.check_executed")
     async def check_executed(self, session: str, plan_hash: str) -> tuple[bool, ExecutionRecord | None]:
         """Return whether an execution of a plan was begun, in any state. One round trip.
 
@@ -466,6 +484,7 @@ class Decisions(ProcessBound):
         """
         return await self._executions.check_executed(session, plan_hash)
 
+    @measured("decisions.get_execution_stats")
     async def get_execution_stats(self, session: str, symbol: str | None = None) -> ExecutionStats:
         """Return statistics of the executions of a session. One round trip; counters are updated as executions end.
 
@@ -478,6 +497,7 @@ class Decisions(ProcessBound):
         """
         return await self._executions.get_execution_stats(session, symbol)
 
+    @measured("decisions.get_open_executions")
     async def get_open_executions(self, session: str) -> list[ExecutionRecord]:
         """Return the executions without a known outcome: running, orphaned and unknown ones, oldest plan first.
 
@@ -518,6 +538,7 @@ class Decisions(ProcessBound):
 
     # -- sessions
 
+    @measured("decisions.sessions")
     async def sessions(self) -> list[str]:
         """Return the sessions that have plans, sorted. One round trip a thousand; reads the durable tier as well.
 
@@ -526,6 +547,7 @@ class Decisions(ProcessBound):
         """
         return await self._sessions.session_names()
 
+    @measured("decisions.erase")
     async def erase(self, session: str) -> int:
         """Erase all plans, executions and counters of a session for good. One round trip.
 

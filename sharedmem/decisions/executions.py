@@ -72,7 +72,10 @@ class ExecutionLog:
             events=found.events,
             keep=found.keep,
         )
-        return _parse_claim(await sessions.changed(found, call), found, session, plan_hash)
+        claim = _parse_claim(await sessions.changed(found, call), found, session, plan_hash)
+        counters = sessions.names.context.counters
+        counters.increment("execution_claims", outcome="started" if claim.started else "refused")
+        return claim
 
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
         """As `Decisions.renew`."""
@@ -210,7 +213,10 @@ class ExecutionLog:
         call = sessions.scripts.execution_record(found.space, found.claim, sessions.actor, ending, keep=found.keep)
         word, _, rest = (await sessions.changed(found, call)).partition(b" ")
         if word in {b"recorded", b"same"}:
-            return parse_execution(found.executions.executions, rest)
+            record = parse_execution(found.executions.executions, rest)
+            if word == b"recorded":
+                sessions.names.context.counters.increment("executions", state=record.state)
+            return record
         raise _ending_error(word.decode(), rest.decode(), session, ending.plan, fence)
 
 

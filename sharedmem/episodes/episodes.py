@@ -25,6 +25,7 @@ from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.redis.scripts.episodes import EpisodeKeys, EpisodeScripts
 from sharedmem.redis.service_keys import decoding
+from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.text.summary import MOST_CHARACTERS_READ, MOST_SENTENCES_READ, summarize
 
@@ -442,11 +443,13 @@ class Episodes(ProcessBound):
         embedder: OpenEmbedder | None = None,
         finder: Finder | None = None,
     ) -> None:
+        self._counters: Counters = context.counters
         self._names = NameAccess(context, scope)
         self._scripts = EpisodeScripts(context.executor)
         self._log = EpisodeLog(context.client, scope)
         self._finder = finder or FallbackFinder(self._log, embedder)
 
+    @measured("episodes.append_event")
     async def append_event(self, session: str, event: object) -> int:
         """Append an event to a session's episode, with server time and this actor's name. One round trip.
 
@@ -480,8 +483,11 @@ class Episodes(ProcessBound):
             most=settings.episode_events,
             ttl_ms=settings.session_ttl_s * 1000,
         )
-        return (await self._names.explained(target, call))[1]
+        _, count = await self._names.explained(target, call)
+        self._counters.increment("episode_events")
+        return count
 
+    @measured("episodes.events")
     async def events(
         self, session: str, *, since: datetime | str | int | None = None, limit: int = 1000
     ) -> list[EpisodeEvent]:
@@ -502,6 +508,7 @@ class Episodes(ProcessBound):
         call = self._log.following(keys, since=after, limit=_check_count("limit", limit))
         return await self._names.explained(target, call)
 
+    @measured("episodes.sessions")
     async def sessions(self) -> list[str]:
         """Return the sessions that have events, newest event first. Two round trips for each five hundred.
 
@@ -513,6 +520,7 @@ class Episodes(ProcessBound):
             found |= dict.fromkeys(await self._log.existing([visit.session for visit in page]))
         return list(found)
 
+    @measured("episodes.summarize_episode")
     async def summarize_episode(self, session: str) -> str | None:
         """Summarise a session in at most seven of its own sentences; return None if it has no events.
 
@@ -546,6 +554,7 @@ class Episodes(ProcessBound):
         await self._names.explained(target, call)
         return summary
 
+    @measured("episodes.retrieve")
     async def retrieve(self, query: str, k: int = 5, filters: Mapping[str, object] | None = None) -> list[str]:
         """Return the newest events and summaries of the namespace that contain a text, ignoring case, as text.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
-from sharedmem.errors import UnsupportedError, UsageError
+from sharedmem.errors import ConfigError, UnsupportedError, UsageError
 from sharedmem.hub.composition import Connect, OpenHub, assemble, build_knowledge_context
 from sharedmem.hub.composition import connect as default_connect
 from sharedmem.models import Health, Powers
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
     from sharedmem.redis.token_storage import TokenStorage
+    from sharedmem.runtime.metrics_server import MetricsServer
 
 
 class Hub(ProcessBound):
@@ -62,6 +63,7 @@ class Hub(ProcessBound):
         self._model = model
         self._opened: OpenHub | None = None
         self._knowledge: KnowledgeContext | None = None
+        self._metrics: MetricsServer | None = None
 
     @classmethod
     def open(
@@ -139,6 +141,12 @@ class Hub(ProcessBound):
     def counters(self) -> Counters:
         """Counters of this hub: failed callbacks, lost connections, background failures."""
         return self._require_open().context.counters
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where this hub serves its metrics for Prometheus; None without the setting `metrics_port`."""
+        self._require_open()
+        return None if self._metrics is None else self._metrics.address
 
     @property
     def durable(self) -> DurableAdmin:
@@ -225,6 +233,7 @@ class Hub(ProcessBound):
         if self._opened is not None and not self._opened.connection.client.is_of_another_process:
             self._opened.connection.client.check()
         opened, self._opened = self._opened, None
+        metrics, self._metrics = self._metrics, None
         knowledge, self._knowledge = self._knowledge, None
         if opened is None or opened.connection.client.is_of_another_process:
             # Connections and the embedded server belong to the parent: a child must not close them.
@@ -243,6 +252,8 @@ class Hub(ProcessBound):
                 steps.push_async_callback(knowledge.close)
             steps.push_async_callback(opened.context.background.close)
             steps.push_async_callback(opened.context.listener.close)
+            if metrics is not None:
+                steps.push_async_callback(asyncio.to_thread, metrics.close)
             if knowledge is not None:
                 steps.push_async_callback(knowledge.end_work)
 
@@ -259,6 +270,11 @@ class Hub(ProcessBound):
         except BaseException:
             await connection.client.close()
             await connection.leave()
+            raise
+        try:
+            self._metrics = _serve_metrics(settings, self.counters)
+        except BaseException:
+            await self.close()
             raise
         return self
 
@@ -284,6 +300,24 @@ class Hub(ProcessBound):
 
     def __repr__(self) -> str:
         return f"<Hub {self._opened.connection.url if self._opened else 'closed'}>"
+
+
+def _serve_metrics(settings: Settings, counters: Counters) -> MetricsServer | None:
+    """Serve the metrics of a hub, if the settings ask for that.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    port, host = settings.metrics_port, settings.metrics_host
+    if port is None:
+        return None
+    from sharedmem.runtime.metrics_server import MetricsServer  # noqa: PLC0415  # few hubs serve metrics
+
+    try:
+        return MetricsServer(counters, host=host, port=port)
+    except OSError as error:
+        problem = f"{host}:{port} cannot be listened on: {error.strerror or error}; give each process a port of its own"
+        raise ConfigError("metrics_port", settings.origin("metrics_port"), problem) from error
 
 
 def token_storage_of(hub: Hub) -> TokenStorage:

@@ -8,6 +8,8 @@ wrote.
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,11 +36,12 @@ from sharedmem.memory.validation import MemoryScope, NewMemory, prepare_memory
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.redis.scripts.memories import MemoryWrite
 from sharedmem.redis.vectors import Vector, from_half, to_half
-from sharedmem.runtime import Counters
+from sharedmem.runtime import Counters, elapsed_ms, get_logger
 from sharedmem.runtime.background import BackgroundTask
 from sharedmem.text.contradictions import find_contradiction
 
 _MOST_ROUNDS = 200
+_logger = get_logger("memory")
 _EXACT_SIMILARITY = 1.0
 _HIGHEST_NEAR_SIMILARITY = 0.999999
 """The highest similarity for nearness in meaning: 1 is for equal texts only."""
@@ -512,7 +515,21 @@ class MemoryAdder:
         """Add one memory; see `Memories.add`."""
         draft = self._draft(memory, fields, self._context.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
         (future,) = self._commit.put([draft])
-        return await future
+        began = time.perf_counter()
+        result = await future
+        _logger.info(
+            "memory merged" if result.merged else "memory added",
+            extra={
+                "namespace": self._access.namespace,
+                "memory_id": result.id,
+                "thread_id": draft.item.thread_id,
+                "memory_type": draft.item.memory_type,
+                "characters": len(draft.item.memory),
+                "similarity": result.similarity,
+                "latency_ms": elapsed_ms(began),
+            },
+        )
+        return result
 
     async def add_many(
         self,
@@ -529,12 +546,21 @@ class MemoryAdder:
         looking = sum(one.dedup and not one.is_exact for one in drafts)
         async with self._commit.neighbours.expecting(looking):
             for first in range(0, len(drafts), _PAGE):
-                page = drafts[first : first + _PAGE]
+                page, began = drafts[first : first + _PAGE], time.perf_counter()
                 await self._commit.embeddings.embed(page)
-                results += await _gather_results(self._commit.put(page))
+                written = await _gather_results(self._commit.put(page))
+                self._log_page(written, began)
+                results += written
                 if on_progress is not None:
                     on_progress(len(results), len(drafts))
         return results
+
+    def _log_page(self, written: Sequence[AddResult], began: float) -> None:
+        if _logger.isEnabledFor(logging.INFO):
+            added = [result.id for result in written if not result.merged]
+            merged = [result.id for result in written if result.merged]
+            extra = {"namespace": self._access.namespace, "added": added, "merged": merged}
+            _logger.info("memories added", extra=extra | {"latency_ms": elapsed_ms(began)})
 
     def _draft(
         self, given: object, fields: Mapping[str, Any], now: datetime, *, dedup: bool | None, dedup_keys: Sequence[str]

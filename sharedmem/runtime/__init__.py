@@ -8,6 +8,7 @@ from sharedmem.runtime.counters import BUCKETS_S, Count, Counters, Gauge, Histog
 from sharedmem.runtime.cpu_time import CpuMeter, Metered, in_thread
 from sharedmem.runtime.telemetry import (
     JsonFormatter,
+    elapsed_ms,
     get_logger,
     logger,
     measured,
@@ -25,6 +26,7 @@ __all__ = [
     "Labels",
     "Metered",
     "Timing",
+    "elapsed_ms",
     "get_logger",
     "in_thread",
     "logger",

@@ -25,34 +25,41 @@ def get_logger(part: str) -> logging.Logger:
     return logger.getChild(part)
 
 
+def extra_fields(record: logging.LogRecord) -> dict[str, object]:
+    """Return the fields that a log record has from `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
+
+
+def elapsed_ms(began: float) -> float:
+    """Return the milliseconds since a value of `time.perf_counter`, as log lines show them."""
+    return round((time.perf_counter() - began) * 1000, 3)
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, the fields of `extra`, and the error if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a log record as one line."""
-        fields = {
+        fields: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        fields |= {
-            name: value
-            for name, value in vars(record).items()
-            if name not in _STANDARD_ATTRIBUTES and name not in fields
-        }
+        fields |= {name: value for name, value in extra_fields(record).items() if name not in fields}
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str, ensure_ascii=False)
 
 
 _TRACER_NAME = "sharedmem"
+_NO_SPAN: AbstractContextManager[object] = nullcontext()
 
 
 def span(name: str, **attributes: str | float | bool) -> AbstractContextManager[object]:
     """Return a context manager that runs its block as a span.
 
-    Costs almost nothing without OpenTelemetry; the application decides whether and where spans are exported.
+    Costs almost nothing until the application sets a tracer provider of OpenTelemetry, which decides where spans go.
 
     Args:
         name: name of the work; the span is called `sharedmem.<name>`.
@@ -60,20 +67,38 @@ def span(name: str, **attributes: str | float | bool) -> AbstractContextManager[
     """
     tracer = _tracer()
     if tracer is None:
-        return nullcontext()
+        return _NO_SPAN
     named = {f"{_TRACER_NAME}.{key}": value for key, value in attributes.items()}
     entered: AbstractContextManager[object] = tracer.start_as_current_span(f"{_TRACER_NAME}.{name}", attributes=named)
     return entered
 
 
-@cache
 def _tracer() -> Any:
+    """Return the tracer of the application; None while it has set no provider: spans that end nowhere cost time."""
+    trace = _tracing_api()
+    if trace is None or isinstance(trace.get_tracer_provider(), _unset_providers()):
+        return None
+    return _named_tracer()
+
+
+@cache
+def _tracing_api() -> Any:
     try:
         from opentelemetry import trace  # noqa: PLC0415  # optional, the application decides
     except ImportError:
         return None
-    # A proxy until the application sets its provider, even if that is later.
-    return trace.get_tracer(_TRACER_NAME)
+    return trace
+
+
+@cache
+def _unset_providers() -> tuple[type, ...]:
+    trace = _tracing_api()
+    return trace.ProxyTracerProvider, trace.NoOpTracerProvider
+
+
+@cache
+def _named_tracer() -> Any:
+    return _tracing_api().get_tracer(_TRACER_NAME)
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])

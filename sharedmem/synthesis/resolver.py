@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -20,7 +21,7 @@ from sharedmem.models import Note, Resolution
 from sharedmem.providers.chunks import LONGEST_TOKENS, OVERLAP_TOKENS, TextChunk, split_into_chunks
 from sharedmem.providers.protocol import Embedder
 from sharedmem.redis.vectors import Vector, normalize
-from sharedmem.runtime import get_logger
+from sharedmem.runtime import elapsed_ms, get_logger
 from sharedmem.synthesis.chains import ChainLocks, note_chain_id
 from sharedmem.synthesis.commit_plan import (
     FALLBACK,
@@ -208,6 +209,21 @@ class ConflictResolver:
             UnavailableError, LimitedError, ConfigError: a model or the store is unavailable; the note stays pending.
             LockHeldError: other callers held a chain for a quarter of an hour; the note stays pending.
         """
+        began = time.perf_counter()
+        note = await self._settle(case, chains)
+        _logger.info(
+            "note settled",
+            extra={
+                "app_id": note.app_id,
+                "note_id": note.id,
+                "task_id": note.task_id,
+                "status": note.status,
+                "latency_ms": elapsed_ms(began),
+            },
+        )
+        return note
+
+    async def _settle(self, case: PendingNote, chains: frozenset[str]) -> Note:
         wanted = chains
         for _ in range(_MOST_LOCK_ATTEMPTS):
             try:

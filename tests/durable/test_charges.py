@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support import cosmos_fixtures, embedded_fixtures
-from support.contexts import tier_of
+from support.contexts import client_of, tier_of
 from support.cosmos_emulator import EmulatedDatabase
 from support.durable_graphs import drain_and_flush
-from support.redis_loss import client_of
 
 from sharedmem import Hub, Settings
 from sharedmem.durable.charges import TierSpending

@@ -15,6 +15,7 @@ import typer
 from sharedmem.errors import SharedMemoryError
 from sharedmem.faces.cli.app import app, normalize_arguments
 from sharedmem.faces.cli.completion import rejoin_words_at_colons
+from sharedmem.faces.cli.process_log import stop_log
 
 INTERRUPTED, BROKEN_PIPE, SYSTEM = 130, 1, 74
 
@@ -46,6 +47,8 @@ def run(arguments: Sequence[str]) -> int:
         return BROKEN_PIPE
     except OSError as error:
         return _print_error(f"{error.strerror or error}: {error.filename or 'output'}", SYSTEM)
+    finally:
+        stop_log()
     return code if isinstance(code, int) else 0
 
 

@@ -21,7 +21,7 @@ from sharedmem.faces.cli.output import (
     styled_text,
     table,
 )
-from sharedmem.faces.cli.session import Options, options_of, use_store
+from sharedmem.faces.cli.session import Options, options_of, use_store, without_metrics
 from sharedmem.hub import Hub
 from sharedmem.models import Usage
 
@@ -68,7 +68,7 @@ def acl(
     name, secret = user or actor, password or secrets.token_urlsafe(_PASSWORD_BYTES)
 
     async def work() -> list[str]:
-        settings = options.settings().replace(access="namespaced")
+        settings = without_metrics(options.settings()).replace(access="namespaced")
         async with Hub.open(settings=settings) as hub:
             store = hub.store(settings.namespace, actor=actor, subscribe=subscribe or (), grants=grant or ())
             if apply:

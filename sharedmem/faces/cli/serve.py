@@ -21,7 +21,8 @@ from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.cli.app import SERVER, command, serve
 from sharedmem.faces.cli.output import fields_table, print_answer
-from sharedmem.faces.cli.session import Options, options_of
+from sharedmem.faces.cli.process_log import start_log
+from sharedmem.faces.cli.session import Options, options_of, without_metrics
 from sharedmem.faces.listen_address import ListenAddress, check_access
 from sharedmem.faces.token_registry import admission_of
 from sharedmem.hub import Hub
@@ -126,10 +127,12 @@ class ServingGrpc(Record):
     """Whose tokens are known; None when everybody who reaches it is taken for the actor of this command line."""
     memory: str
     namespace: str
+    metrics: str | None
+    """Where Prometheus reads the metrics of this process; None if they are not served."""
 
 
 @command("grpc", None, group=serve, example="sharedmem serve grpc --tokens tokens.yaml")
-def serve_grpc(
+def serve_grpc(  # noqa: PLR0913, PLR0917  each is an option
     context: typer.Context,
     host: Host = _LOCAL,
     port: Port = _GRPC_PORT,
@@ -140,6 +143,15 @@ def serve_grpc(
         Path | None, typer.Option(help="PEM file of authorities; clients must show a certificate of theirs.")
     ] = None,
     max_message_bytes: Annotated[int, typer.Option(help="Longer requests are refused.")] = _MESSAGE_BYTES,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Serve /metrics for Prometheus on this port of the loopback address (setting metrics_host); 0 takes a "
+            "free one. Without it the setting metrics_port.",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
     trust_network: TrustNetwork = False,
 ) -> None:
     """Serve decisions, episodes, messages and changes over gRPC until Ctrl-C."""
@@ -156,13 +168,16 @@ def serve_grpc(
         max_message_bytes=max_message_bytes,
         trust_network=trust_network,
     )
-    asyncio.run(_run_grpc(options_of(context), endpoint, tokens or []))
+    asyncio.run(_run_grpc(options_of(context), endpoint, tokens or [], metrics_port))
 
 
-async def _run_grpc(options: Options, endpoint: GrpcAddress, tokens: list[str]) -> None:
+async def _run_grpc(options: Options, endpoint: GrpcAddress, tokens: list[str], metrics_port: int | None) -> None:
     from sharedmem.faces.grpc import MemoryServer  # noqa: PLC0415  as above
 
     settings = options.settings()
+    if metrics_port is not None:
+        settings = settings.replace(metrics_port=metrics_port)
+    start_log(settings, is_service=True)
     everyone = Bearer.of(settings.namespace, actor=settings.actor)
     hub = Hub.open(settings=settings)
     # An unreadable file is reported before a server is started or joined.
@@ -174,6 +189,7 @@ async def _run_grpc(options: Options, endpoint: GrpcAddress, tokens: list[str]) 
             tokens=" and ".join(tokens) or None,
             memory=hub.url,
             namespace=settings.namespace,
+            metrics=hub.metrics_url,
         )
         with stop_on_signals() as told:
             print_answer(options, serving, lambda: _grpc_picture(serving))
@@ -219,6 +235,7 @@ def _grpc_picture(serving: ServingGrpc) -> Table:
         *_callers_rows(serving),
         ("Python", f"from sharedmem.faces.grpc import MemoryClient; {client}"),
         ("others", f"{'' if serving.tls else 'grpcurl -plaintext '}{serving.target} list"),
+        ("metrics", serving.metrics or "not served: --metrics-port"),
         ("stop", "Ctrl-C: calls under way may end, watchers are asked to reconnect"),
     ]
     return fields_table(rows, title="gRPC is served")
@@ -280,7 +297,9 @@ async def _run_rest(
 ) -> None:
     from sharedmem.faces.rest import RestServer, create_app  # noqa: PLC0415  as above
 
-    settings = options.settings()
+    # This service has /metrics of its own.
+    settings = without_metrics(options.settings())
+    start_log(settings, is_service=True)
     hub = Hub.open(settings=settings)
     # An unreadable file is reported before a server is started or joined.
     admission = admission_of(hub, tokens)
@@ -300,7 +319,8 @@ async def _run_workers(options: Options, address: ListenAddress, tokens: list[st
     """Several processes on one port: the system shares callers out among them."""
     from sharedmem.faces.rest.server import open_socket  # noqa: PLC0415  as above
 
-    settings = options.settings()
+    settings = without_metrics(options.settings())
+    start_log(settings, is_service=True)
     hub = Hub.open(settings=settings)
     # What each process would refuse is reported once, before any is started.
     admission_of(hub, tokens)
@@ -375,8 +395,9 @@ def metrics(
 async def _run_metrics(settings: Settings, *, host: str, port: int, every_s: float, once: bool) -> None:
     from sharedmem.faces.metrics import Exporter  # noqa: PLC0415  an extra; it says how to get it
 
+    start_log(settings, is_service=not once)
     # Counting needs no vectors, and has to see every namespace.
-    async with Hub.open(settings=settings.replace(access="open")) as hub:
+    async with Hub.open(settings=without_metrics(settings).replace(access="open")) as hub:
         exporter = Exporter(hub, host=host, port=port)
         if once:
             await exporter.refresh()

@@ -13,6 +13,7 @@ import typer
 
 from sharedmem.api.table import find_operation
 from sharedmem.config import Settings
+from sharedmem.faces.cli.process_log import start_log
 from sharedmem.hub import Hub
 from sharedmem.store import SharedMemoryStore
 
@@ -30,12 +31,14 @@ class Options:
     data_dir: Path | None = None
 
     def settings(self) -> Settings:
-        """The settings with these options on top.
+        """The settings with these options on top; the log of the command begins, if they ask for one.
 
         Raises:
             ConfigError: one of them is wrong.
         """
-        return Settings.load(redis_url=self.url, namespace=self.namespace, actor=self.actor, data_dir=self.data_dir)
+        settings = Settings.load(redis_url=self.url, namespace=self.namespace, actor=self.actor, data_dir=self.data_dir)
+        start_log(settings)
+        return settings
 
 
 def options_of(context: typer.Context) -> Options:
@@ -45,9 +48,15 @@ def options_of(context: typer.Context) -> Options:
     return options
 
 
+def without_metrics(settings: Settings) -> Settings:
+    """Return the settings without `metrics_port`: a command must not take the port of the application beside it."""
+    return settings if settings.metrics_port is None else settings.replace(metrics_port=None)
+
+
 def with_operator_access(settings: Settings) -> Settings:
     """The settings to open a hub with: who names no actor is the operator of the place, and may do everything."""
-    return settings.replace(access="open") if settings.actor is None else settings
+    chosen = without_metrics(settings)
+    return chosen.replace(access="open") if chosen.actor is None else chosen
 
 
 @asynccontextmanager

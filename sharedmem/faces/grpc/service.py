@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -25,7 +26,7 @@ from sharedmem.faces.quotas import CpuQuotas
 from sharedmem.faces.rate_limits import TokenRateLimiter
 from sharedmem.hub import Hub
 from sharedmem.models import Change, Gap
-from sharedmem.runtime import get_logger
+from sharedmem.runtime import get_logger, span
 from sharedmem.store import SharedMemoryStore
 
 FIELD_NAMES = {"session_id": "session", "lease_sec": "lease"}
@@ -137,7 +138,34 @@ class MemoryService:
         if method.streams:
             return grpc.unary_stream_rpc_method_handler(self._watching, **spelled)
         run = self._call if method.name == "Call" else partial(self._run, method)
-        return grpc.unary_unary_rpc_method_handler(_answering(method.name, run), **spelled)
+        return grpc.unary_unary_rpc_method_handler(self._answering(method.name, run), **spelled)
+
+    def _answering(self, name: str, run: Callable[[Any, Context], Awaitable[Message]]) -> Any:
+        async def answer(request: Message, context: Context) -> Message:
+            async with self._measured(name, context):
+                if (left_s := context.time_remaining()) is not None and left_s <= 0:
+                    await context.abort(
+                        grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline was over before the call began"
+                    )
+                return await _call_or_abort(context, name, lambda: run(request, context))
+
+        return answer
+
+    @asynccontextmanager
+    async def _measured(self, name: str, context: Context) -> AsyncIterator[None]:
+        """Time a call, count it by its status, and run it as a span."""
+        counters, began = self._hub.counters, time.perf_counter()
+        status = grpc.StatusCode.CANCELLED.name
+        try:
+            with span(f"grpc.{name}"):
+                yield
+            status = grpc.StatusCode.OK.name
+        except (grpc.aio.AbortError, Exception):
+            status = _status_name(context.code())
+            raise
+        finally:
+            counters.observe("grpc_seconds", time.perf_counter() - began, method=name)
+            counters.increment("grpc_requests", method=name, status=status)
 
     async def _run(self, method: Method, request: Message, context: Context) -> Message:
         return await TABLE_CALLS[method.name].run(self._store_of(await self._admit(context)), request, method.gives)
@@ -160,7 +188,7 @@ class MemoryService:
 
     async def _watching(self, request: pb.WatchRequest, context: Context) -> AsyncGenerator[pb.WatchResponse, None]:
         steps = self._steps(request, context)
-        async with aclosing(steps):
+        async with self._measured("Watch", context), aclosing(steps):
             while (step := await _call_or_abort(context, "Watch", lambda: anext(steps, None))) is not None:
                 yield step
 
@@ -218,13 +246,10 @@ class MemoryService:
         return store
 
 
-def _answering(name: str, run: Callable[[Any, Context], Awaitable[Message]]) -> Any:
-    async def answer(request: Message, context: Context) -> Message:
-        if (left_s := context.time_remaining()) is not None and left_s <= 0:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline was over before the call began")
-        return await _call_or_abort(context, name, lambda: run(request, context))
-
-    return answer
+def _status_name(code: object) -> str:
+    """Return the name of a status, which grpc.aio holds as a number although its types say otherwise."""
+    found = (status for status in grpc.StatusCode if code in {status, status.value[0]})
+    return next(found, grpc.StatusCode.UNKNOWN).name
 
 
 async def _call_or_abort(context: Context, name: str, call: Callable[[], Awaitable[T]]) -> T:

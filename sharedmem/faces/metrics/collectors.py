@@ -118,6 +118,12 @@ METRICS = {
     "sharedmem_batch_size": "Items in a batch of this process, by operation.",
     "sharedmem_connection_pool_size": "Open connections of this process to Redis, by kind.",
     "sharedmem_connection_pool_active": "Calls of this process that wait for a reply of Redis, by kind of connection.",
+    "sharedmem_plans": "Plans of this process, by outcome: saved, or not, as duplicates of a saved one.",
+    "sharedmem_execution_claims": "Claims of executions by this process: started, or refused to prevent a second one.",
+    "sharedmem_executions": "Executions whose end this process recorded, by state.",
+    "sharedmem_episode_events": "Events that this process appended to episodes.",
+    "sharedmem_grpc_seconds": "How long calls over gRPC took in this process, by method.",
+    "sharedmem_grpc_requests": "Calls over gRPC to this process, by method and status.",
     "sharedmem_synthesis_notes": "Notes that this process created or changed, by event.",
     "sharedmem_operation_failures": "Calls that failed in this process, by operation and code.",
 }

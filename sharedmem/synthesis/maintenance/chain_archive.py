@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from sharedmem.errors import ConflictError, InvalidError, NotFoundError, Unsuppo
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import ArchiveReport, Note
 from sharedmem.models.notes import age_key
-from sharedmem.runtime import in_thread
+from sharedmem.runtime import elapsed_ms, get_logger, in_thread
 from sharedmem.synthesis.chains import ChainLocks, group_by_chain
 from sharedmem.synthesis.evolution import Embed, run_under_chain_locks
 from sharedmem.synthesis.maintenance.consistency import find_problems
@@ -38,6 +39,7 @@ ORPHAN_MIN_AGE_S = 3600.0
 _FORMAT = 1
 # Bytes of text, far above any chain of notes: content of another client must not fill the memory.
 _LONGEST_BYTES = 1 << 28
+_logger = get_logger("synthesis")
 _PACKED, _PLAIN = "json.zst", "json"
 _LOCATION = re.compile(r"blob:(?P<path>[^?]+)\?(?P<facts>.+)")
 _NOTES = TypeAdapter(tuple[Note, ...])
@@ -253,6 +255,7 @@ class ChainArchiver:
             ConflictError: other callers keep changing a chain, or hold its lock; chains archived before stay archived.
             AccessDeniedError, UnavailableError: as the repository and the blob store.
         """
+        began = time.perf_counter()
         notes = [
             without_body(note) async for page in read_all_notes(self._repository, app_id, progress) for note in page
         ]
@@ -268,6 +271,17 @@ class ChainArchiver:
             chains += bool(ids)
         if notes and not dry_run:
             await self._sweep(app_id, notes)
+        if archived and not dry_run:
+            _logger.info(
+                "notes archived",
+                extra={
+                    "app_id": app_id,
+                    "notes": sorted(archived),
+                    "chains": chains,
+                    "bytes": written,
+                    "latency_ms": elapsed_ms(began),
+                },
+            )
         return ArchiveReport(
             app_id=app_id,
             looked_at=len(notes),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from support.shell import Launch, Shell, finish, on_a_terminal, read_json_line, start
@@ -55,7 +56,27 @@ async def test_agents_share_a_memory_until_it_is_told_to_end(serve: Launch, shel
         "tokens": None,
         "memory": f"unix://{shell.data_dir}/redis.sock?db=0",
         "namespace": shell.namespace,
+        "metrics": None,
     }
+
+
+async def test_the_metrics_of_its_calls_are_on_a_port_of_their_own(serve: Launch) -> None:
+    server = serve("--actor", "ada", "--metrics-port", "0")
+    serving = read_json_line(server)
+
+    async with MemoryClient(str(serving["target"])) as memory:
+        await memory.decisions.save_plan("eth", "ETH", "BUY", 0.5, "up")
+        await memory.decisions.erase("eth")
+    text = await asyncio.to_thread(fetch, str(serving["metrics"]))
+
+    assert str(serving["metrics"]).startswith("http://127.0.0.1:")
+    assert 'sharedmem_grpc_requests_total{method="SavePlan",status="OK"} 1' in text
+    assert 'sharedmem_operation_seconds_count{operation="decisions.save_plan"} 1' in text
+
+
+def fetch(url: str) -> str:
+    with urlopen(url) as answer:
+        return str(answer.read().decode())
 
 
 async def test_a_token_of_the_command_opens_the_door(shell: Shell, serve: Launch, tmp_path: Path) -> None:

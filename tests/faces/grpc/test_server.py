@@ -50,6 +50,25 @@ async def call(server: MemoryServer) -> AsyncIterator[GrpcCaller]:
         yield caller
 
 
+async def test_every_call_is_timed_and_counted_by_its_status(fake: Hub, call: GrpcCaller) -> None:
+    await call("SavePlan", plan())
+    await call.refused("SavePlan", pb.SavePlanRequest(session_id="btc", action="BUY", reasoning="up"))
+    await call.refused("Call", pb.CallRequest(operation="no.such", request_json="{}"))
+    watching = call("Watch", pb.WatchRequest(pattern="*"))
+    await watching.read()
+    watching.cancel()
+
+    def counted(method: str, status: str) -> float:
+        return fake.counters.read("grpc_requests", method=method, status=status)
+
+    await wait_until(lambda: counted("Watch", "CANCELLED") == 1, description="the end of the watch is counted")
+    assert counted("SavePlan", "OK") == 1
+    assert counted("SavePlan", "INVALID_ARGUMENT") == 1
+    assert sum(value for name, labels, value in fake.counters.snapshot() if ("method", "Call") in labels) == 1
+    timed = {dict(one.labels)["method"]: one.calls for one in fake.counters.timings() if "grpc" in one.name}
+    assert timed == {"SavePlan": 2, "Call": 1, "Watch": 1}
+
+
 # -- tokens ---------------------------------------------------------------------------------------
 
 

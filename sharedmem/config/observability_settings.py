@@ -1,0 +1,50 @@
+"""Settings of metrics and logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from sharedmem.config.provider_settings import PART
+
+
+def _check_host(host: str) -> str:
+    if not host or not host.isprintable() or any(sign in host for sign in " /[]@"):
+        raise ValueError("it should be an address of this machine, such as 127.0.0.1, ::1 or 0.0.0.0")
+    return host
+
+
+def _fold_case(value: object) -> object:
+    """Return `INFO` as `info`."""
+    return value.lower() if isinstance(value, str) else value
+
+
+_Host = Annotated[str, AfterValidator(_check_host)]
+_Level = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_fold_case)]
+_Format = Annotated[Literal["text", "json"], BeforeValidator(_fold_case)]
+
+
+class ObservabilitySettings(BaseModel):
+    """Settings of metrics and logs."""
+
+    model_config = PART
+
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65_535,
+        description="Port on which a hub serves the metrics of its process (http://host:port/metrics); 0: a free one. "
+        "Default: not served. Of the command line only `serve grpc` uses it.",
+    )
+    metrics_host: _Host = Field("127.0.0.1", description="Address for metrics_port; the metrics need no token.")
+    log_level: _Level | None = Field(
+        None,
+        description="Least level that commands and services log: debug, info, warning or error. Default: warning for "
+        "services; other commands log only if this or log_file is set.",
+    )
+    log_format: _Format = Field("text", description="Form of a line in the log of commands and services: text or json.")
+    log_file: Path | None = Field(
+        None, description="File that commands and services append their log to; without it standard error."
+    )
