@@ -4866,6 +4866,11 @@ class Hub(HubFace):
         return self._async.counters
 
     @property
+    def metrics_url(self) -> str | None:
+        """Where this hub serves its metrics for Prometheus; None without the setting `metrics_port`."""
+        return self._async.metrics_url
+
+    @property
     def durable(self) -> DurableAdmin:
         """The durable tier of this server: its status, waiting changes, and restore.
 
