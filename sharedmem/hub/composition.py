@@ -27,7 +27,7 @@ from sharedmem.redis.pubsub import PubSubHub
 from sharedmem.redis.replies import Load, Reply, ServerError, public_error
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, ScriptExecutor
 from sharedmem.redis.wait_queue import WaitNotifier
-from sharedmem.runtime import Counters
+from sharedmem.runtime import Counters, get_logger
 from sharedmem.runtime.background import Background
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class OpenDeadline:
 
 
 LAYOUT_VERSION = 1
+_logger = get_logger("memory")
 _DURABLE_FILE = "durable.sqlite3"
 
 
@@ -393,6 +394,7 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     from sharedmem.memory.record_family import MEMORY_RECORDS  # noqa: PLC0415
     from sharedmem.memory.repository import MemoryRepository  # noqa: PLC0415
     from sharedmem.providers.factory import open_embedder, open_model, with_cache  # noqa: PLC0415
+    from sharedmem.providers.thresholds import dedup_warning, recommended_dedup_similarity  # noqa: PLC0415
     from sharedmem.synthesis.record_family import NOTE_RECORDS  # noqa: PLC0415
 
     base = hub.context
@@ -400,6 +402,16 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     given = None if embedder is None else with_cache(embedder, settings, clock=clock, counters=counters)
     chosen = given or open_embedder(settings, clock, counters)
     name, dimension = (chosen.name, chosen.dimension) if chosen else ("", 0)
+    if chosen is not None and (warning := dedup_warning(settings.dedup_similarity, name)):
+        _logger.warning(
+            "%s",
+            warning,
+            extra={
+                "threshold": settings.dedup_similarity,
+                "recommended": recommended_dedup_similarity(name),
+                "embedder": name,
+            },
+        )
     context = base.extended(
         KnowledgeContext,
         memories=_build_index(hub, MEMORY_RECORDS.with_vectors(name, dimension)),

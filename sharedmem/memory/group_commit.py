@@ -36,7 +36,7 @@ from sharedmem.memory.validation import MemoryScope, NewMemory, prepare_memory
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.redis.scripts.memories import MemoryWrite
 from sharedmem.redis.vectors import Vector, from_half, to_half
-from sharedmem.runtime import Counters, elapsed_ms, get_logger
+from sharedmem.runtime import elapsed_ms, get_logger
 from sharedmem.runtime.background import BackgroundTask
 from sharedmem.text.contradictions import find_contradiction
 
@@ -125,8 +125,13 @@ class DedupBatch:
         """The result or error of each draft."""
         return [result if result is not None else _too_many_conflicts() for result in self._results]
 
-    def count(self, counters: Counters) -> None:
-        """Count the batch, what became of its drafts, and the near memories that a guard kept apart."""
+    def report(self, began: float) -> None:
+        """Count the batch, what became of its drafts, and the near memories that a guard kept apart; log what was done.
+
+        Args:
+            began: when the batch began, by `time.perf_counter`.
+        """
+        counters = self._context.counters
         counters.observe_batch("memory.add", len(self._cases))
         done = [result for result in self._results if isinstance(result, AddResult)]
         merged = sum(result.merged for result in done)
@@ -137,6 +142,22 @@ class DedupBatch:
             result = self._results[case.place]
             if case.guard is not None and isinstance(result, AddResult) and not result.merged:
                 counters.increment("memory_guarded", guard=case.guard)
+        if done and _logger.isEnabledFor(logging.INFO):
+            self._log(done, began)
+
+    def _log(self, done: Sequence[AddResult], began: float) -> None:
+        extra: dict[str, object] = {"namespace": self._repository.namespace}
+        if len(self._cases) == 1:
+            item, (result,) = self._cases[0].draft.item, done
+            message = "memory merged" if result.merged else "memory added"
+            extra |= {"memory_id": result.id, "thread_id": item.thread_id, "memory_type": item.memory_type}
+            extra |= {"characters": len(item.memory), "similarity": result.similarity}
+        else:
+            # One line for a batch: under load a line for each addition would slow them all.
+            message = "memories added"
+            extra["added"] = [result.id for result in done if not result.merged]
+            extra["merged"] = [result.id for result in done if result.merged]
+        _logger.info(message, extra=extra | {"latency_ms": elapsed_ms(began)})
 
     def fail(self, error: Exception) -> None:
         """Set an error for each draft that has no result yet."""
@@ -467,6 +488,7 @@ class GroupCommit:
         drafts = [draft for draft, _ in batch]
         futures = [future for _, future in batch]
         dedup_batch = DedupBatch(self.repository, self.neighbours, drafts)
+        began = time.perf_counter()
         try:
             await self.embeddings.embed(drafts)
             # The turns of a conversation stay in their order, and each batch must read what the one before wrote.
@@ -483,7 +505,7 @@ class GroupCommit:
                 future.set_result(result)
             else:
                 future.set_exception(result)
-        dedup_batch.count(self._context.counters)
+        dedup_batch.report(began)
         if dedup_batch.waiting:
             self.embeddings.wake()
         self._growth.count_writes(len(batch))
@@ -515,21 +537,7 @@ class MemoryAdder:
         """Add one memory; see `Memories.add`."""
         draft = self._draft(memory, fields, self._context.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
         (future,) = self._commit.put([draft])
-        began = time.perf_counter()
-        result = await future
-        _logger.info(
-            "memory merged" if result.merged else "memory added",
-            extra={
-                "namespace": self._access.namespace,
-                "memory_id": result.id,
-                "thread_id": draft.item.thread_id,
-                "memory_type": draft.item.memory_type,
-                "characters": len(draft.item.memory),
-                "similarity": result.similarity,
-                "latency_ms": elapsed_ms(began),
-            },
-        )
-        return result
+        return await future
 
     async def add_many(
         self,
@@ -546,21 +554,12 @@ class MemoryAdder:
         looking = sum(one.dedup and not one.is_exact for one in drafts)
         async with self._commit.neighbours.expecting(looking):
             for first in range(0, len(drafts), _PAGE):
-                page, began = drafts[first : first + _PAGE], time.perf_counter()
+                page = drafts[first : first + _PAGE]
                 await self._commit.embeddings.embed(page)
-                written = await _gather_results(self._commit.put(page))
-                self._log_page(written, began)
-                results += written
+                results += await _gather_results(self._commit.put(page))
                 if on_progress is not None:
                     on_progress(len(results), len(drafts))
         return results
-
-    def _log_page(self, written: Sequence[AddResult], began: float) -> None:
-        if _logger.isEnabledFor(logging.INFO):
-            added = [result.id for result in written if not result.merged]
-            merged = [result.id for result in written if result.merged]
-            extra = {"namespace": self._access.namespace, "added": added, "merged": merged}
-            _logger.info("memories added", extra=extra | {"latency_ms": elapsed_ms(began)})
 
     def _draft(
         self, given: object, fields: Mapping[str, Any], now: datetime, *, dedup: bool | None, dedup_keys: Sequence[str]

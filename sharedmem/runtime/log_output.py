@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from datetime import UTC, datetime
-from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Literal
 
 from sharedmem.runtime.telemetry import JsonFormatter, extra_fields, logger
+
+_LOOK_EVERY_S = 1.0
 
 
 class TextFormatter(logging.Formatter):
@@ -24,6 +27,59 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+class FileHandler(logging.Handler):
+    """Appends each line to a file with one call of the system, so that several processes can share the file.
+
+    From time to time it looks whether another program has moved or deleted the file, and then creates it again.
+
+    Args:
+        path: the file.
+        look_every_s: seconds between two looks.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, look_every_s: float = _LOOK_EVERY_S) -> None:
+        super().__init__()
+        self._path = path
+        self._look_every_s = look_every_s
+        self._descriptor = self._opened()
+        self._look_at = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append a log record; a failure is reported to standard error, as all handlers of Python do."""
+        try:
+            line = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            if (now := time.monotonic()) >= self._look_at:
+                self._look_at = now + self._look_every_s
+                self._follow_rotation()
+            os.write(self._descriptor, line)
+        except Exception:  # noqa: BLE001  # the formatter may meet any object of a caller; logging must not fail
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.acquire()
+        try:
+            os.close(self._descriptor)
+        finally:
+            self.release()
+        super().close()
+
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def _follow_rotation(self) -> None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            found = None
+        if found is None or not os.path.samestat(found, os.fstat(self._descriptor)):
+            former, self._descriptor = self._descriptor, self._opened()
+            os.close(former)
+
+
 class LogOutput:
     """Writes the log of the library to standard error or a file, until it is closed.
 
@@ -37,9 +93,7 @@ class LogOutput:
     """
 
     def __init__(self, level: str, form: Literal["text", "json"], file: Path | None) -> None:
-        self._handler: logging.Handler = (
-            logging.StreamHandler() if file is None else WatchedFileHandler(file, encoding="utf-8")
-        )
+        self._handler: logging.Handler = logging.StreamHandler() if file is None else FileHandler(file)
         self._handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
         self._handler.setLevel(level.upper())
         self._level_before = logger.level

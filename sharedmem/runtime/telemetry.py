@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from functools import cache, wraps
 from typing import Any, Protocol, TypeVar, cast
 
+import orjson
+
 from sharedmem.errors import SharedMemoryError
 from sharedmem.runtime.counters import Counters
 
@@ -49,7 +51,10 @@ class JsonFormatter(logging.Formatter):
         fields |= {name: value for name, value in extra_fields(record).items() if name not in fields}
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
-        return json.dumps(fields, default=str, ensure_ascii=False)
+        try:
+            return orjson.dumps(fields, default=str).decode()
+        except TypeError:  # an integer beyond 64 bits, or half of a surrogate pair
+            return json.dumps(fields, default=str)
 
 
 _TRACER_NAME = "sharedmem"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from sharedmem.clock import new_id
 from sharedmem.memory.dedup import merge_items
 from sharedmem.memory.memories import Memories
 from sharedmem.models import AddResult, MemoryItem, MemoryMessage
+from sharedmem.providers.thresholds import dedup_warning
 from sharedmem.testing import fake_hub
 
 HARBOUR = "The quiet old harbour of Bergen opens its gates early in the morning"
@@ -283,3 +285,25 @@ def test_a_merge_loses_nothing(old: MemoryItem, new: MemoryItem) -> None:
     assert one.metadata.keys() == old.metadata.keys() | new.metadata.keys()
     assert one.metadata | new.metadata == one.metadata
     assert one.ttl == (-1 if -1 in {old.ttl, new.ttl} else max(old.ttl or 0, new.ttl or 0))
+
+
+@pytest.mark.parametrize(("threshold", "warnings"), [(0.8, 1), (0.95, 0)])
+async def test_a_threshold_below_the_recommended_one_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture, threshold: float, warnings: int
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="sharedmem"):
+        async with fake_hub(settings=Settings(dedup_similarity=threshold)) as hub:
+            await hub.store("research").memory.add("the crane is broken")
+            await hub.store("harbour").memory.add("the crane is broken")
+
+    found = [record for record in caplog.records if "dedup_similarity" in record.message]
+    assert len(found) == warnings
+    assert all(vars(record)["recommended"] == 0.95 for record in found)
+
+
+@pytest.mark.parametrize(
+    ("embedder", "least"), [("wordllama:l2_supercat-256", 0.936), ("wordllama:l2_supercat-64", 0.949), ("other", 0.95)]
+)
+def test_the_recommended_threshold_is_that_of_the_embedder(embedder: str, least: float) -> None:
+    assert dedup_warning(least, embedder) == ""
+    assert str(least) in dedup_warning(least - 0.001, embedder)

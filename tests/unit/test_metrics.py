@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from sharedmem import Hub, NotFoundError, Settings
-from sharedmem.faces.metrics import METRICS, Exporter
+from sharedmem.faces.metrics import METRICS, Exporter, HubCollector
 from sharedmem.runtime import Counters, JsonFormatter, span
 from sharedmem.runtime.exposition import prometheus_text
 from sharedmem.testing import fake_hub
@@ -83,6 +83,38 @@ def test_the_dashboard_has_panels_beside_each_other_with_names_of_their_own() ->
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(places)
     assert len({place[:2] for place in places}) == len(places)
     assert all(x + width <= 24 for x, _, width, _ in places)
+
+
+def test_there_are_panels_for_searches_plans_executions_duplicates_and_memory_events() -> None:
+    asked = set().union(*(asked_of(expression) for _, expression in queries()))
+
+    assert {
+        *("sharedmem_search_seconds", "sharedmem_memory_additions", "sharedmem_memory_guarded", "sharedmem_batch_size"),
+        *("sharedmem_plans", "sharedmem_executions", "sharedmem_execution_claims", "sharedmem_episode_events"),
+        *("sharedmem_operations_under_way", "sharedmem_connection_pool_size", "sharedmem_connection_pool_active"),
+        *("sharedmem_grpc_requests", "sharedmem_grpc_seconds", "sharedmem_request_units"),
+    } <= asked
+
+
+async def test_every_family_of_a_hub_that_panels_ask_for_is_counted_under_that_name() -> None:
+    async with fake_hub() as hub:
+        store = hub.store("desk", actor="ada")
+        await store.memory.add("The lease of the office ends in May")
+        saved = await store.decisions.save_if_new("btc", "BTC", "BUY", 0.5, "up")
+        await store.decisions.save_if_new("btc", "BTC", "BUY", 0.5, "up")
+        claim = await store.decisions.begin_execution("btc", saved.plan.plan_hash)
+        await store.decisions.begin_execution("btc", saved.plan.plan_hash)
+        await store.decisions.finish("btc", saved.plan.plan_hash, claim.fence, status="success")
+        await store.episodes.append_event("day", "The ferry is late.")
+        told = {family.name for family in HubCollector(hub.counters).collect()}
+        counted = hub.counters
+
+    families = {"sharedmem_plans", "sharedmem_execution_claims", "sharedmem_executions", "sharedmem_episode_events"}
+    assert families <= told <= set(METRICS) | {name for name in told if name.startswith("sharedmem_embedding")}
+    assert counted.read("plans", outcome="saved") == counted.read("plans", outcome="duplicate") == 1
+    assert counted.read("execution_claims", outcome="started") == 1
+    assert counted.read("execution_claims", outcome="refused") == 1
+    assert counted.read("executions", state="succeeded") == 1
 
 
 def test_what_the_compose_file_mounts_is_there() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from sharedmem.runtime import Count, Counters, get_logger
+from sharedmem.runtime import Count, Counters, JsonFormatter, get_logger, logger
+from sharedmem.runtime.log_output import FileHandler, LogOutput, TextFormatter
 
 
 def test_a_counter_starts_at_zero_and_counts_each_set_of_labels_for_itself() -> None:
@@ -75,3 +78,54 @@ def test_without_configured_logging_nothing_is_printed() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def record_of(message: str, **extra: object) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": "sharedmem.memory", "levelname": "INFO", "msg": message, **extra})
+
+
+def test_a_text_line_shows_its_fields_and_stays_one_line() -> None:
+    line = TextFormatter().format(record_of("added\nERROR all is lost", memory_id="m1\n", latency_ms=1.5))
+
+    assert line.endswith("INFO sharedmem.memory: added\\nERROR all is lost memory_id='m1\\n' latency_ms=1.5")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("value", [1 << 70, "half \ud800", {1, 2}, float("nan")])
+def test_a_json_line_takes_any_value(value: object) -> None:
+    assert json.loads(JsonFormatter().format(record_of("added", value=value)))["message"] == "added"
+
+
+def test_a_log_file_is_appended_to_and_made_again_when_it_was_moved_away(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_text("before\n")
+    handler = FileHandler(file, look_every_s=0.0)
+    handler.handle(record_of("one"))
+    file.rename(tmp_path / "a.log.1")
+    handler.handle(record_of("two"))
+    handler.close()
+
+    assert (tmp_path / "a.log.1").read_text() == "before\none\n"
+    assert file.read_text() == "two\n"
+
+
+def test_a_log_that_is_closed_leaves_the_logger_as_it_was(tmp_path: Path) -> None:
+    before = logger.level, list(logger.handlers)
+    output = LogOutput("info", "json", tmp_path / "a.log")
+    get_logger("memory").info("added", extra={"memory_id": "m1"})
+    get_logger("memory").debug("unseen")
+    output.close()
+    get_logger("memory").info("too late")
+
+    (line,) = (tmp_path / "a.log").read_text().splitlines()
+    assert json.loads(line)["memory_id"] == "m1"
+    assert (logger.level, list(logger.handlers)) == before
+
+
+def test_no_span_is_made_until_the_application_sets_a_tracer_provider() -> None:
+    code = (
+        "from opentelemetry import trace; from sharedmem.runtime import span\n"
+        "with span('a'): assert trace.get_current_span() is trace.INVALID_SPAN"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sharedmem.clock import SystemClock
 from sharedmem.config import Kind, Settings, masked, unknown_environment
 from sharedmem.embedded.binaries import find_cli, find_server
 from sharedmem.embedded.data_dir import DataDir
@@ -33,6 +34,7 @@ from sharedmem.faces.cli.session import Options, open_store, options_of
 from sharedmem.faces.cli.values import json_text
 from sharedmem.hub import LAYOUT_VERSION, Hub
 from sharedmem.models import Record
+from sharedmem.runtime import Counters
 from sharedmem.store import SharedMemoryStore
 
 if TYPE_CHECKING:
@@ -203,6 +205,8 @@ async def check_server(settings: Settings, *, sweep: bool) -> AsyncIterator[Chec
             async for check in _check_service_keys(hub):
                 yield check
             yield await _check_keys_without_ttl(store, settings)
+            if _is_installed("memory"):
+                yield await _check_dedup_threshold(settings)
             yield await _check_orphaned_blobs(hub, sweep=sweep)
     except SharedMemoryError as error:
         yield bad_check("server", error.message_for("flags"))
@@ -218,6 +222,25 @@ def _check_capabilities(hub: Hub) -> Iterator[Check]:
         yield notice_check("persistence", "the server does not tell", "ask who runs it for appendonly yes")
     for power, remedy in hub.powers.missing.items():
         yield notice_check(capability_name(power), "not available", remedy)
+
+
+async def _check_dedup_threshold(settings: Settings) -> Check:
+    """Whether near memories are merged only where that is safe, as calibration has found."""
+    from sharedmem.providers.factory import open_embedder  # noqa: PLC0415  # the extra may be missing
+    from sharedmem.providers.thresholds import dedup_warning, recommended_dedup_similarity  # noqa: PLC0415
+
+    threshold = settings.dedup_similarity
+    if threshold >= recommended_dedup_similarity(""):
+        # The embedder need not be loaded: this is enough for any.
+        return good_check("dedup threshold", f"{threshold:g}")
+    embedder = await asyncio.to_thread(open_embedder, settings, SystemClock(), Counters())
+    if embedder is None:
+        return good_check("dedup threshold", f"{threshold:g}; without an embedder only equal texts are merged")
+    await embedder.close()
+    if warning := dedup_warning(threshold, embedder.name):
+        recommended = f"{recommended_dedup_similarity(embedder.name):g}"
+        return notice_check("dedup threshold", warning, f"set dedup_similarity to {recommended} or more")
+    return good_check("dedup threshold", f"{threshold:g}, enough for {embedder.name}")
 
 
 async def _check_keys_without_ttl(store: SharedMemoryStore, settings: Settings) -> Check:

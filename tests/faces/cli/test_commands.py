@@ -333,6 +333,19 @@ def test_doctor_finds_nothing_bad_in_a_sound_place(shell: Shell) -> None:
     assert {"python", "extras", "data folder", "socket path", "disk", "layout", "blobs"} <= checks.keys()
 
 
+@pytest.mark.parametrize(("threshold", "verdict", "words"), [("0.8", "notice", "0.95 or more"), ("0.97", "good", "")])
+def test_doctor_notices_a_dedup_threshold_below_the_recommended_one(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, threshold: str, verdict: str, words: str
+) -> None:
+    monkeypatch.setenv("SHAREDMEM_EMBEDDER", "hashing")
+    monkeypatch.setenv("SHAREDMEM_DEDUP_SIMILARITY", threshold)
+
+    checks = {check["about"]: check for check in shell("doctor").data}
+
+    assert checks["dedup threshold"]["verdict"] == verdict
+    assert words in checks["dedup threshold"]["remedy"]
+
+
 def test_a_misspelt_variable_is_told_before_a_private_server_is_used(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

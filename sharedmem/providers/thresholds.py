@@ -1,0 +1,28 @@
+"""Similarity thresholds that were measured for embedders."""
+
+from __future__ import annotations
+
+_USUAL = 0.95
+# By the name of the embedder: the similarity at which, with guards, 2 % of 7,464 pairs of different questions count as
+# the same (docs/memory.md). More than a cache tolerates, since a merge can be undone.
+_MEASURED = {
+    "wordllama:l2_supercat-64": 0.949,
+    "wordllama:l2_supercat-128": 0.943,
+    "wordllama:l2_supercat-256": 0.936,
+}
+
+
+def recommended_dedup_similarity(embedder: str) -> float:
+    """Return the least `dedup_similarity` that calibration recommends for an embedder; 0.95 if it was not measured."""
+    return _MEASURED.get(embedder, _USUAL)
+
+
+def dedup_warning(similarity: float, embedder: str) -> str:
+    """Return why a threshold merges memories that differ; empty if it is not below the recommended one."""
+    recommended = recommended_dedup_similarity(embedder)
+    if similarity >= recommended:
+        return ""
+    return (
+        f"dedup_similarity is {similarity:g}, below {recommended:g}, which calibration recommends for {embedder}:"
+        " memories that differ may be merged"
+    )
