@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from support.waiting import wait_until
 from sharedmem import CorruptionError, Hub, InvalidError, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.cache import SemanticCache
 from sharedmem.clock import new_id
+from sharedmem.runtime import JsonFormatter
 from sharedmem.testing import connect_to_fake
 
 FRANCE = "what is the capital of France?"
@@ -490,3 +492,20 @@ async def test_changes_of_the_cache_are_announced(store: SharedMemoryStore) -> N
         ("cache.put", f"{store.namespace}:$cache:{id_}"),
         ("cache.dropped", f"{store.namespace}:$cache:{id_}"),
     ]
+
+
+async def test_a_hit_is_logged_with_what_it_saved_and_without_texts(
+    store: SharedMemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    id_ = await store.cache.put(FRANCE, "Paris", cost=0.002, tokens=120)
+    with caplog.at_level(logging.INFO, logger="sharedmem.cache"):
+        await store.cache.check("a prompt without an answer")
+        await store.cache.check(FRANCE)
+
+    (record,) = [record for record in caplog.records if record.message == "cache hit"]
+    fields = vars(record)
+    assert (fields["answer_id"], fields["exact"], fields["similarity"]) == (id_, True, 1.0)
+    assert (fields["saved_cost"], fields["saved_tokens"]) == (0.002, 120)
+    assert fields["latency_ms"] > 0
+    assert "Paris" not in JsonFormatter().format(record)
+    assert FRANCE not in JsonFormatter().format(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from support.note_harness import NoteHarness, open_note_harnesses
 
 from sharedmem import InvalidError, NotFoundError
 from sharedmem.models import Note
+from sharedmem.runtime import JsonFormatter
 from sharedmem.synthesis.maintenance.chain_archive import has_faded, is_archivable
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteChange, StaleNotes, UserNotesVersion
@@ -279,3 +281,15 @@ async def test_archives_survive_sweeps_and_go_with_their_namespace() -> None:
 
         await harness.store.clear()
         assert (await harness.archived(), await other.archived()) == (0, 1)
+
+
+async def test_what_was_archived_is_logged_by_its_ids(harness: NoteHarness, caplog: pytest.LogCaptureFixture) -> None:
+    await put_old_and_new(harness)
+    with caplog.at_level(logging.INFO, logger="sharedmem.synthesis"):
+        await harness.archiver.archive(APP, dry_run=True)
+        done = await harness.archiver.archive(APP)
+
+    (record,) = [record for record in caplog.records if record.message == "notes archived"]
+    assert vars(record)["notes"] == list(done.archived)
+    assert (vars(record)["chains"], vars(record)["bytes"]) == (done.chains, done.bytes)
+    assert all("text of" not in JsonFormatter().format(one) for one in caplog.records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import cast
@@ -23,6 +24,7 @@ from support.synthesis_harness import (
 
 from sharedmem import InvalidError, SharedMemoryStore
 from sharedmem.models import Note, Recall, Resolution, Verdict
+from sharedmem.runtime import JsonFormatter
 from sharedmem.synthesis.commit_plan import complete_resolutions, oldest_chain, plan_commit, skip_updates, task_result
 from sharedmem.synthesis.pipeline import TaskAttempt
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote
@@ -426,3 +428,18 @@ async def test_whatever_is_decided_every_message_is_reached_from_a_note_that_sta
             await add(bench, number)
 
         await bench.check(facts=[numbered_fact(number) for number in range(7)])
+
+
+async def test_what_was_settled_is_logged_with_its_task_and_without_its_text(
+    bench: SynthesisHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="sharedmem.synthesis"):
+        first = await add(bench, 1)
+        second = await add(bench, 2)
+
+    settled = [vars(record) for record in caplog.records if record.message == "note settled"]
+    assert [(fields["note_id"], fields["task_id"]) for fields in settled][-1] == (second.id, second.task_id)
+    assert all(fields["latency_ms"] > 0 for fields in settled)
+    committed = {id_ for record in caplog.records for id_ in vars(record).get("notes", ())}
+    assert {first.id, second.id} <= committed
+    assert all(numbered_fact(1) not in JsonFormatter().format(record) for record in caplog.records)
