@@ -35,6 +35,8 @@ class MemoryAdd(Record):
     """Whether a duplicate is merged; the setting `dedup_enabled` when not given."""
     dedup_keys: tuple[str, ...] = ()
     """Names of metadata whose values a duplicate must share."""
+    summarize: bool = False
+    """Whether the language model writes its `summary` first."""
 
 
 class MemoryFieldChanges(Record):
@@ -109,7 +111,7 @@ def _memory_page(page: Any) -> MemoryPage:
 
 
 async def _add(store: SharedMemoryStore, ask: MemoryAdd) -> AddResult:
-    return await store.memory.add(ask.item, dedup=ask.dedup, dedup_keys=ask.dedup_keys)
+    return await store.memory.add(ask.item, dedup=ask.dedup, dedup_keys=ask.dedup_keys, summarize=ask.summarize)
 
 
 async def _update(store: SharedMemoryStore, ask: MemoryUpdate) -> MemoryItem:
@@ -195,6 +197,7 @@ _memory.operation("memory.get", Memories.get, "GET /memory/items/{id}", absent="
 _memory.written(
     "memory.update", Memories.update, "PATCH /memory/items/{id}", _update, takes=MemoryUpdate, gives=MemoryItem
 )
+_memory.operation("memory.summarize", Memories.summarize, "POST /memory/items/{id}/summary", names=_ID)
 _memory.operation("memory.delete", Memories.delete, "DELETE /memory/items/{id}", answer="deleted", names=_ID)
 _memory.operation(
     "memory.delete_all",

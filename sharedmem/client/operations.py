@@ -1708,7 +1708,12 @@ class MemoryOperations:
         self._service = calls
 
     async def add(
-        self, item: MemoryItem | Mapping[str, Any] | str, *, dedup: bool | None = None, dedup_keys: Sequence[str] = ()
+        self,
+        item: MemoryItem | Mapping[str, Any] | str,
+        *,
+        dedup: bool | None = None,
+        dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
     ) -> AddResult:
         """Add a memory.
 
@@ -1723,7 +1728,8 @@ class MemoryOperations:
             ConfigError: the embedding provider refuses the key or model.
         """
         return await self._service.run(
-            table.MEMORY_ADD, {"item": memory_fields(item), "dedup": dedup, "dedup_keys": dedup_keys}
+            table.MEMORY_ADD,
+            {"item": memory_fields(item), "dedup": dedup, "dedup_keys": dedup_keys, "summarize": summarize},
         )
 
     async def add_many(
@@ -1732,6 +1738,7 @@ class MemoryOperations:
         *,
         dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
     ) -> list[AddResult]:
         """Add many memories, each as `add` does, in their order.
 
@@ -1739,6 +1746,7 @@ class MemoryOperations:
             items: texts, items or mappings of their fields; all are checked before anything is written.
             dedup: as `add`.
             dedup_keys: as `add`.
+            summarize: as `add`.
 
         Returns:
             A result for each. If the call fails, what was written stays; repeat the same call to continue.
@@ -1748,7 +1756,12 @@ class MemoryOperations:
         """
         return await self._service.run(
             table.MEMORY_ADD_MANY,
-            {"items": [memory_fields(one) for one in items], "dedup": dedup, "dedup_keys": dedup_keys},
+            {
+                "items": [memory_fields(one) for one in items],
+                "dedup": dedup,
+                "dedup_keys": dedup_keys,
+                "summarize": summarize,
+            },
         )
 
     async def delete(self, id: str) -> bool:
@@ -2001,6 +2014,22 @@ class MemoryOperations:
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._service.run(table.MEMORY_STATS, {"filters": filters})
+
+    async def summarize(self, id: str) -> MemoryItem:
+        """Write the `summary` of a memory.
+
+        Args:
+            id: id of the memory.
+
+        Returns:
+            The memory with its summary.
+
+        Raises:
+            NotFoundError: there is no such memory.
+            VersionConflictError: the memory has changed meanwhile; nothing is written.
+            InvalidError, AccessDeniedError, UnavailableError, LimitedError, ConfigError: as `summarize_thread`.
+        """
+        return await self._service.run(table.MEMORY_SUMMARIZE, {"id": id})
 
     async def undo(self, id: str, version: int | None = None) -> MemoryItem:
         """Undo a change of a memory; later changes stay.

@@ -986,11 +986,19 @@ class MemoryOperations:
         self._service = calls
 
     def add(
-        self, item: MemoryItem | Mapping[str, Any] | str, *, dedup: bool | None = None, dedup_keys: Sequence[str] = ()
+        self,
+        item: MemoryItem | Mapping[str, Any] | str,
+        *,
+        dedup: bool | None = None,
+        dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
     ) -> AddResult:
         """Add a memory."""
         return run_blocking(
-            self._service.run(table.MEMORY_ADD, {"item": memory_fields(item), "dedup": dedup, "dedup_keys": dedup_keys})
+            self._service.run(
+                table.MEMORY_ADD,
+                {"item": memory_fields(item), "dedup": dedup, "dedup_keys": dedup_keys, "summarize": summarize},
+            )
         )
 
     def add_many(
@@ -999,12 +1007,18 @@ class MemoryOperations:
         *,
         dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
     ) -> list[AddResult]:
         """Add many memories, each as `add` does, in their order."""
         return run_blocking(
             self._service.run(
                 table.MEMORY_ADD_MANY,
-                {"items": [memory_fields(one) for one in items], "dedup": dedup, "dedup_keys": dedup_keys},
+                {
+                    "items": [memory_fields(one) for one in items],
+                    "dedup": dedup,
+                    "dedup_keys": dedup_keys,
+                    "summarize": summarize,
+                },
             )
         )
 
@@ -1131,6 +1145,10 @@ class MemoryOperations:
     def stats(self, filters: MemoryFilter | Mapping[str, Any] | None = None) -> MemoryStats:
         """Count the memories of this scope."""
         return run_blocking(self._service.run(table.MEMORY_STATS, {"filters": filters}))
+
+    def summarize(self, id: str) -> MemoryItem:
+        """Write the `summary` of a memory."""
+        return run_blocking(self._service.run(table.MEMORY_SUMMARIZE, {"id": id}))
 
     def undo(self, id: str, version: int | None = None) -> MemoryItem:
         """Undo a change of a memory; later changes stay."""

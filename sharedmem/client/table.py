@@ -454,14 +454,18 @@ LIST_READ: ServiceOperation[list[Any]] = ServiceOperation(
     "list.read", "GET", "/api/v1/store/lists/{key}", list[Any], defaults={"start": 0, "end": -1}, answer_field="items"
 )
 MEMORY_ADD: ServiceOperation[AddResult] = ServiceOperation(
-    "memory.add", "POST", "/api/v1/memory/items", AddResult, defaults={"dedup": None, "dedup_keys": ()}
+    "memory.add",
+    "POST",
+    "/api/v1/memory/items",
+    AddResult,
+    defaults={"dedup": None, "dedup_keys": (), "summarize": False},
 )
 MEMORY_ADD_MANY: ServiceOperation[list[AddResult]] = ServiceOperation(
     "memory.add_many",
     "POST",
     "/api/v1/memory/batch",
     list[AddResult],
-    defaults={"dedup": None, "dedup_keys": ()},
+    defaults={"dedup": None, "dedup_keys": (), "summarize": False},
     answer_field="items",
 )
 MEMORY_DELETE: ServiceOperation[bool] = ServiceOperation(
@@ -550,6 +554,9 @@ MEMORY_STATS: ServiceOperation[MemoryStats] = ServiceOperation(
     MemoryStats,
     as_json=frozenset(["filters"]),
     defaults={"filters": None},
+)
+MEMORY_SUMMARIZE: ServiceOperation[MemoryItem] = ServiceOperation(
+    "memory.summarize", "POST", "/api/v1/memory/items/{id}/summary", MemoryItem
 )
 MEMORY_UNDO: ServiceOperation[MemoryItem] = ServiceOperation(
     "memory.undo", "POST", "/api/v1/memory/items/{id}/undo", MemoryItem, defaults={"version": None}
@@ -996,6 +1003,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         MEMORY_SEARCH_SEMANTIC,
         MEMORY_SEARCH_VECTOR,
         MEMORY_STATS,
+        MEMORY_SUMMARIZE,
         MEMORY_UNDO,
         MEMORY_UPDATE,
         MEMORY_USES,

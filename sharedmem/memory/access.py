@@ -87,6 +87,12 @@ class MemoryAccess:
         """Return the conditions of this scope and a filter, in the form that an index takes."""
         return to_index_filter(self.within, filters)
 
+    @property
+    def narrowing(self) -> str:
+        """What this is narrowed to, for display; empty for all of the namespace."""
+        held = [(name, getattr(self.within, name)) for name in SCOPE_FIELDS]
+        return "".join(f", {name} {value}" for name, value in held if value is not None)
+
     def key(self, id_: str) -> str:
         """Return the name of a memory in errors and in the durable tier."""
         return f"{self.namespace}:${MEMORY}:{id_}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from sharedmem.clock import Clock
 from sharedmem.errors import AccessDeniedError, ConfigError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.index_maintenance import IndexedRecords
 from sharedmem.knowledge_context import KnowledgeContext
@@ -62,7 +63,7 @@ class EmbeddingQueue:
         lacking = [draft for draft in drafts if draft.vector is None and not draft.is_embedded and not draft.waits]
         if self._embedder is None or not lacking:
             return
-        if not self._outage.lasts and await _try_embed(self._embedder, lacking):
+        if not self._outage.lasts and await _try_embed(self._embedder, lacking, self._context.clock):
             return
         self._outage.lasts = True
         for draft in lacking:
@@ -137,7 +138,8 @@ class EmbeddingQueue:
         await self._context.client.call("ZADD", self._repository.pending_key, "XX", *pairs)
 
 
-async def _try_embed(embedder: Embedder, drafts: Sequence[NewMemory]) -> bool:
+async def _try_embed(embedder: Embedder, drafts: Sequence[NewMemory], clock: Clock) -> bool:
+    began = clock.monotonic()
     # A provider in this process needs time to load its model, and is never unavailable.
     is_remote = getattr(embedder, "is_remote", True)
     patience_s = EMBED_TIMEOUT_S * max(1.0, len(drafts) / _TEXTS_PER_TIMEOUT) if is_remote else None
@@ -151,7 +153,17 @@ async def _try_embed(embedder: Embedder, drafts: Sequence[NewMemory]) -> bool:
     for draft, vector in zip(drafts, made.vectors, strict=True):
         draft.is_embedded = True
         draft.vector = vector if vector.any() else None
+    if made.tokens:
+        _measure(drafts, made.tokens, (clock.monotonic() - began) * 1000)
     return True
+
+
+def _measure(drafts: Sequence[NewMemory], tokens: int, milliseconds: float) -> None:
+    """Note what a request to the provider took: the share of each text in its tokens, and its time."""
+    whole = sum(len(draft.item.memory) for draft in drafts)
+    for draft in drafts:
+        share = tokens * len(draft.item.memory) / whole
+        draft.measure({"input_tokens": share, "latency_ms": milliseconds})
 
 
 def _check_dimension(embedder: Embedder, made: Embeddings) -> None:

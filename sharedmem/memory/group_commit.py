@@ -32,7 +32,8 @@ from sharedmem.memory.repository import (
     MemoryWriteStatus,
 )
 from sharedmem.memory.serialization import encode_body, encode_change
-from sharedmem.memory.validation import MemoryScope, NewMemory, prepare_memory
+from sharedmem.memory.summaries import check_summarize, write_summary
+from sharedmem.memory.validation import MemoryScope, NewMemory, prepare_memory, with_measured
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.redis.scripts.memories import MemoryWrite
 from sharedmem.redis.vectors import Vector, from_half, to_half
@@ -291,7 +292,7 @@ class DedupBatch:
             turn = "" if item.turn_index is None else item.turn_index
             return self._repository.write_of(
                 "added",
-                item,
+                with_measured(item, draft.measured),
                 self._added_change,
                 draft.digest,
                 vector,
@@ -532,10 +533,18 @@ class MemoryAdder:
         self._commit = GroupCommit.of(access.context, access.namespace)
 
     async def add(
-        self, memory: object, fields: Mapping[str, Any], *, dedup: bool | None, dedup_keys: Sequence[str] = ()
+        self,
+        memory: object,
+        fields: Mapping[str, Any],
+        *,
+        dedup: bool | None,
+        dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
     ) -> AddResult:
         """Add one memory; see `Memories.add`."""
         draft = self._draft(memory, fields, self._context.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
+        if check_summarize(draft.item, summarize):
+            await self._summarize([draft])
         (future,) = self._commit.put([draft])
         return await future
 
@@ -546,20 +555,32 @@ class MemoryAdder:
         dedup: bool | None,
         dedup_keys: Sequence[str],
         on_progress: Callable[[int, int], None] | None,
+        summarize: bool = False,
     ) -> list[AddResult]:
         """Add many memories; see `Memories.add_many`."""
         now = self._context.clock.now()
         drafts = [self._draft(item, {}, now, dedup=dedup, dedup_keys=dedup_keys) for item in _check_items(items)]
+        asked = [draft for draft in drafts if check_summarize(draft.item, summarize)]
         results: list[AddResult] = []
         looking = sum(one.dedup and not one.is_exact for one in drafts)
         async with self._commit.neighbours.expecting(looking):
             for first in range(0, len(drafts), _PAGE):
                 page = drafts[first : first + _PAGE]
+                await self._summarize(asked[first : first + _PAGE])
                 await self._commit.embeddings.embed(page)
                 results += await _gather_results(self._commit.put(page))
                 if on_progress is not None:
                     on_progress(len(results), len(drafts))
         return results
+
+    async def _summarize(self, drafts: Sequence[NewMemory]) -> None:
+        """Write the summaries of some drafts; the model decides how many requests run at a time."""
+        model, clock = self._context.model, self._context.clock
+        written = await asyncio.gather(*(write_summary(draft.item, model, clock) for draft in drafts))
+        for draft, summary in zip(drafts, written, strict=True):
+            draft.item = draft.item.model_copy(update={"summary": summary.text})
+            if summary.metrics:
+                draft.measure(summary.metrics)
 
     def _draft(
         self, given: object, fields: Mapping[str, Any], now: datetime, *, dedup: bool | None, dedup_keys: Sequence[str]

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Unpack
 
-from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.memory.access import SCOPE_FIELDS, MemoryAccess, check_filter
+from sharedmem.memory.access import MemoryAccess, check_filter
 from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.memory.reader import MemoryListing, MemoryReader
@@ -34,6 +33,7 @@ from sharedmem.memory.subscriptions import (
     StandingQuery,
     check_cursor,
 )
+from sharedmem.memory.summaries import MemorySummarizer
 from sharedmem.memory.threads import MemoryThreads
 from sharedmem.memory.transfer import ImportedItem, ImportProgress, MemoryTransfer
 from sharedmem.memory.validation import check_id, narrow, thread_in
@@ -51,9 +51,8 @@ from sharedmem.models import (
     SearchMode,
     ThreadStats,
 )
-from sharedmem.providers.embedding import QueryEmbedding
+from sharedmem.providers.protocol import LanguageModel
 from sharedmem.redis.scope import Scope
-from sharedmem.redis.vectors import check_vector
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
 
@@ -80,6 +79,7 @@ class Memories(ProcessBound):
         self._searcher = MemorySearcher(access, reader)
         self._adder = MemoryAdder(access)
         self._writer = MemoryWriter(access, rewriter)
+        self._summarizer = MemorySummarizer(access, reader, self._writer)
         self._history = MemoryHistory(access, rewriter)
         self._threads = MemoryThreads(access, reader, self._adder, self._writer)
         self._statistics = MemoryStatistics(access, reader)
@@ -119,6 +119,7 @@ class Memories(ProcessBound):
         *,
         dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
         **fields: Unpack[MemoryFields],
     ) -> AddResult:
         """Add a memory. Two round trips, and one more for each near memory; several adds share them.
@@ -133,6 +134,7 @@ class Memories(ProcessBound):
             memory: the fact as text, or a whole item (up to 1 MiB of text).
             dedup: False adds it beside any duplicate; None takes the setting `dedup_enabled`.
             dedup_keys: names of metadata whose values a duplicate must share.
+            summarize: whether the language model writes its `summary` first; one call of the model.
             fields: further fields of `MemoryItem`.
 
         Returns:
@@ -146,7 +148,7 @@ class Memories(ProcessBound):
             ConfigError: the embedding provider refuses the key or model.
         """
         self._access.permit("write")
-        return await self._adder.add(memory, fields, dedup=dedup, dedup_keys=dedup_keys)
+        return await self._adder.add(memory, fields, dedup=dedup, dedup_keys=dedup_keys, summarize=summarize)
 
     @measured("memory.add_many")
     async def add_many(
@@ -155,6 +157,7 @@ class Memories(ProcessBound):
         *,
         dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[AddResult]:
         """Add many memories, each as `add` does, in their order. A few round trips for every 64.
@@ -164,7 +167,7 @@ class Memories(ProcessBound):
 
         Args:
             items: texts, items or mappings of their fields; all are checked before anything is written.
-            dedup, dedup_keys: as `add`.
+            dedup, dedup_keys, summarize: as `add`.
             on_progress: called with (how many are written, how many there are).
 
         Returns:
@@ -174,7 +177,9 @@ class Memories(ProcessBound):
             InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
         """
         self._access.permit("write")
-        return await self._adder.add_many(items, dedup=dedup, dedup_keys=dedup_keys, on_progress=on_progress)
+        return await self._adder.add_many(
+            items, dedup=dedup, dedup_keys=dedup_keys, summarize=summarize, on_progress=on_progress
+        )
 
     @measured("memory.update")
     async def update(self, id_: str, *, if_version: int | None = None, **changes: Unpack[MemoryChanges]) -> MemoryItem:
@@ -197,6 +202,24 @@ class Memories(ProcessBound):
         """
         await self._access.enter("write")
         return await self._writer.update(id_, changes, if_version=if_version, permit=self._access.check_author)
+
+    async def summarize(self, id_: str, *, model: LanguageModel | None = None) -> MemoryItem:
+        """Write the `summary` of a memory. Three round trips, and one call of the language model.
+
+        Args:
+            id_: id of the memory.
+            model: writes the summary; None takes the hub's (setting `llm`).
+
+        Returns:
+            The memory with its summary.
+
+        Raises:
+            NotFoundError: there is no such memory.
+            VersionConflictError: the memory has changed meanwhile; nothing is written.
+            InvalidError, AccessDeniedError, UnavailableError, LimitedError, ConfigError: as `summarize_thread`.
+        """
+        await self._access.enter("write")
+        return await self._summarizer.summarize(check_id(id_), model)
 
     @measured("memory.delete")
     async def delete(self, id_: str) -> bool:
@@ -283,7 +306,7 @@ class Memories(ProcessBound):
                 query=text,
                 keywords=text,
                 mode=chosen,
-                limit=self._most_hits(limit),
+                limit=self._searcher.most_hits(limit),
                 filters=check_filter(filters),
                 threshold=check_threshold(threshold, chosen),
                 explain=explain,
@@ -324,7 +347,7 @@ class Memories(ProcessBound):
         """
         text = check_query("query", query)
         words = text if keywords is None else check_query("keywords", keywords)
-        request = SearchRequest(text, words, "hybrid", self._most_hits(limit), check_filter(filters))
+        request = SearchRequest(text, words, "hybrid", self._searcher.most_hits(limit), check_filter(filters))
         return await self._searcher.search(request)
 
     @measured("memory.search_keywords")
@@ -353,7 +376,7 @@ class Memories(ProcessBound):
         by_time = order_by == "timestamp"
         phrases, wanted = check_phrases("phrase", text), check_filter(filters)
         request = SearchRequest(
-            text, text, "keywords", self._most_hits(limit), wanted, by_time=by_time, phrases=phrases
+            text, text, "keywords", self._searcher.most_hits(limit), wanted, by_time=by_time, phrases=phrases
         )
         return await self._searcher.search(request)
 
@@ -375,13 +398,8 @@ class Memories(ProcessBound):
             InvalidError: the vector has another dimension, or a number that is not finite; also as `search`.
             AccessDeniedError, UnavailableError: as `search`.
         """
-        dimension = self._access.context.memories.family.dimension
-        if not dimension:
-            raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors")
-        vector = check_vector("embedding", embedding, dimension)
-        least = check_share("threshold", threshold, least=-1.0)
-        request = SearchRequest("", "", "semantic", self._most_hits(limit), check_filter(filters), threshold=least)
-        return await self._searcher.search(request, QueryEmbedding(vector if vector.any() else None))
+        least, wanted = check_share("threshold", threshold, least=-1.0), check_filter(filters)
+        return await self._searcher.similar(embedding, least, self._searcher.most_hits(limit), wanted)
 
     # -- read
 
@@ -449,7 +467,9 @@ class Memories(ProcessBound):
             lambda: self._threads.stats(thread), lambda stats: not stats.turn_count
         )
 
-    async def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
+    async def summarize_thread(
+        self, thread_id: str | None = None, *, max_turns: int = 50, model: LanguageModel | None = None
+    ) -> str:
         """Return a summary of the newest turns of a thread; an empty text for a thread without turns.
 
         The summary is stored in the thread, with category `summary`. While the newest turns and their texts are the
@@ -458,6 +478,7 @@ class Memories(ProcessBound):
         Args:
             thread_id: `main` when not given, or the thread that this scope is narrowed to.
             max_turns: how many of the newest turns to sum up, 1 to 1,000.
+            model: writes the summary; None takes the hub's.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -465,9 +486,8 @@ class Memories(ProcessBound):
             UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
         """
         await self._access.enter("write")
-        return await self._threads.summarize(
-            thread_in(self._access.within, thread_id), check_limit(max_turns, most=_MOST_TURNS)
-        )
+        turns = check_limit(max_turns, most=_MOST_TURNS)
+        return await self._threads.summarize(thread_in(self._access.within, thread_id), turns, model)
 
     # -- history
 
@@ -621,8 +641,6 @@ class Memories(ProcessBound):
         """
         await self._access.enter("read")
         wanted = check_filter(filters)
-        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
-            raise InvalidError("since", since, "give the version of the last exported item, or 0")
         async for page in self._transfer.export_pages(wanted, embedding=embedding, since=since):
             for item in page:
                 yield item
@@ -674,12 +692,5 @@ class Memories(ProcessBound):
         wanted = check_filter(filters)
         return await self._access.retry_after_restore(lambda: self._reader.page(wanted, limit, cursor))
 
-    def _most_hits(self, limit: int | None) -> int:
-        """Return how many hits a search may have, by the caller or by the settings."""
-        settings = self._access.settings
-        return check_limit(settings.search_limit if limit is None else limit, most=settings.search_max_limit)
-
     def __repr__(self) -> str:
-        within = self._access.within
-        narrowed = [f", {name} {value}" for name in SCOPE_FIELDS if (value := getattr(within, name)) is not None]
-        return f"<Memories of {self._access.namespace}{''.join(narrowed)}>"
+        return f"<Memories of {self._access.namespace}{self._access.narrowing}>"

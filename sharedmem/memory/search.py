@@ -27,6 +27,7 @@ from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMo
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Command, Reply
+from sharedmem.redis.vectors import check_vector
 from sharedmem.runtime.request_units import ChargedUnits
 from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
 from sharedmem.text.analysis import indexed_terms, query_terms
@@ -278,6 +279,26 @@ class MemorySearcher:
             for ranked in order
         ]
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
+
+    def most_hits(self, limit: int | None) -> int:
+        """Return how many hits a search may have, by the caller or by the settings.
+
+        Raises:
+            InvalidError: the limit is invalid.
+        """
+        settings = self._access.settings
+        return check_limit(settings.search_limit if limit is None else limit, most=settings.search_max_limit)
+
+    async def similar(
+        self, embedding: Sequence[float], threshold: float | None, limit: int, filters: MemoryFilter
+    ) -> SearchHits:
+        """Return the memories nearest to a vector; see `Memories.find_similar`."""
+        dimension = self._context.memories.family.dimension
+        if not dimension:
+            raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors")
+        vector = check_vector("embedding", embedding, dimension)
+        request = SearchRequest("", "", "semantic", limit, filters, threshold=threshold)
+        return await self.search(request, QueryEmbedding(vector if vector.any() else None))
 
     async def _run(
         self, request: SearchRequest, meaning: QueryEmbedding | None

@@ -13,14 +13,14 @@ from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.reader import PAGE, SUMMARY, MemoryReader
 from sharedmem.memory.serialization import PLACEHOLDER, RankingFeatures, decode_features, decode_item_if_readable
+from sharedmem.memory.validation import TOKEN_METRICS
 from sharedmem.memory.writer import MemoryWriter
 from sharedmem.models import MemoryItem, Participant, ThreadStats
-from sharedmem.providers.protocol import ChatMessage
+from sharedmem.providers.protocol import ChatMessage, LanguageModel
 from sharedmem.redis.service_keys import decoding
 from sharedmem.search.protocol import encode_tag
 
 _NARROWED = {"user_id": "user", "agent_id": "agent", "thread_id": "thread", "run_id": "run"}
-_TOKEN_METRICS = ("input_tokens", "output_tokens")
 _SUMMARISE = (
     "Sum up this conversation for somebody who goes on with it: what was said, decided and promised, by whom,"
     " and what is still open. Keep names, numbers and dates. Answer with the summary alone."
@@ -54,7 +54,7 @@ class _ThreadCounter:
         facts, metrics = turn.facts, turn.item.metrics
         self.turns += 1
         self.words += facts.tokens
-        counted = [metrics[name] for name in _TOKEN_METRICS if name in metrics]
+        counted = [metrics[name] for name in TOKEN_METRICS if name in metrics]
         if counted:
             self.tokens = (self.tokens or 0) + sum(counted)
         self.first_ms = facts.at_ms if self.first_ms is None else min(self.first_ms, facts.at_ms)
@@ -100,7 +100,7 @@ class MemoryThreads:
                 counter.add(turn)
         return counter.result(thread)
 
-    async def summarize(self, thread: str, max_turns: int) -> str:
+    async def summarize(self, thread: str, max_turns: int, model: LanguageModel | None = None) -> str:
         """Return a summary of the newest turns, the stored one if they are the same; empty without turns."""
         turns = await self._newest_turns(thread, max_turns)
         if not turns:
@@ -108,11 +108,13 @@ class MemoryThreads:
         text = "\n".join(_format_turn(turn) for turn in turns)
         id_ = self._summary_id(turns[0].thread_id)
         stored = await self._reader.get(id_)
-        state = sha256(text.encode(errors="replace")).hexdigest()
+        # Another model than that of the hub writes a summary of its own.
+        by = "" if model is None else f"\0{model.name}"
+        state = sha256(f"{text}{by}".encode(errors="replace")).hexdigest()
         if stored is not None and stored.metadata.get("of") == state:
             return stored.memory
         prompt = [ChatMessage(role="system", content=_SUMMARISE), ChatMessage(role="user", content=text)]
-        summary = await self._context.model.write(prompt)
+        summary = await (model or self._context.model).write(prompt)
         await self._store_summary(id_, summary, turns, state, exists=stored is not None)
         return summary
 

@@ -44,6 +44,8 @@ class MemoryTransfer:
         self, filters: MemoryFilter, *, embedding: bool, since: int
     ) -> AsyncIterator[list[MemoryItem]]:
         """Yield pages of memories that changed after a version, by their last change; see `Memories.export`."""
+        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
+            raise InvalidError("since", since, "give the version of the last exported item, or 0")
         async for page in self._reader.logged(after=since):
             ids = [each.id for each in page]
             yield [one.item for one in await self._reader.fetch(ids, filters=filters, embedding=embedding)]

@@ -37,6 +37,7 @@ _NOT_IN_IDS = re.compile(r"[\s{}\"\\]")
 _BRACES = re.compile(r"[{}]")
 _LABELS = ("user_id", "agent_id", "run_id", "category", "entity_id", "source_actor", "created_by")
 _MANY = ("tags", "collections")
+TOKEN_METRICS = frozenset({"input_tokens", "output_tokens"})
 _KNOWN = frozenset(MemoryItem.model_fields)
 
 
@@ -78,6 +79,26 @@ class NewMemory:
     """Whether the embedder was called: a text may have no vector."""
     waits: bool = False
     """Whether its embedding is made later."""
+    measured: dict[str, float] | None = None
+    """What calls of providers for it took: `input_tokens`, `output_tokens`, `latency_ms`; None without such calls."""
+
+    def measure(self, spent: Mapping[str, float]) -> None:
+        """Add what another call of a provider took."""
+        held = self.measured or {}
+        self.measured = held | {name: round(held.get(name, 0.0) + value, 3) for name, value in spent.items()}
+
+
+def with_measured(item: MemoryItem, measured: Mapping[str, float] | None) -> MemoryItem:
+    """Return a new memory with the metrics that were measured, unless the caller gave them.
+
+    Tokens that the caller gave are those of its own model: none are added beside them.
+    """
+    if not measured:
+        return item
+    held = item.metrics
+    left_out = held.keys() | (TOKEN_METRICS if held.keys() & TOKEN_METRICS else set())
+    fresh = {name: value for name, value in measured.items() if name not in left_out}
+    return item.model_copy(update={"metrics": {**fresh, **held}})
 
 
 def parse_item(given: object, fields: Mapping[str, Any]) -> MemoryItem:

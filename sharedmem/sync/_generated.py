@@ -1555,6 +1555,7 @@ class Memories(Face["AsyncMemories"]):
         *,
         dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
         **fields: Unpack[MemoryFields],
     ) -> AddResult:
         """Add a memory. Two round trips, and one more for each near memory; several adds share them.
@@ -1569,6 +1570,7 @@ class Memories(Face["AsyncMemories"]):
             memory: the fact as text, or a whole item (up to 1 MiB of text).
             dedup: False adds it beside any duplicate; None takes the setting `dedup_enabled`.
             dedup_keys: names of metadata whose values a duplicate must share.
+            summarize: whether the language model writes its `summary` first; one call of the model.
             fields: further fields of `MemoryItem`.
 
         Returns:
@@ -1581,7 +1583,9 @@ class Memories(Face["AsyncMemories"]):
             AccessDeniedError, UnavailableError: as `write`.
             ConfigError: the embedding provider refuses the key or model.
         """
-        return self._portal.run(self._async.add(memory, dedup=dedup, dedup_keys=dedup_keys, **fields))
+        return self._portal.run(
+            self._async.add(memory, dedup=dedup, dedup_keys=dedup_keys, summarize=summarize, **fields)
+        )
 
     def add_many(
         self,
@@ -1589,6 +1593,7 @@ class Memories(Face["AsyncMemories"]):
         *,
         dedup: bool | None = None,
         dedup_keys: Sequence[str] = (),
+        summarize: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[AddResult]:
         """Add many memories, each as `add` does, in their order. A few round trips for every 64.
@@ -1598,7 +1603,7 @@ class Memories(Face["AsyncMemories"]):
 
         Args:
             items: texts, items or mappings of their fields; all are checked before anything is written.
-            dedup, dedup_keys: as `add`.
+            dedup, dedup_keys, summarize: as `add`.
             on_progress: called with (how many are written, how many there are).
 
         Returns:
@@ -1608,7 +1613,9 @@ class Memories(Face["AsyncMemories"]):
             InvalidError, AccessDeniedError, ConfigError, UnavailableError, VersionConflictError: as `add`.
         """
         return self._portal.run(
-            self._async.add_many(items, dedup=dedup, dedup_keys=dedup_keys, on_progress=on_progress)
+            self._async.add_many(
+                items, dedup=dedup, dedup_keys=dedup_keys, summarize=summarize, on_progress=on_progress
+            )
         )
 
     def update(self, id_: str, *, if_version: int | None = None, **changes: Unpack[MemoryChanges]) -> MemoryItem:
@@ -1630,6 +1637,23 @@ class Memories(Face["AsyncMemories"]):
             AccessDeniedError, UnavailableError, ConfigError: as `add`.
         """
         return self._portal.run(self._async.update(id_, if_version=if_version, **changes))
+
+    def summarize(self, id_: str, *, model: LanguageModel | None = None) -> MemoryItem:
+        """Write the `summary` of a memory. Three round trips, and one call of the language model.
+
+        Args:
+            id_: id of the memory.
+            model: writes the summary; None takes the hub's (setting `llm`).
+
+        Returns:
+            The memory with its summary.
+
+        Raises:
+            NotFoundError: there is no such memory.
+            VersionConflictError: the memory has changed meanwhile; nothing is written.
+            InvalidError, AccessDeniedError, UnavailableError, LimitedError, ConfigError: as `summarize_thread`.
+        """
+        return self._portal.run(self._async.summarize(id_, model=model))
 
     def delete(self, id_: str) -> bool:
         """Delete a memory; `history` and `undo` keep it for `memory_history_s` (30 days). Two round trips.
@@ -1838,7 +1862,9 @@ class Memories(Face["AsyncMemories"]):
         """
         return self._portal.run(self._async.thread_stats(thread_id))
 
-    def summarize_thread(self, thread_id: str | None = None, *, max_turns: int = 50) -> str:
+    def summarize_thread(
+        self, thread_id: str | None = None, *, max_turns: int = 50, model: LanguageModel | None = None
+    ) -> str:
         """Return a summary of the newest turns of a thread; an empty text for a thread without turns.
 
         The summary is stored in the thread, with category `summary`. While the newest turns and their texts are the
@@ -1847,13 +1873,14 @@ class Memories(Face["AsyncMemories"]):
         Args:
             thread_id: `main` when not given, or the thread that this scope is narrowed to.
             max_turns: how many of the newest turns to sum up, 1 to 1,000.
+            model: writes the summary; None takes the hub's.
 
         Raises:
             InvalidError: an argument is invalid.
             AccessDeniedError: this actor may not write here, which storing the summary requires.
             UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
         """
-        return self._portal.run(self._async.summarize_thread(thread_id, max_turns=max_turns))
+        return self._portal.run(self._async.summarize_thread(thread_id, max_turns=max_turns, model=model))
 
     def history(self, id_: str) -> list[MemoryVersion]:
         """Return every stored version of a memory, newest first; of a deleted one too, for `memory_history_s`.

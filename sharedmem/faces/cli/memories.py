@@ -63,11 +63,12 @@ _BAR = 20
 
 
 def _item_fields(given: dict[str, Any]) -> dict[str, Any]:
-    """The request of `memory.add`: everything but `dedup` is a field of the memory."""
+    """The request of `memory.add`: everything but `dedup` and `summarize` is a field of the memory."""
     text = read_text(given.pop("text", None), "say what to remember, or pipe it in")
     dedup, speaker = given.pop("dedup", None), given.pop("speaker", None)
+    summarize = given.pop("summarize", False)
     said = {"messages": [{"role": "user", "name": speaker, "content": text}]} if speaker else {}
-    return {"item": build_record(MemoryItem, {"memory": text, **given, **said}), "dedup": dedup}
+    return {"item": build_record(MemoryItem, {"memory": text, **given, **said}), "dedup": dedup, "summarize": summarize}
 
 
 def _filtered(given: dict[str, Any]) -> dict[str, Any]:
@@ -105,6 +106,9 @@ def memories_add(  # noqa: PLR0913  # each field is an option
             help="Whether it is merged into a memory that says the same; default: setting dedup_enabled.",
         ),
     ] = None,
+    summarize: Annotated[
+        bool, typer.Option("--summarize", help="Let the language model write its summary first.")
+    ] = False,
 ) -> RenderableType:
     """Add a fact, unless it is known already."""
     if result.merged:
@@ -216,6 +220,12 @@ def memories_undo(
 ) -> RenderableType:
     """Take back a merge, a change or a deletion."""
     return styled_text(("undone: ", "green"), item.memory)
+
+
+@operation_command("memory.summarize", "summarize", group=memories, example="sharedmem memories summarize lease")
+def memories_summarize(item: MemoryItem, id_: Id) -> RenderableType:
+    """Write the summary of a memory, and show it; offline in some of its own sentences."""
+    return body(item.summary) if item.summary else empty_text()
 
 
 @operation_command("memory.stats", "stats", group=memories, example="sharedmem memories stats", request=_filtered)
