@@ -192,6 +192,7 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("memory.get", {"id": "t"}, None),
     ("memory.history", {"id": "t"}, lambda told: [one.change for one in told] == ["deleted", "updated", "added"]),
     ("memory.undo", {"id": "t"}, lambda item: item.memory == "Tea is cold"),
+    ("memory.summarize", {"id": "t"}, lambda item: item.summary == "Tea is cold"),
     ("memory.stats", {}, lambda stats: (stats.count, stats.by_category) == (2, {"office": 1, "": 1})),
     ("thread.stats", {"thread_id": "main"}, lambda stats: stats.turn_count == 2),
     ("thread.summary", {"max_turns": 5}, lambda summary: "lease ends in May" in summary),
