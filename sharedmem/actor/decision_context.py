@@ -35,6 +35,7 @@ class DecisionLog(Protocol):
         reasoning: str,
         method: str = "",
         time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> SaveResult:
         """Save a plan unless the same one was saved in the time window."""
 
@@ -42,7 +43,13 @@ class DecisionLog(Protocol):
         """The newest plans."""
 
     async def check_duplicate(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = DEFAULT_WINDOW_S
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        reasoning: str,
+        time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> tuple[bool, PlanRecord | None]:
         """Whether the same plan was saved in the time window."""
 
@@ -127,14 +134,20 @@ class Context:
         return self._session
 
     async def check_duplicate_plan(
-        self, symbol: str, action: str, reasoning: str, time_window_sec: float = DEFAULT_WINDOW_S
+        self,
+        symbol: str,
+        action: str,
+        reasoning: str,
+        time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> tuple[bool, PlainFields | None]:
         """Whether the same plan was saved in the last seconds, and that plan with its `time_since_ms`.
 
-        Another planner may save it right after: `save_plan_if_new` checks and saves in one step.
+        Another planner may save it right after: `save_plan_if_new` checks and saves in one step. With `similar`, plans
+        are compared by meaning too, as `store.decisions.save_if_new` says.
         """
         is_duplicate, plan = await self._client.decisions.check_duplicate(
-            self._session, symbol, action, reasoning, time_window_sec
+            self._session, symbol, action, reasoning, time_window_sec, similar
         )
         return is_duplicate, plan.model_dump() if plan else None
 
@@ -150,6 +163,7 @@ class Context:
         reasoning: str,
         method: str = "",
         time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> tuple[bool, PlainFields]:
         """Save a plan unless the same one was saved in the last seconds; of racing planners exactly one saves.
 
@@ -157,7 +171,7 @@ class Context:
             (True, the new plan), or (False, the one there was with its `time_since_ms`).
         """
         result = await self._client.decisions.save_if_new(
-            self._session, symbol, action, confidence, reasoning, method, time_window_sec
+            self._session, symbol, action, confidence, reasoning, method, time_window_sec, similar
         )
         return result.saved, result.plan.model_dump()
 

@@ -318,7 +318,7 @@ class FallbackFinder:
         found = await self._literal.find(query, k, wanted)
         if found or self._embedder is None:
             return found
-        from sharedmem.search.text_ranking import rank_texts  # noqa: PLC0415  # most searches do not need numpy
+        from sharedmem.search.text_matches import rank_texts  # noqa: PLC0415  # most searches do not need numpy
 
         newest = await self._literal.find("", _MOST_RANKED, wanted)
         near = await _similarities(query, newest[:_MOST_EMBEDDED], self._embedder())

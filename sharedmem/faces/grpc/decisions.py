@@ -12,6 +12,7 @@ from sharedmem.clock import Clock
 from sharedmem.coordination.names import check_lease_ms
 from sharedmem.decisions.execution_claims import Execution, hold_execution
 from sharedmem.decisions.executions import TakeoverPolicy
+from sharedmem.decisions.similarity import check_similarity
 from sharedmem.decisions.validation import (
     DEFAULT_WINDOW_S,
     OutcomeFields,
@@ -70,11 +71,12 @@ class RemoteDecisions:
         reasoning: str,
         method: str = "",
         time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> SaveResult:
         """Save a plan unless the same one was saved in the time window; of racing planners exactly one saves."""
         plan = _plan(session, symbol, action, confidence, reasoning, method)
         check_window_ms(time_window_sec)
-        request = pb.SaveIfNewRequest(plan=plan, time_window_sec=time_window_sec)
+        request = pb.SaveIfNewRequest(plan=plan, time_window_sec=time_window_sec, similar=_threshold(similar))
         return record_of(SaveResult, await self._ask("SaveIfNew", request, pb.SaveIfNewResponse))
 
     async def get_recent_plans(self, session: str, symbol: str | None = None, limit: int = 10) -> list[PlanRecord]:
@@ -86,7 +88,13 @@ class RemoteDecisions:
         return [record_of(PlanRecord, plan) for plan in reply.plans]
 
     async def check_duplicate(
-        self, session: str, symbol: str, action: str, reasoning: str, time_window_sec: float = DEFAULT_WINDOW_S
+        self,
+        session: str,
+        symbol: str,
+        action: str,
+        reasoning: str,
+        time_window_sec: float = DEFAULT_WINDOW_S,
+        similar: float | None = None,
     ) -> tuple[bool, PlanRecord | None]:
         """Whether the same plan was saved in the time window, and that plan."""
         check_decision(symbol, action, reasoning)
@@ -97,6 +105,7 @@ class RemoteDecisions:
             action=action,
             reasoning=reasoning,
             time_window_sec=time_window_sec,
+            similar=_threshold(similar),
         )
         reply = await self._ask("CheckDuplicate", request, pb.CheckDuplicateResponse)
         return reply.is_duplicate, record_of(PlanRecord, reply.plan) if reply.HasField("plan") else None
@@ -226,6 +235,10 @@ def _plan(session: str, symbol: str, action: str, confidence: float, reasoning: 
 
 def _plan_key(session: str, plan_hash: str) -> dict[str, Any]:
     return {"session_id": check_name("session", session), "plan_hash": check_plan(plan_hash)}
+
+
+def _threshold(similar: float | None) -> float | None:
+    return None if similar is None else check_similarity("similar", similar)
 
 
 def _symbol(symbol: str | None) -> str:

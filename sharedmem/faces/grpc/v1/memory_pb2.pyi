@@ -48,6 +48,7 @@ class PlanRecord(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     TIME_SINCE_MS_FIELD_NUMBER: _builtins.int
+    SIMILARITY_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.str
     """Names this plan alone. Calls that take a `plan_hash` take it too."""
     plan_hash: _builtins.str
@@ -68,6 +69,8 @@ class PlanRecord(_message.Message):
     """When it was saved."""
     time_since_ms: _builtins.int
     """How long ago that was; set where a duplicate is reported."""
+    similarity: _builtins.float
+    """Cosine similarity of the reasonings; set where plans were compared by meaning."""
     def __init__(
         self,
         *,
@@ -81,13 +84,19 @@ class PlanRecord(_message.Message):
         method: _builtins.str = ...,
         timestamp_ms: _builtins.int = ...,
         time_since_ms: _builtins.int | None = ...,
+        similarity: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_since_ms", b"_time_since_ms", "time_since_ms", b"time_since_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_similarity", b"_similarity", "_time_since_ms", b"_time_since_ms", "similarity", b"similarity", "time_since_ms", b"time_since_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_since_ms", b"_time_since_ms", "action", b"action", "confidence", b"confidence", "method", b"method", "plan_hash", b"plan_hash", "plan_id", b"plan_id", "reasoning", b"reasoning", "session_id", b"session_id", "symbol", b"symbol", "time_since_ms", b"time_since_ms", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_similarity", b"_similarity", "_time_since_ms", b"_time_since_ms", "action", b"action", "confidence", b"confidence", "method", b"method", "plan_hash", b"plan_hash", "plan_id", b"plan_id", "reasoning", b"reasoning", "session_id", b"session_id", "similarity", b"similarity", "symbol", b"symbol", "time_since_ms", b"time_since_ms", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__similarity: _TypeAlias = _typing.Literal["similarity"]  # noqa: Y015
+    _WhichOneofArgType__similarity: _TypeAlias = _typing.Literal["_similarity", b"_similarity"]  # noqa: Y015
     _WhichOneofReturnType__time_since_ms: _TypeAlias = _typing.Literal["time_since_ms"]  # noqa: Y015
     _WhichOneofArgType__time_since_ms: _TypeAlias = _typing.Literal["_time_since_ms", b"_time_since_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__similarity) -> _WhichOneofReturnType__similarity | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_since_ms) -> _WhichOneofReturnType__time_since_ms | None: ...
 
 Global___PlanRecord: _TypeAlias = PlanRecord  # noqa: Y015
@@ -342,8 +351,11 @@ class SaveIfNewRequest(_message.Message):
 
     PLAN_FIELD_NUMBER: _builtins.int
     TIME_WINDOW_SEC_FIELD_NUMBER: _builtins.int
+    SIMILAR_FIELD_NUMBER: _builtins.int
     time_window_sec: _builtins.float
     """A plan is new when the same one was not saved within that many seconds; 300 when absent."""
+    similar: _builtins.float
+    """A plan with a reasoning of at least this cosine similarity counts as the same; only equal texts when absent."""
     @_builtins.property
     def plan(self) -> Global___SavePlanRequest:
         """The plan."""
@@ -353,13 +365,19 @@ class SaveIfNewRequest(_message.Message):
         *,
         plan: Global___SavePlanRequest | None = ...,
         time_window_sec: _builtins.float | None = ...,
+        similar: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_window_sec", b"_time_window_sec", "plan", b"plan", "time_window_sec", b"time_window_sec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_similar", b"_similar", "_time_window_sec", b"_time_window_sec", "plan", b"plan", "similar", b"similar", "time_window_sec", b"time_window_sec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_window_sec", b"_time_window_sec", "plan", b"plan", "time_window_sec", b"time_window_sec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_similar", b"_similar", "_time_window_sec", b"_time_window_sec", "plan", b"plan", "similar", b"similar", "time_window_sec", b"time_window_sec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__similar: _TypeAlias = _typing.Literal["similar"]  # noqa: Y015
+    _WhichOneofArgType__similar: _TypeAlias = _typing.Literal["_similar", b"_similar"]  # noqa: Y015
     _WhichOneofReturnType__time_window_sec: _TypeAlias = _typing.Literal["time_window_sec"]  # noqa: Y015
     _WhichOneofArgType__time_window_sec: _TypeAlias = _typing.Literal["_time_window_sec", b"_time_window_sec"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__similar) -> _WhichOneofReturnType__similar | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_window_sec) -> _WhichOneofReturnType__time_window_sec | None: ...
 
 Global___SaveIfNewRequest: _TypeAlias = SaveIfNewRequest  # noqa: Y015
@@ -463,6 +481,7 @@ class CheckDuplicateRequest(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
     TIME_WINDOW_SEC_FIELD_NUMBER: _builtins.int
+    SIMILAR_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Which session."""
     symbol: _builtins.str
@@ -473,6 +492,8 @@ class CheckDuplicateRequest(_message.Message):
     """Why, to the letter."""
     time_window_sec: _builtins.float
     """How many seconds to look back; 300 when absent."""
+    similar: _builtins.float
+    """A plan with a reasoning of at least this cosine similarity counts as the same; only equal texts when absent."""
     def __init__(
         self,
         *,
@@ -481,13 +502,19 @@ class CheckDuplicateRequest(_message.Message):
         action: _builtins.str = ...,
         reasoning: _builtins.str = ...,
         time_window_sec: _builtins.float | None = ...,
+        similar: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_time_window_sec", b"_time_window_sec", "time_window_sec", b"time_window_sec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_similar", b"_similar", "_time_window_sec", b"_time_window_sec", "similar", b"similar", "time_window_sec", b"time_window_sec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_time_window_sec", b"_time_window_sec", "action", b"action", "reasoning", b"reasoning", "session_id", b"session_id", "symbol", b"symbol", "time_window_sec", b"time_window_sec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_similar", b"_similar", "_time_window_sec", b"_time_window_sec", "action", b"action", "reasoning", b"reasoning", "session_id", b"session_id", "similar", b"similar", "symbol", b"symbol", "time_window_sec", b"time_window_sec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__similar: _TypeAlias = _typing.Literal["similar"]  # noqa: Y015
+    _WhichOneofArgType__similar: _TypeAlias = _typing.Literal["_similar", b"_similar"]  # noqa: Y015
     _WhichOneofReturnType__time_window_sec: _TypeAlias = _typing.Literal["time_window_sec"]  # noqa: Y015
     _WhichOneofArgType__time_window_sec: _TypeAlias = _typing.Literal["_time_window_sec", b"_time_window_sec"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__similar) -> _WhichOneofReturnType__similar | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_window_sec) -> _WhichOneofReturnType__time_window_sec | None: ...
 
 Global___CheckDuplicateRequest: _TypeAlias = CheckDuplicateRequest  # noqa: Y015
