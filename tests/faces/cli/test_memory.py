@@ -278,3 +278,22 @@ def test_a_memory_cannot_command_the_terminal(shell: Shell) -> None:
     screen = shown(shell, ("memories", "search", "alert"), ("memories", "get", "alarm"), ("memories", "list"))
 
     assert screen.count("red \\x1b[31m alert") >= 3
+
+
+def test_a_memory_is_summarised_when_it_is_added_and_on_demand(shell: Shell) -> None:
+    text = "The lease ends in May. Ann signs it on Monday."
+    shell("memories", "add", text, "--id", "lease", "--summarize")
+    shell("memories", "add", text, "--id", "copy", "--no-dedup")
+
+    assert "Ann signs it" in shell("memories", "get", "lease").data["summary"]
+    assert shell("memories", "get", "copy").data["summary"] is None
+    assert "Ann signs it" in shell("memories", "summarize", "copy").data["summary"]
+
+
+def test_words_in_quotation_marks_are_searched_as_a_phrase(shell: Shell) -> None:
+    shell("memories", "add", "The house stands on solid ground.")
+    shell("memories", "add", "The foundation is solid granite; the ground is wet.")
+
+    found = shell("memories", "search", '"solid ground"', "--mode", "keywords").data["hits"]
+
+    assert [hit["item"]["memory"] for hit in found] == ["The house stands on solid ground."]
