@@ -12,6 +12,10 @@ from typing import Literal
 from sharedmem.runtime.telemetry import JsonFormatter, extra_fields, logger
 
 _LOOK_EVERY_S = 1.0
+_UNUSED = [
+    name for name in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks") if hasattr(logging, name)
+]
+"""What `logging` finds out for each record, unless a process says that it is not needed."""
 
 
 class TextFormatter(logging.Formatter):
@@ -97,6 +101,10 @@ class LogOutput:
         self._handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
         self._handler.setLevel(level.upper())
         self._level_before = logger.level
+        # No line shows these; to find them for each line takes longer than to write it.
+        self._found_before = {name: getattr(logging, name) for name in _UNUSED}
+        for name in _UNUSED:
+            setattr(logging, name, False)
         logger.addHandler(self._handler)
         logger.setLevel(level.upper())
 
@@ -104,4 +112,6 @@ class LogOutput:
         """Stop writing; the logger is as it was before."""
         logger.removeHandler(self._handler)
         logger.setLevel(self._level_before)
+        for name, value in self._found_before.items():
+            setattr(logging, name, value)
         self._handler.close()
