@@ -61,9 +61,11 @@ class TestDecisionsThatWaitForTheTier(DecisionSuite):
 class TestDecisionsWhenRedisIsLostBeforeEachCall(
     PlanTests, ExecutionClaimTests, ExecutionResolveTests, ExecutionBlockTests, StatsTests
 ):
+    listed = KEPT
+
     @pytest.fixture
     async def decisions(self, tmp_path: Path) -> AsyncIterator[Decisions]:
-        async with fake_hub(settings=tiered(tmp_path)) as hub:
+        async with fake_hub(settings=tiered(tmp_path, plans_per_session=KEPT)) as hub:
             yield cast("Decisions", RedisLosingProxy(hub.store("desk", actor="ada").decisions, hub))
 
     async def test_a_claim_is_prolonged(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import pytest
 
@@ -13,12 +14,14 @@ from sharedmem.testing.store_fixtures import eventually
 
 SHORT_LEASE_S = 0.05
 RACERS = 16
-KEPT = 100
 WHY = "the trend is strong, and the volume rises"
 
 
 class DecisionFixtures:
     """Two sessions; `decisions` comes from who inherits."""
+
+    listed: ClassVar[int] = 100
+    """Plans that a session lists (setting `plans_per_session`)."""
 
     @pytest.fixture
     async def session(self, decisions: Decisions) -> AsyncIterator[str]:

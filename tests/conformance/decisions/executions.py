@@ -8,7 +8,6 @@ import asyncio
 import pytest
 
 from conformance.decisions.base import (
-    KEPT,
     RACERS,
     DecisionFixtures,
     execute_plan,
@@ -141,7 +140,7 @@ class ExecutionClaimTests(DecisionFixtures):
     async def test_an_execution_outlives_its_plan(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:
         record = await execute_plan(decisions, session, plan)
         unbegun = await save_test_plan(decisions, session, reasoning="nobody begins this one")
-        for number in range(KEPT):
+        for number in range(self.listed):
             await decisions.save_plan(session, "BTC", "BUY", 0.5, f"reason {number}")
 
         assert await decisions.check_executed(session, plan.plan_id) == (True, record)

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from conformance.decisions.base import KEPT, RACERS, WHY, DecisionFixtures, execute_plan, save_test_plan
+from conformance.decisions.base import RACERS, WHY, DecisionFixtures, execute_plan, save_test_plan
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.errors import NotFoundError
 from sharedmem.models import PlanRecord
@@ -48,19 +48,19 @@ class PlanTests(DecisionFixtures):
         assert [plan.symbol for plan in await decisions.get_recent_plans(session, "BTC")] == ["BTC", "BTC"]
         assert await decisions.get_recent_plans(session, "SOL") == []
 
-    async def test_a_session_keeps_a_hundred_plans_and_the_oldest_go(self, decisions: Decisions, session: str) -> None:
-        for number in range(KEPT + 3):
+    async def test_a_session_lists_so_many_plans_and_the_oldest_go(self, decisions: Decisions, session: str) -> None:
+        for number in range(self.listed + 3):
             await decisions.save_plan(session, "BTC", "BUY", 0.5, f"reason {number}")
 
         plans = await decisions.get_recent_plans(session, limit=1000)
 
-        assert [plan.reasoning for plan in plans] == [f"reason {number}" for number in range(KEPT + 2, 2, -1)]
+        assert [plan.reasoning for plan in plans] == [f"reason {number}" for number in range(self.listed + 2, 2, -1)]
 
     async def test_a_plan_that_has_gone_still_makes_the_same_one_a_duplicate(
         self, decisions: Decisions, session: str
     ) -> None:
         plan = await save_test_plan(decisions, session, reasoning="the first")
-        for number in range(KEPT):
+        for number in range(self.listed):
             await decisions.save_plan(session, "BTC", "BUY", 0.5, f"reason {number}")
 
         result = await decisions.save_if_new(session, "BTC", "BUY", 0.5, "the first")
