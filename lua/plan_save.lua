@@ -19,7 +19,7 @@
 -- ARGV most        int   number of plans that a session stores
 -- ARGV events      text  prefix of the session's channels
 -- ARGV similar     text  ids of plans that the caller found similar, the most similar first, separated by commas
--- ARGV seen        text  id of the newest plan with this symbol that the caller has compared; empty: it has compared none
+-- ARGV seen        text  id of the newest plan of the session when the caller compared; empty: it has not compared
 -- ARGV history     0|1   1: the durable tier keeps plans that leave the list
 --
 -- RETURNS `saved <id>`, `duplicate <ms since> <id> <confidence> <method>`, `similar <ms since> <id>`, or `behind`:

@@ -130,7 +130,7 @@ class SharedMemoryStore(
         """The decision log of the namespace: plans, their executions, and their outcomes."""
         from sharedmem.decisions.decisions import Decisions  # noqa: PLC0415  # many processes do not use it
 
-        return Decisions(self._context, self._scope, self._plan_embedder)
+        return Decisions(self._context, self._scope, embedder=self._embedder if has_memory() else None)
 
     @cached_property
     def episodes(self) -> Episodes:
@@ -188,12 +188,6 @@ class SharedMemoryStore(
         from sharedmem.synthesis.synthesis import build_synthesis  # noqa: PLC0415  # likewise
 
         return build_synthesis(self._knowledge_context(), self._scope)
-
-    def _plan_embedder(self) -> Embedder:
-        from sharedmem.decisions.similarity import without_embedder  # noqa: PLC0415  # likewise
-
-        require_memory("comparing plans by meaning", "memory")
-        return self._embedder() or without_embedder()
 
     def _embedder(self) -> Embedder | None:
         return self._knowledge_context().embedder_of(self.namespace)

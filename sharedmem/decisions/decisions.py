@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from sharedmem.context import HubContext
 from sharedmem.coordination.names import NameAccess
@@ -14,13 +15,14 @@ from sharedmem.decisions.history import DecisionHistory
 from sharedmem.decisions.patterns import find_patterns
 from sharedmem.decisions.plans import Plans
 from sharedmem.decisions.sessions import DecisionSessions
-from sharedmem.decisions.similarity import OpenEmbedder, ReasoningComparer, check_similarity
+from sharedmem.decisions.similarity import ReasoningComparer, check_similarity
 from sharedmem.decisions.validation import (
     DEFAULT_WINDOW_S,
     LATEST_US,
-    check_decision,
+    check_kind,
     check_limit,
     check_moment_us,
+    check_reasoning,
     check_window_ms,
 )
 from sharedmem.models import (
@@ -36,6 +38,9 @@ from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
 
+if TYPE_CHECKING:
+    from sharedmem.providers.protocol import OpenEmbedder
+
 
 class Decisions(ProcessBound):
     """The decision log of a namespace: `store.decisions`. Sessions are independent of each other.
@@ -46,10 +51,11 @@ class Decisions(ProcessBound):
     Args:
         context: dependencies that the hub shares with its stores.
         scope: returns names within the actor's rights.
-        embedder: returns the embedder that compares plans by meaning; called when plans are first compared.
+        embedder: returns the embedder that compares plans by meaning, called when plans are compared; None: the extra
+            `memory` is not installed.
     """
 
-    def __init__(self, context: HubContext, scope: Scope, embedder: OpenEmbedder) -> None:
+    def __init__(self, context: HubContext, scope: Scope, *, embedder: OpenEmbedder | None = None) -> None:
         self._counters: Counters = context.counters
         self._scope = scope
         self._sessions = DecisionSessions(NameAccess(context, scope))
@@ -202,7 +208,8 @@ class Decisions(ProcessBound):
         """
         check_limit(limit)
         check_similarity("threshold", threshold)
-        check_decision(symbol or "any", action or "any", reasoning)
+        check_kind(symbol, action)
+        check_reasoning(reasoning)
         near = await self._plans.find_similar(
             reasoning, session=session, symbol=symbol, action=action, threshold=threshold, limit=limit
         )
@@ -233,6 +240,7 @@ class Decisions(ProcessBound):
             InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `read`; the latter also if the tier cannot be reached.
         """
+        check_kind(symbol, None)
         return await self._history.read(
             session,
             symbol=symbol,
@@ -267,6 +275,7 @@ class Decisions(ProcessBound):
             InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
+        check_kind(symbol, action)
         within_ms = check_window_ms(within, "within")
         check_limit(limit)
         sessions = [plans[::-1] async for plans in self._plans.listed(session)]

@@ -77,7 +77,7 @@ class Plans:
             return await self._save(plan, window_ms)
         threshold = check_similarity("similar", similar)
         for _ in range(_MOST_TRIES):
-            seen = await self.get_recent_plans(session, symbol, MOST_LISTED)
+            seen = await self.get_recent_plans(session, None, MOST_LISTED)
             near = await self._similar(plan, seen, threshold)
             with suppress(_AnotherPlanSavedError):
                 return await self._save(plan, window_ms, near=near, seen=seen[0].plan_id if seen else "0")
@@ -139,7 +139,7 @@ class Plans:
 
     async def _like(self, plan: PlanDraft, window_ms: int, threshold: float) -> PlanRecord | None:
         """Return the most similar plan of the time window, with its age."""
-        seen = await self.get_recent_plans(plan.session, plan.symbol, MOST_LISTED)
+        seen = await self.get_recent_plans(plan.session, None, MOST_LISTED)
         near = await self._similar(plan, seen, threshold)
         if not near:
             return None
@@ -148,8 +148,8 @@ class Plans:
         return next((one for one in aged if (one.time_since_ms or 0) < window_ms), None)
 
     async def _similar(self, plan: PlanDraft, seen: Sequence[PlanRecord], threshold: float) -> list[PlanRecord]:
-        same_action = [one for one in seen if one.action == plan.action]
-        near = await self._ranked(plan.reasoning, same_action, threshold)
+        same_kind = [one for one in seen if (one.symbol, one.action) == (plan.symbol, plan.action)]
+        near = await self._ranked(plan.reasoning, same_kind, threshold)
         # Vectors hardly distinguish "rises" from "falls", or 5 from 50.
         return [one for one in near if find_contradiction(plan.reasoning, one.reasoning) is None]
 
@@ -190,7 +190,7 @@ class Plans:
             plan: the plan.
             window_ms: milliseconds; 0: save it in any case.
             near: similar plans, the most similar first.
-            seen: id of the newest plan with this symbol that it was compared with; empty: it was not compared.
+            seen: id of the newest plan of the session at the comparison; empty: it was not compared.
 
         Raises:
             _AnotherPlanSavedError: another plan with this symbol was saved since.

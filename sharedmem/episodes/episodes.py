@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from heapq import heappush, heappushpop
@@ -30,7 +30,7 @@ from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.text.summary import MOST_CHARACTERS_READ, MOST_SENTENCES_READ, summarize
 
 if TYPE_CHECKING:
-    from sharedmem.providers.protocol import Embedder
+    from sharedmem.providers.protocol import Embedder, OpenEmbedder
 
 _TEXT_FIELDS = ("text", "content", "message")
 _SPEAKER_FIELDS = ("by", "role", "name", "actor")
@@ -72,10 +72,6 @@ _MOST_RANKED = 2000
 # Texts that are compared by meaning, the newest: the embedding cache holds no more, and each one may cost a request.
 _MOST_EMBEDDED = 256
 _SESSIONS_PER_PAGE = 500
-
-
-OpenEmbedder = Callable[[], "Embedder | None"]
-"""Returns the embedder of the namespace, if there is one."""
 
 
 class EpisodeSummary(NamedTuple):

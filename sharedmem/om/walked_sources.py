@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from sharedmem.context import HubContext
 from sharedmem.decisions.decisions import Decisions
-from sharedmem.decisions.similarity import without_embedder
 from sharedmem.episodes.episodes import Episodes
 from sharedmem.errors import UnsupportedError
 from sharedmem.models.record import Record
@@ -142,7 +141,7 @@ class PlanRecords:
     """The plans of a namespace's sessions, as `SessionRecords` describes it."""
 
     def __init__(self, context: HubContext, scope: Scope) -> None:
-        self._decisions = Decisions(context, scope, without_embedder)
+        self._decisions = Decisions(context, scope)
 
     async def sessions(self) -> list[str]:
         """Return the sessions that have plans."""

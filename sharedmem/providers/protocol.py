@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -51,6 +51,10 @@ class Embedder(Protocol):
 
     async def close(self) -> None:
         """Close connections; may be called again."""
+
+
+OpenEmbedder = Callable[[], Embedder | None]
+"""Returns the embedder of a namespace, if there is one."""
 
 
 class ChatMessage(Record):

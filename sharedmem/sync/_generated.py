@@ -436,7 +436,8 @@ class Decisions(Face["AsyncDecisions"]):
     Args:
         context: dependencies that the hub shares with its stores.
         scope: returns names within the actor's rights.
-        embedder: returns the embedder that compares plans by meaning; called when plans are first compared.
+        embedder: returns the embedder that compares plans by meaning, called when plans are compared; None: the extra
+            `memory` is not installed.
     """
 
     def save_plan(

@@ -238,6 +238,18 @@ async def test_a_threshold_that_is_none_is_refused_before_anything_is_saved(deci
     assert await decisions.get_recent_plans(SESSION) == []
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [{"symbol": ""}, {"action": " "}, {"symbol": "x" * 300}, {"action": 5}],
+    ids=["empty", "blank", "long", "no text"],
+)
+async def test_a_condition_that_no_plan_can_meet_is_refused(decisions: Decisions, kind: dict[str, Any]) -> None:
+    with pytest.raises(InvalidError, match=next(iter(kind))):
+        await decisions.find_similar(UP, **kind)
+    with pytest.raises(InvalidError, match=next(iter(kind))):
+        await decisions.patterns(**kind)
+
+
 @pytest.mark.parametrize("within", [0, -1, 31 * 86_400, True, "1"])
 async def test_a_time_of_patterns_that_is_none_is_refused(decisions: Decisions, within: Any) -> None:
     with pytest.raises(InvalidError, match="within"):
