@@ -12,15 +12,19 @@ from itertools import chain
 from typing import NamedTuple
 
 from sharedmem.models import Depth, Note, Resolution, Verdict
+from sharedmem.models.notes import age_key
 from sharedmem.synthesis.chains import note_chain_id
 from sharedmem.synthesis.protocol import NewNote, NoteChange
-from sharedmem.synthesis.tag_cleanup import deduplicate
+from sharedmem.synthesis.tag_cleanup import merge_items
 
 FALLBACK = "fallback"
 """Author of a verdict without a usable answer."""
 
 _DEPTHS: tuple[Depth | None, ...] = ("high", "medium", "low", None)
-_MOST_ITEMS = 24
+_LABELS = ("tags", "keywords", "semantic_queries", "follow_up_potential")
+_SORTED_LABELS = frozenset({"tags", "keywords"})
+MOST_LABELS = 100
+"""Most tags of a successor, and most keywords, questions and follow-ups: each is compared with each."""
 
 
 class NotesByVerdict(NamedTuple):
@@ -173,13 +177,41 @@ def _retirements(parts: NotesByVerdict, heir_id: str, chain_id: str) -> list[Not
     ]
 
 
-def build_successor(new: Note, updated: Sequence[Note], *, text: str, now: datetime) -> Note:
+class MergedLabels(NamedTuple):
+    """The tags, keywords, questions and follow-ups of a successor."""
+
+    fields: Mapping[str, tuple[str, ...]]
+    """By the field of the note."""
+    left_out: tuple[str, ...] = ()
+    """A sentence for each field with more than `MOST_LABELS` items."""
+
+
+def merge_labels(new: Note, updated: Sequence[Note]) -> MergedLabels:
+    """Return what a successor takes over from a new note and older ones: each item once, tags and keywords sorted.
+
+    Of more than `MOST_LABELS` the items of the newest notes stay.
+    """
+    newest_first = (new, *sorted(updated, key=age_key, reverse=True))
+    fields: dict[str, tuple[str, ...]] = {}
+    left_out = []
+    for name in _LABELS:
+        items = merge_items(chain.from_iterable(getattr(note, name) for note in newest_first))
+        kept = items[:MOST_LABELS]
+        fields[name] = tuple(sorted(kept, key=str.casefold)) if name in _SORTED_LABELS else kept
+        if len(items) > MOST_LABELS:
+            lacking = len(items) - MOST_LABELS
+            left_out.append(f"{name}: {lacking} of the oldest were left out of the successor, which has {MOST_LABELS}")
+    return MergedLabels(fields, tuple(left_out))
+
+
+def build_successor(new: Note, updated: Sequence[Note], *, text: str, labels: MergedLabels, now: datetime) -> Note:
     """Return the note that replaces a new one and older ones; `plan_commit` sets its sources and its chain.
 
     Args:
         new: the newest note.
         updated: the older ones.
         text: the consolidated text.
+        labels: its tags, keywords, questions and follow-ups.
         now: the current time.
     """
     whole = (new, *updated)
@@ -190,10 +222,10 @@ def build_successor(new: Note, updated: Sequence[Note], *, text: str, now: datet
         session_id=shared_session(whole),
         created_by=new.created_by,
         memory_note=text,
-        tags=_merge_items(note.tags for note in whole),
-        keywords=_merge_items(note.keywords for note in whole),
-        semantic_queries=_merge_items(note.semantic_queries for note in whole),
-        follow_up_potential=_merge_items(note.follow_up_potential for note in whole),
+        tags=labels.fields["tags"],
+        keywords=labels.fields["keywords"],
+        semantic_queries=labels.fields["semantic_queries"],
+        follow_up_potential=labels.fields["follow_up_potential"],
         interaction_quality=min((note.interaction_quality for note in whole), key=_DEPTHS.index),
         status="active",
         status_reason="consolidated",
@@ -202,10 +234,6 @@ def build_successor(new: Note, updated: Sequence[Note], *, text: str, now: datet
         links=tuple(note.id for note in updated),
         task_id=new.task_id,
     )
-
-
-def _merge_items(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return deduplicate(chain.from_iterable(parts))[:_MOST_ITEMS]
 
 
 # -- results ----------------------------------------------------------------------------------

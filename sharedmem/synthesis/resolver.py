@@ -29,6 +29,7 @@ from sharedmem.synthesis.commit_plan import (
     build_successor,
     complete_resolutions,
     group_by_verdict,
+    merge_labels,
     plan_commit,
     skip_resolution,
     skip_updates,
@@ -119,6 +120,8 @@ class SuccessorDraft(NamedTuple):
 
     fresh: NewNote | None
     reason: str = ""
+    left_out: tuple[str, ...] = ()
+    """What it does not contain of the older notes, in sentences."""
 
 
 class PendingNote:
@@ -302,13 +305,13 @@ class ConflictResolver:
     async def _decided(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> CommitPlan:
         resolutions = await self._judged(case, new, linked)
         updated = group_by_verdict(linked, resolutions).updated
-        fresh = None
+        draft = SuccessorDraft(None)
         if updated:
-            fresh, reason = await self._draft(case, new, updated)
-            if fresh is None:
-                resolutions = skip_updates(resolutions, reason)
-        lacks = {one.reasoning for one in resolutions if one.decided_by == FALLBACK}
-        return plan_commit(new, linked, resolutions, successor=fresh, degraded=tuple(sorted(lacks)))
+            draft = await self._draft(case, new, updated)
+            if draft.fresh is None:
+                resolutions = skip_updates(resolutions, draft.reason)
+        lacks = sorted({one.reasoning for one in resolutions if one.decided_by == FALLBACK})
+        return plan_commit(new, linked, resolutions, successor=draft.fresh, degraded=(*lacks, *draft.left_out))
 
     # -- verdicts
 
@@ -364,8 +367,9 @@ class ConflictResolver:
         )
         if vector is None:
             return SuccessorDraft(None, reason or "the embedder found no meaning in the consolidation")
-        now = self._context.clock.now()
-        return SuccessorDraft(NewNote(build_successor(new, updated, text=written.note, now=now), vector))
+        labels = merge_labels(new, updated)
+        successor = build_successor(new, updated, text=written.note, labels=labels, now=self._context.clock.now())
+        return SuccessorDraft(NewNote(successor, vector), left_out=labels.left_out)
 
     async def _consolidated(
         self, case: PendingNote, new: Note, updated: Sequence[Note]

@@ -26,6 +26,7 @@ _AS_BLANK = frozenset({"Pd", "Pc"})
 """Hyphens, dashes and underscores."""
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Variation selectors: the only remainder of some emoji."""
+_DIGIT = re.compile(r"\d")
 _NOTHING = re.compile(r"\W*(?:n\s*[/\\]\s*a|n\.\s*a\b|not[\s-]applicable|not[\s-]available)\W*")
 
 
@@ -77,6 +78,21 @@ def deduplicate(items: Iterable[str], threshold: float = DUPLICATE_FROM) -> tupl
             signs.add(sign)
         kept.append(item)
     return tuple(kept)
+
+
+def merge_items(items: Iterable[str]) -> tuple[str, ...]:
+    """Return the items of several notes in their order: near-duplicates once, but every item with a number.
+
+    `deduplicate` would drop one of two orders, versions or years whose numbers differ in one digit.
+
+    Args:
+        items: blank ones are dropped.
+    """
+    distinct: dict[str, str] = {}
+    for item in clean_items(items):
+        distinct.setdefault(item.casefold(), item)
+    alike = frozenset(deduplicate(item for item in distinct.values() if not _DIGIT.search(item)))
+    return tuple(item for item in distinct.values() if item in alike or _DIGIT.search(item))
 
 
 def clean_items(items: Iterable[str]) -> tuple[str, ...]:

@@ -60,6 +60,9 @@ class ScriptedAgents:
         """Looks at the verdicts before they are answered."""
         self.rewrite: Callable[[str], str] = lambda text: text
         """What becomes of a consolidation before it is answered."""
+        self.retrieval = SummaryRetrieval(
+            tags=("billing", "regions"), keywords=("Orion",), queries=("Where does it run?",)
+        )
 
     async def episodic(self, _: Sequence[SynthesisMessage]) -> EpisodicOutput:
         self._called("episodic")
@@ -67,8 +70,7 @@ class ScriptedAgents:
 
     async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
         self._called("summarizer")
-        retrieval = SummaryRetrieval(tags=("billing", "regions"), keywords=("Orion",), queries=("Where does it run?",))
-        return SummaryOutput(narrative="\n".join(message.content for message in messages), retrieval=retrieval)
+        return SummaryOutput(narrative="\n".join(message.content for message in messages), retrieval=self.retrieval)
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
         self._called("fast_summary")

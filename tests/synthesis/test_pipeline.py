@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.contexts import knowledge_of
 from support.synthesis_harness import (
     APP,
     USER,
@@ -25,9 +26,18 @@ from support.synthesis_harness import (
 from sharedmem import InvalidError, SharedMemoryStore
 from sharedmem.models import Note, Recall, Resolution, Verdict
 from sharedmem.runtime import JsonFormatter
-from sharedmem.synthesis.commit_plan import complete_resolutions, oldest_chain, plan_commit, skip_updates, task_result
+from sharedmem.synthesis.commit_plan import (
+    MOST_LABELS,
+    complete_resolutions,
+    oldest_chain,
+    plan_commit,
+    skip_updates,
+    task_result,
+)
 from sharedmem.synthesis.pipeline import TaskAttempt
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote
+from sharedmem.synthesis.resolver import embed_note
+from sharedmem.synthesis.schemas import SummaryRetrieval
 from sharedmem.synthesis.tasks import SummarizeTask
 from sharedmem.testing import fake_hub
 
@@ -96,6 +106,44 @@ async def test_a_note_that_agrees_with_an_older_one_becomes_one_note_with_it(ben
         assert retired.chain_id == old.id
     assert [(one.memory_id, one.operation) for one in new.resolutions] == [(old.id, "UPDATE")]
     await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
+
+
+async def test_a_successor_has_every_tag_and_keyword_of_its_notes_once_and_sorted(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    words = "wasp ruby oven kiln hinge fjord dusk Cabin zebra yacht vault tulip salad quilt plum moss lamp jazz ivy igloo "
+    words += "gnome ember apple north button"
+    for number in range(5):
+        tags = tuple(words.split()[number * 5 : number * 5 + 5])
+        panel.retrieval = SummaryRetrieval(tags=(*tags, "billing"), keywords=("Orion", "orions", tags[0]))
+        await add(bench, number)
+
+    (head,) = await bench.heads()
+    assert head.tags == tuple(sorted([*words.split(), "billing"], key=str.casefold))
+    assert head.keywords == ("fjord", "gnome", "moss", "Orion", "vault", "wasp")
+
+
+async def test_tags_beyond_the_limit_are_those_of_the_oldest_note_and_the_outcome_says_so(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    old = await add(bench, 1)
+    many = tuple(f"tag {number:03}" for number in range(MOST_LABELS))
+    crowded = old.model_copy(update={"id": "note-0", "chain_id": "note-0", "task_id": None, "tags": many, "version": 0})
+    embedder = knowledge_of(bench.store).embedder
+    assert embedder is not None
+    vector = await embed_note(embedder, old.memory_note)
+    await bench.repository.erase(APP, (old.id,))
+    await bench.repository.commit(APP, fresh=(NewNote(crowded, vector),))
+    panel.retrieval = SummaryRetrieval(tags=("zebra",))
+
+    new = await add(bench, 2)
+
+    (head,) = await bench.heads()
+    assert len(head.tags) == MOST_LABELS
+    assert "zebra" in head.tags
+    sentence = f"tags: 1 of the oldest were left out of the successor, which has {MOST_LABELS}"
+    assert sentence in new.degraded
+    assert sentence in cast("list[str]", task_result(new)["degraded"])
 
 
 async def test_a_note_that_contradicts_an_older_one_takes_its_place_by_itself(

@@ -9,7 +9,6 @@ and the newer one after `Now:`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby
@@ -37,7 +36,7 @@ from sharedmem.synthesis.note_text import (
     join_sections,
     parse_sections,
 )
-from sharedmem.synthesis.tag_cleanup import deduplicate
+from sharedmem.synthesis.tag_cleanup import merge_items
 from sharedmem.text.sentences import split_sentences
 
 ENOUGH_IN_COMMON = 0.4
@@ -127,7 +126,6 @@ def _quote(sentence: NoteSentence) -> str:
 
 
 _DEPTHS = ("high", "medium", "low")
-_DIGIT = re.compile(r"\d")
 
 
 def merge_notes(notes: Sequence[Note]) -> str:
@@ -235,11 +233,8 @@ def _distinct(bodies: Sequence[str], past: AbstractSet[str]) -> str:
 
 
 def _merge_items(lines: Iterable[str]) -> str:
-    """Return all of them, sorted; near-duplicates once, except those with numbers, which are never near."""
-    items = dict.fromkeys(item.strip() for line in lines for item in line.split(","))
-    exact = [item for item in items if _DIGIT.search(item)]
-    alike = deduplicate(item for item in items if item and not _DIGIT.search(item))
-    return ", ".join(sorted([*exact, *alike], key=str.casefold))
+    """Return all of them, sorted."""
+    return ", ".join(sorted(merge_items(item for line in lines for item in line.split(",")), key=str.casefold))
 
 
 def _deepest(depths: Sequence[str]) -> str:
