@@ -111,8 +111,8 @@ async def test_a_note_that_agrees_with_an_older_one_becomes_one_note_with_it(ben
 async def test_a_successor_has_every_tag_and_keyword_of_its_notes_once_and_sorted(
     bench: SynthesisHarness, panel: ScriptedAgents
 ) -> None:
-    words = "wasp ruby oven kiln hinge fjord dusk Cabin zebra yacht vault tulip salad quilt plum moss lamp jazz ivy igloo "
-    words += "gnome ember apple north button"
+    words = "wasp ruby oven kiln hinge fjord dusk Cabin zebra yacht vault tulip salad"
+    words += " quilt plum moss lamp jazz ivy igloo gnome ember apple north button"
     for number in range(5):
         tags = tuple(words.split()[number * 5 : number * 5 + 5])
         panel.retrieval = SummaryRetrieval(tags=(*tags, "billing"), keywords=("Orion", "orions", tags[0]))
