@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from sharedmem.context import HubContext
 from sharedmem.providers.embedding import CachedEmbedder, SharedCacheEmbedder
-from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker
 from sharedmem.redis.durability import Tier
 from sharedmem.search.protocol import Index
 
@@ -31,6 +31,8 @@ class KnowledgeContext(HubContext):
     embedder: Embedder | None
     """None: searches find records by their words alone."""
     model: LanguageModel
+    reranker: Reranker | None
+    """None: searches keep the order of the ranking, unless a call brings its own reranker."""
     memory_tier: Tier | None
     """The durable tier, if the setting `memory_durability` allows records there."""
     endings: list[Callable[[], Awaitable[None]]] = field(default_factory=list, repr=False)
@@ -83,5 +85,7 @@ class KnowledgeContext(HubContext):
         """Close the providers, once no work needs them any more."""
         async with AsyncExitStack() as steps:
             steps.push_async_callback(self.model.close)
+            if self.reranker is not None:
+                steps.push_async_callback(self.reranker.close)
             if self.embedder is not None:
                 steps.push_async_callback(self.embedder.close)

@@ -83,7 +83,7 @@ NAMES = {face.__name__ for face in FACES} | BY_HAND
 CALLED_BACK = {
     "Callback": "Callable[[Any], None]",
     "EventCallback": "Callable[[MemoryEvent], None]",
-    "Rerank": "Callable[[str, Sequence[MemoryItem]], Sequence[float]]",
+    "Rerank": "Callable[[str, Sequence[MemoryItem]], Sequence[float] | None]",
 }
 # These are written by hand in faces.py, or belong to the connection.
 LEFT_OUT = {
@@ -324,7 +324,7 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
 
 def _is_called_back(argument: ast.arg) -> bool:
     spelled = ast.unparse(argument.annotation) if argument.annotation else ""
-    return "Awaitable" in spelled or spelled.removesuffix(" | None") in CALLED_BACK
+    return "Awaitable" in spelled or not CALLED_BACK.keys().isdisjoint(spelled.split(" | "))
 
 
 class _Plain(ast.NodeTransformer):

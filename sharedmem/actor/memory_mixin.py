@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 import orjson
 
@@ -86,7 +86,7 @@ class SearchOptions(TypedDict, total=False):
     explain: bool
     recipe: RankingWeights | None
     diversity: float | None
-    rerank: Rerank | None
+    rerank: Rerank | Literal[False] | None
 
 
 class CacheOptions(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""Settings of providers: embedders, language models, and the services behind them."""
+"""Settings of providers: embedders, language models, rerankers, and the services behind them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 TEN_YEARS_S = 315_360_000
 _EMBEDDERS = ("auto", "none", "wordllama", "hashing", "openai", "azure", "sentence-transformers")
 _MODELS = ("extractive", "openai", "azure")
+_RERANKERS = ("none", "cohere", "jina")
 _PROVIDERS_WITHOUT_MODEL = frozenset({"auto", "none", "wordllama", "hashing", "extractive"})
 
 
@@ -33,6 +34,10 @@ def _check_model(text: str) -> str:
     return _check_provider(text, _MODELS)
 
 
+def _check_reranker(text: str) -> str:
+    return _check_provider(text, _RERANKERS)
+
+
 def _check_base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
@@ -41,12 +46,13 @@ def _check_base_url(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("it should be like https://api.openai.com/v1")
     if "@" in parts.netloc or not url.isprintable():
-        raise ValueError("it should contain no credentials; give those as embedding_key or llm_key")
+        raise ValueError("it should contain no credentials; give those as embedding_key, llm_key or reranker_key")
     return url.rstrip("/")
 
 
 _EmbedderName = Annotated[str, AfterValidator(_check_embedder)]
 _ModelName = Annotated[str, AfterValidator(_check_model)]
+_RerankerName = Annotated[str, AfterValidator(_check_reranker)]
 _BaseUrl = Annotated[str, AfterValidator(_check_base_url)]
 
 # Only `Settings`, which has all fields, is validated: the validators of its bases are never built.
@@ -57,7 +63,7 @@ _Timeout = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
 class ProviderSettings(BaseModel):
-    """Settings of embedders and language models."""
+    """Settings of embedders, language models and rerankers."""
 
     model_config = PART
 
@@ -116,4 +122,18 @@ class ProviderSettings(BaseModel):
     )
     llm_max_tokens: int = Field(
         3000, ge=1, le=1_000_000, description="Most tokens of one answer of the language model."
+    )
+    reranker: _RerankerName = Field(
+        "none",
+        description="Reranker of hybrid searches for memories: none, cohere:<model>, jina:<model>. It gets the query "
+        "and the texts of the best 20 memories.",
+    )
+    reranker_url: _BaseUrl | None = Field(
+        None, description="Base URL of a service that has the provider's API; default: that of the provider."
+    )
+    reranker_key: SecretStr | None = Field(
+        None, description="API key of the reranker; default: the variable COHERE_API_KEY or JINA_API_KEY."
+    )
+    reranker_timeout_s: _Timeout | None = Field(
+        None, description="Timeout of one request to the reranker, in seconds; default: provider_timeout_s."
     )

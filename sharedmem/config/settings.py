@@ -43,7 +43,15 @@ from sharedmem.config.memory_settings import (
 )
 from sharedmem.config.observability_settings import ObservabilitySettings
 from sharedmem.config.provider_settings import PART, TEN_YEARS_S, ProviderSettings
-from sharedmem.config.sources import PATHS, expand_user, read_file, suggest_variable, unknown_variables, variable_of
+from sharedmem.config.sources import (
+    PATHS,
+    expand_user,
+    provider_variable,
+    read_file,
+    suggest_variable,
+    unknown_variables,
+    variable_of,
+)
 from sharedmem.errors import ConfigError, NotFoundError
 
 # The base64 of 24 to 64 bytes, as in the Standard Webhooks scheme.
@@ -109,7 +117,10 @@ SCHEMES = ("unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redi
 
 _MASK = "***"
 _SECRET = frozenset(
-    {"redis_url", "redis_password", "cosmos_key", "blob_key", "embedding_key", "llm_key", "webhook_secret"}
+    {
+        *("redis_url", "redis_password", "cosmos_key", "blob_key"),
+        *("embedding_key", "llm_key", "reranker_key", "webhook_secret"),
+    }
 )
 _HOUR_S = 3600
 _LONGEST_STRING_BYTES = 512 * 1024 * 1024
@@ -431,7 +442,11 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
         from_file, origins = read_file(variables, start or Path.cwd())
         origins |= {name: f"environment {variable_of(name)}" for name in from_environment}
         origins |= dict.fromkeys(given, "argument")
-        return cls.model_validate(from_file | from_environment | given, context=origins)
+        merged = from_file | from_environment | given
+        if "reranker_key" not in merged and (variable := provider_variable(merged.get("reranker"), variables)):
+            merged["reranker_key"] = variables[variable]
+            origins["reranker_key"] = f"environment {variable}"
+        return cls.model_validate(merged, context=origins)
 
     def replace(self, **arguments: object) -> Self:
         """Return the same settings with some values replaced, validated again. Raises `ConfigError`."""

@@ -393,7 +393,7 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     from sharedmem.knowledge_context import KnowledgeContext  # noqa: PLC0415
     from sharedmem.memory.record_family import MEMORY_RECORDS  # noqa: PLC0415
     from sharedmem.memory.repository import MemoryRepository  # noqa: PLC0415
-    from sharedmem.providers.factory import open_embedder, open_model, with_cache  # noqa: PLC0415
+    from sharedmem.providers.factory import open_embedder, open_model, open_reranker, with_cache  # noqa: PLC0415
     from sharedmem.providers.thresholds import dedup_warning, recommended_dedup_similarity  # noqa: PLC0415
     from sharedmem.synthesis.record_family import NOTE_RECORDS  # noqa: PLC0415
 
@@ -420,6 +420,7 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
         notes=_build_index(hub, NOTE_RECORDS.with_vectors(name, dimension)),
         embedder=chosen,
         model=model or open_model(settings, clock, counters),
+        reranker=open_reranker(settings, clock, counters),
         memory_tier=base.tier if settings.memory_durability else None,
     )
     indexes = (context.memories, context.answers, context.graphs, context.notes)

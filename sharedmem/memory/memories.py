@@ -269,7 +269,7 @@ class Memories(ProcessBound):
         explain: bool = False,
         recipe: RankingWeights | None = None,
         diversity: float | None = None,
-        rerank: Rerank | None = None,
+        rerank: Rerank | Literal[False] | None = None,
     ) -> SearchHits:
         """Return the memories that answer a query, best first.
 
@@ -287,7 +287,8 @@ class Memories(ProcessBound):
             explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
             recipe: weights of the ranking in place of the measured ones.
             diversity: 0 to 1, how much variety among the hits counts against how well they match.
-            rerank: a coroutine function that takes the query and the best 20 memories and returns a score for each.
+            rerank: a coroutine function that takes the query and the best 20 memories and returns a score for each;
+                None takes the setting `reranker` in mode `hybrid`, False no reranker.
 
         Returns:
             A list of `Hit` with the `mode`, the `cost`, and in `degraded` the reason for a search by words alone: no
@@ -312,7 +313,7 @@ class Memories(ProcessBound):
                 explain=explain,
                 recipe=recipe or RankingWeights(),
                 diversity=check_share("diversity", diversity),
-                rerank=rerank,
+                rerank=self._searcher.reranker(rerank, chosen),
                 phrases=check_phrases("query", text) if chosen == "keywords" else (),
             )
         )
@@ -347,7 +348,8 @@ class Memories(ProcessBound):
         """
         text = check_query("query", query)
         words = text if keywords is None else check_query("keywords", keywords)
-        request = SearchRequest(text, words, "hybrid", self._searcher.most_hits(limit), check_filter(filters))
+        most, rerank = self._searcher.most_hits(limit), self._searcher.reranker(None, "hybrid")
+        request = SearchRequest(text, words, "hybrid", most, check_filter(filters), rerank=rerank)
         return await self._searcher.search(request)
 
     @measured("memory.search_keywords")

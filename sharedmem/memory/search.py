@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.memory.access import MEMORY, MemoryAccess
@@ -23,6 +23,7 @@ from sharedmem.memory.ranking import (
 )
 from sharedmem.memory.reader import FetchedMemory, MemoryReader
 from sharedmem.memory.serialization import RankingFeatures, decode_features, searchable_texts
+from sharedmem.memory.service_reranker import ServiceReranker
 from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Signal, Why
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
@@ -50,8 +51,11 @@ MODES = ("hybrid", "semantic", "keywords")
 _SHOWN_HITS = 10
 _SHOWN_CHARACTERS = 60
 
-Rerank = Callable[[str, Sequence[MemoryItem]], Awaitable[Sequence[float]]]
-"""Returns a number for each memory, higher for those that answer the query better; such as a cross-encoder."""
+Rerank = Callable[[str, Sequence[MemoryItem]], Awaitable[Sequence[float] | None]]
+"""Returns a number for each memory, higher for those that answer the query better; such as a cross-encoder.
+
+None leaves the order of the search as it is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +293,17 @@ class MemorySearcher:
         settings = self._access.settings
         return check_limit(settings.search_limit if limit is None else limit, most=settings.search_max_limit)
 
+    def reranker(self, given: Rerank | Literal[False] | None, mode: SearchMode) -> Rerank | None:
+        """Return the reranker of a search: the caller's, or in hybrid searches that of the settings."""
+        if given is not None:
+            return given or None
+        service = self._context.reranker
+        if service is None or mode != "hybrid":
+            return None
+        return self._context.shared(
+            ServiceReranker, "", lambda: ServiceReranker(service, self._context.counters)
+        ).scores
+
     async def similar(
         self, embedding: Sequence[float], threshold: float | None, limit: int, filters: MemoryFilter
     ) -> SearchHits:
@@ -427,7 +442,8 @@ class MemorySearcher:
         if request.rerank is not None:
             best = order[: max(request.limit, _RERANKED)]
             scores = await request.rerank(request.query, [fetched[each.id].item for each in best])
-            order = rerank_by_scores(best, _check_scores(scores, len(best)), explain=request.explain)
+            if scores is not None:
+                order = rerank_by_scores(best, _check_scores(scores, len(best)), explain=request.explain)
         if request.diversity:
             order = diversify_ranking(order, {id_: one.vector for id_, one in fetched.items()}, request.diversity)
         return order

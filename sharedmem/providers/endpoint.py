@@ -1,4 +1,4 @@
-"""The endpoint of an OpenAI-compatible service: its URL, its key or Entra ID login, and its settings."""
+"""The endpoint of a model service or reranker: its URL, its key or Entra ID login, and its settings."""
 
 from __future__ import annotations
 
@@ -62,6 +62,8 @@ def _default_credential(field: str) -> AsyncTokenCredential:
 
 
 _OPENAI = "https://api.openai.com/v1"
+_BASES = {"openai": _OPENAI, "cohere": "https://api.cohere.com/v2", "jina": "https://api.jina.ai/v1"}
+_NAMES = {"openai": "OpenAI", "cohere": "Cohere", "jina": "Jina"}
 _API_VERSION = "2024-10-21"
 _AZURE_V1 = "/openai/v1"
 
@@ -82,6 +84,7 @@ EMBEDDING = ServiceRole(
     "embedder", "embedding_url", "embedding_key", "embedding_timeout_s", "embeddings", "embedding_requests"
 )
 CHAT = ServiceRole("llm", "llm_url", "llm_key", "llm_timeout_s", "chat/completions", "llm_requests")
+RERANKING = ServiceRole("reranker", "reranker_url", "reranker_key", "reranker_timeout_s", "rerank", "rerank_requests")
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class ModelEndpoint:
     """A service that requests are sent to; its `repr` shows no key."""
 
     provider: str
-    """`openai` or `azure`."""
+    """`openai`, `azure`, `cohere` or `jina`."""
     model: str
     url: str
     """The complete URL, with path and query."""
@@ -149,11 +152,14 @@ def open_endpoint(settings: Settings, role: ServiceRole) -> ModelEndpoint:
     if provider == "azure" and base is None:
         problem = "azure needs it; set it to the resource, as in https://<name>.openai.azure.com"
         raise ConfigError(role.url, settings.origin(role.url), problem)
-    if provider == "openai" and base is None and key is None:
-        problem = f"OpenAI needs it; set it, or set {role.url} to a service that takes no key"
+    if provider in _NAMES and base is None and key is None:
+        problem = f"{_NAMES[provider]} needs it; set it, or set {role.url} to a service that takes no key"
         raise ConfigError(role.key, settings.origin(role.key), problem)
     login = EntraLogin(role.key) if provider == "azure" and key is None else None
-    url = _azure_url(base or "", model, role.path) if provider == "azure" else _join_url(base or _OPENAI, role.path)
+    if provider == "azure":
+        url = _azure_url(base or "", model, role.path)
+    else:
+        url = _join_url(base or _BASES[provider], role.path)
     return ModelEndpoint(provider, model, url, role, settings, key, login)
 
 

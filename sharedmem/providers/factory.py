@@ -5,12 +5,13 @@ from __future__ import annotations
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.providers.embedding import CachedEmbedder
-from sharedmem.providers.endpoint import CHAT, EMBEDDING, ServiceRole, open_endpoint
+from sharedmem.providers.endpoint import CHAT, EMBEDDING, RERANKING, ServiceRole, open_endpoint
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.http_client import ModelHttpClient, RetryPolicy
 from sharedmem.providers.openai import OpenAIEmbedder, OpenAIModel, Sampling, vector_shape
-from sharedmem.providers.protocol import Embedder, LanguageModel
+from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker
+from sharedmem.providers.reranker import HttpReranker
 from sharedmem.providers.transformers import TransformerEmbedder
 from sharedmem.providers.wordllama import REMEDY, WordLlamaEmbedder, is_installed
 from sharedmem.runtime import Counters, get_logger
@@ -54,6 +55,19 @@ def open_model(settings: Settings, clock: Clock, counters: Counters) -> Language
     service = _create_http_client(settings, CHAT, clock=clock, counters=counters)
     sampling = Sampling(settings.llm_temperature, settings.llm_top_p, settings.llm_max_tokens)
     return OpenAIModel(service, sampling=sampling, counters=counters)
+
+
+def open_reranker(settings: Settings, clock: Clock, counters: Counters) -> Reranker | None:
+    """Return the reranker of the settings; None without one.
+
+    Raises:
+        UnsupportedError: the HTTP client is not installed.
+        ConfigError: a setting of it is missing or invalid.
+    """
+    if settings.reranker == "none":
+        return None
+    service = _create_http_client(settings, RERANKING, clock=clock, counters=counters)
+    return HttpReranker(service, counters=counters)
 
 
 def _create_embedder(settings: Settings, clock: Clock, counters: Counters) -> Embedder | None:

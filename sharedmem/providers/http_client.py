@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import orjson
 
@@ -212,16 +212,25 @@ class ModelHttpClient:
         text = content.decode("utf-8", "replace")
         if self.endpoint.key:
             text = text.replace(self.endpoint.key, "***")
-        try:
-            error = orjson.loads(text)["error"]
-            text = error if isinstance(error, str) else f"{error.get('message', '')} ({error.get('code')})"
-        except (ValueError, LookupError, TypeError, AttributeError):
-            pass
+        with suppress(ValueError, LookupError, TypeError, AttributeError):
+            text = _error_message(orjson.loads(text))
         shown = " ".join(text.split()) or "no reason given"
         return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
 
     def __repr__(self) -> str:
         return f"<Service {self.endpoint.name} at {self.endpoint.host}>"
+
+
+def _error_message(answer: Any) -> str:
+    """Return the message of an error: in `error` (OpenAI), `message` (Cohere) or `detail` (Jina).
+
+    Raises:
+        LookupError, TypeError, AttributeError: it has another form.
+    """
+    if "error" not in answer:
+        return str(answer["message"] if "message" in answer else answer["detail"])
+    error = answer["error"]
+    return error if isinstance(error, str) else f"{error.get('message', '')} ({error.get('code')})"
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:

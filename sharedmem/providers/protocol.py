@@ -1,4 +1,4 @@
-"""The protocols of an embedder and of a language model."""
+"""The protocols of an embedder, a reranker and a language model."""
 
 from __future__ import annotations
 
@@ -55,6 +55,24 @@ class Embedder(Protocol):
 
 OpenEmbedder = Callable[[], Embedder | None]
 """Returns the embedder of a namespace, if there is one."""
+
+
+class Reranker(Protocol):
+    """Scores texts by how well they answer a query."""
+
+    @property
+    def name(self) -> str:
+        """Provider and model."""
+
+    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return a score for each text, in their order; higher for a text that answers the query better.
+
+        Raises:
+            UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
+        """
+
+    async def close(self) -> None:
+        """Close connections; may be called again."""
 
 
 class ChatMessage(Record):

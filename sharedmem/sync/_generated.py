@@ -1697,7 +1697,7 @@ class Memories(Face["AsyncMemories"]):
         explain: bool = False,
         recipe: RankingWeights | None = None,
         diversity: float | None = None,
-        rerank: Callable[[str, Sequence[MemoryItem]], Sequence[float]] | None = None,
+        rerank: Callable[[str, Sequence[MemoryItem]], Sequence[float] | None] | Literal[False] | None = None,
     ) -> SearchHits:
         """Return the memories that answer a query, best first.
 
@@ -1715,7 +1715,8 @@ class Memories(Face["AsyncMemories"]):
             explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
             recipe: weights of the ranking in place of the measured ones.
             diversity: 0 to 1, how much variety among the hits counts against how well they match.
-            rerank: a coroutine function that takes the query and the best 20 memories and returns a score for each.
+            rerank: a coroutine function that takes the query and the best 20 memories and returns a score for each;
+                None takes the setting `reranker` in mode `hybrid`, False no reranker.
 
         Returns:
             A list of `Hit` with the `mode`, the `cost`, and in `degraded` the reason for a search by words alone: no

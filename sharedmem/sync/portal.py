@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from contextvars import copy_context
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from sharedmem.errors import UsageError
 from sharedmem.runtime.process_bound import ProcessBound
@@ -222,10 +222,12 @@ class _EnteredContext(Generic[T]):
 def threaded(function: Callable[_P, _R]) -> Callable[_P, Awaitable[_R]]: ...
 @overload
 def threaded(function: None) -> None: ...
-def threaded(function: Callable[_P, _R] | None) -> Callable[_P, Awaitable[_R]] | None:
+@overload
+def threaded(function: Literal[False]) -> Literal[False]: ...
+def threaded(function: Callable[_P, _R] | Literal[False] | None) -> Callable[_P, Awaitable[_R]] | Literal[False] | None:
     """A user's function as a coroutine function that runs it in a thread, so that it may block and use the hub."""
-    if function is None:
-        return None
+    if function is None or function is False:
+        return function
 
     async def call(*args: _P.args, **named: _P.kwargs) -> _R:
         return await asyncio.to_thread(function, *args, **named)

@@ -61,6 +61,7 @@ def test_a_reranker_is_a_plain_function(store: SharedMemoryStore) -> None:
     (first, *_) = store.memory.search("loans", rerank=by_length)
 
     assert first.item.memory == "loans of the harbour"
+    assert len(store.memory.search("loans", rerank=False)) == 3
 
 
 def test_a_standing_query_is_an_iterator(store: SharedMemoryStore) -> None:

@@ -1,4 +1,4 @@
-"""A local HTTP server that speaks as OpenAI's, and misbehaves when told to."""
+"""A local HTTP server that speaks as OpenAI's, and as the rerankers of Cohere and Jina, and misbehaves when told to."""
 
 from __future__ import annotations
 
@@ -118,6 +118,8 @@ class OpenAIServer:
             return refusal(401, f"Incorrect API key provided: {shown}", code="invalid_api_key")
         if "/embeddings" in request.path:
             return await self._embeddings(request.body)
+        if request.path.endswith("/rerank"):
+            return _reranking(request.body)
         return refusal(500, "no answer was prepared")
 
     async def _embeddings(self, body: Any) -> Answer:
@@ -128,6 +130,21 @@ class OpenAIServer:
         data = [{"index": index, "embedding": coded[index]} for index in reversed(range(len(texts)))]
         usage = {"prompt_tokens": 10 * len(texts), "total_tokens": 10 * len(texts)}
         return Answer(body=orjson.dumps({"data": data, "model": body["model"], "usage": usage}))
+
+
+def _reranking(body: Any) -> Answer:
+    """Scores by the share of the query's words, best first; in Cohere's form for `rerank-...`, else in Jina's."""
+    words = set(body["query"].lower().split())
+    shares = [len(words & set(text.lower().split())) / len(words) for text in body["documents"]]
+    best_first = sorted(range(len(shares)), key=lambda index: -shares[index])
+    return reranked({index: shares[index] for index in best_first}, cohere=body["model"].startswith("rerank-"))
+
+
+def reranked(scores: Mapping[int, Any], *, cohere: bool = False) -> Answer:
+    """An answer with scores by index."""
+    results = [{"index": index, "relevance_score": score} for index, score in scores.items()]
+    usage = {"meta": {"billed_units": {"search_units": 1}}} if cohere else {"usage": {"total_tokens": 10 * len(scores)}}
+    return Answer(body=orjson.dumps({"results": results, **usage}))
 
 
 def _coded(vector: Vector, encoding: str) -> str | list[float]:
