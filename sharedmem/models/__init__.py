@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     )
     from sharedmem.models.notes import (
         ArchiveReport,
+        ConsolidationReport,
         ConversationSummary,
         Depth,
         EraseReport,
@@ -143,6 +144,7 @@ __all__ = [
     "CachedResult",
     "Change",
     "Charges",
+    "ConsolidationReport",
     "ContextItem",
     "ContextSet",
     "ConversationSummary",

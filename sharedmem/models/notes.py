@@ -46,6 +46,21 @@ class Resolution(Record):
     """Name of the model, `rules` for the offline heuristic, `fallback` if an answer was unusable."""
 
 
+class ConsolidationReport(Record):
+    """What a consolidation did, as its agent reports it; the number of notes and the check are those of sharedmem."""
+
+    memories_merged: int = Field(0, ge=0)
+    """Number of notes in the successor, with the new one."""
+    new_information_added: Depth | None = None
+    """How much the new note adds; None if the model has not said it."""
+    deduplication_count: int = Field(0, ge=0)
+    """Number of sentences that were in several notes, and are in the successor once; a model's is an estimate."""
+    quality_check: Literal["pass", "warning"] = "pass"
+    """`warning` if the model has doubts, or the successor lacks a section that one of its notes has."""
+    notes: str = ""
+    """One sentence on what has changed, with the reason of a warning."""
+
+
 class Note(Record):
     """One synthesised memory, in one version of its chain."""
 
@@ -80,6 +95,8 @@ class Note(Record):
     """Notes that it resembled when it was made."""
     resolutions: tuple[Resolution, ...] = ()
     """The decisions on these notes."""
+    consolidation: ConsolidationReport | None = None
+    """Of a successor: what was merged into it."""
     task_id: str | None = None
     degraded: tuple[str, ...] = ()
     """Steps that failed, in sentences: a failed model call, a rejected consolidation."""

@@ -11,9 +11,10 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from sharedmem.models import Depth, Note, Resolution, Verdict
+from sharedmem.models import ConsolidationReport, Depth, Note, Resolution, Verdict
 from sharedmem.models.notes import age_key
 from sharedmem.synthesis.chains import note_chain_id
+from sharedmem.synthesis.note_text import SECTIONS, parse_sections
 from sharedmem.synthesis.protocol import NewNote, NoteChange
 from sharedmem.synthesis.tag_cleanup import merge_items
 
@@ -204,7 +205,32 @@ def merge_labels(new: Note, updated: Sequence[Note]) -> MergedLabels:
     return MergedLabels(fields, tuple(left_out))
 
 
-def build_successor(new: Note, updated: Sequence[Note], *, text: str, labels: MergedLabels, now: datetime) -> Note:
+def check_report(report: ConsolidationReport, notes: Sequence[Note], text: str) -> ConsolidationReport:
+    """Return a report with the number of notes, and a warning if the text lacks a section that one of them has.
+
+    Args:
+        report: as the agent wrote it.
+        notes: the notes that were merged.
+        text: the consolidated text.
+    """
+    had = {name for note in notes for name in parse_sections(note.memory_note)}
+    missing = [name for name in SECTIONS if name in had - parse_sections(text).keys()]
+    changed: dict[str, object] = {"memories_merged": len(notes)}
+    if missing:
+        lacks = f"It lacks the sections {', '.join(missing)}."
+        changed |= {"quality_check": "warning", "notes": f"{report.notes} {lacks}".strip()}
+    return report.model_copy(update=changed)
+
+
+def build_successor(  # its parts
+    new: Note,
+    updated: Sequence[Note],
+    *,
+    text: str,
+    labels: MergedLabels,
+    report: ConsolidationReport,
+    now: datetime,
+) -> Note:
     """Return the note that replaces a new one and older ones; `plan_commit` sets its sources and its chain.
 
     Args:
@@ -212,6 +238,7 @@ def build_successor(new: Note, updated: Sequence[Note], *, text: str, labels: Me
         updated: the older ones.
         text: the consolidated text.
         labels: its tags, keywords, questions and follow-ups.
+        report: what the consolidation did.
         now: the current time.
     """
     whole = (new, *updated)
@@ -232,6 +259,7 @@ def build_successor(new: Note, updated: Sequence[Note], *, text: str, labels: Me
         created_at=now,
         updated_at=now,
         links=tuple(note.id for note in updated),
+        consolidation=report,
         task_id=new.task_id,
     )
 
@@ -244,18 +272,21 @@ def successor_id(note_id: str) -> str:
     return f"{note_id}-s"
 
 
-def task_result(note: Note) -> dict[str, object]:
-    """Return the result of a task: the status of its note, and the verdicts; no texts.
+def task_result(note: Note, successor: Note | None = None) -> dict[str, object]:
+    """Return the result of a task: the status of its note, the verdicts, and the report of a consolidation.
 
     Args:
         note: the stored note.
+        successor: the note that the task has consolidated it into; None if there is none.
     """
+    report = successor.consolidation if successor is not None else None
     heir = successor_id(note.id)
     return {
         "memory_id": note.id,
         "status": note.status,
         "operations": count_operations(note.resolutions),
         "successor_id": heir if note.next_id == heir else None,
+        "consolidation": report.model_dump(mode="json") if report is not None else None,
         "degraded": list(note.degraded),
     }
 

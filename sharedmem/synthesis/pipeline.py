@@ -20,7 +20,7 @@ from sharedmem.redis.scope import Scope
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.agents.rules.agents import RuleAgents
 from sharedmem.synthesis.chains import ChainLocks
-from sharedmem.synthesis.commit_plan import task_result
+from sharedmem.synthesis.commit_plan import successor_id, task_result
 from sharedmem.synthesis.note_text import format_agent_note, format_note
 from sharedmem.synthesis.protocol import Agents, CommittedNotes, NewNote, NoteRepository, StaleNotes
 from sharedmem.synthesis.resolver import OUTAGES, ConflictResolver, LinkedNotes, PendingNote
@@ -82,7 +82,7 @@ class Pipeline:
             turn: the attempt.
 
         Returns:
-            The result of the task: ids, counts and states, no texts except a summary.
+            The result of the task: ids, counts, states and remarks, no texts of notes except a summary.
 
         Raises:
             UnavailableError, LimitedError, ConfigError: a retry may succeed.
@@ -90,12 +90,18 @@ class Pipeline:
         """
         match request:
             case AddMemoryTask():
-                return task_result(await self.add_memory(request, turn))
+                note = await self.add_memory(request, turn)
+                return task_result(note, await self._successor(note))
             case AddAgentMemoryTask():
                 return task_result(await self.add_agent_memory(request, turn))
             case SummarizeTask():
                 summary = await self.summarize(request, is_last=turn.is_last)
                 return {"summary": summary.model_dump(mode="json")}
+
+    async def _successor(self, note: Note) -> Note | None:
+        """Return the note that a note was consolidated into by its own task. One round trip if there is one."""
+        id_ = successor_id(note.id)
+        return (await self._repository.get(note.app_id, (id_,))).get(id_) if note.next_id == id_ else None
 
     # -- the three kinds of tasks
 

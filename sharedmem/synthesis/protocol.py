@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from sharedmem.models import ConversationSummary, Note, NoteStatus, Resolution, StatusReason, SynthesisMessage
+from sharedmem.models import (
+    ConsolidationReport,
+    ConversationSummary,
+    Note,
+    NoteStatus,
+    Resolution,
+    StatusReason,
+    SynthesisMessage,
+)
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
 
@@ -19,6 +27,8 @@ class Consolidation(NamedTuple):
     note: str
     by: str
     """Name of the model, or `rules`."""
+    report: ConsolidationReport = ConsolidationReport()
+    """What the agent says of it."""
 
 
 class Agents(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from sharedmem.errors import ConfigError, InvalidError, LimitedError, LockHeldError, LockLostError, UnavailableError
 from sharedmem.knowledge_context import KnowledgeContext
@@ -27,6 +27,7 @@ from sharedmem.synthesis.commit_plan import (
     FALLBACK,
     CommitPlan,
     build_successor,
+    check_report,
     complete_resolutions,
     group_by_verdict,
     merge_labels,
@@ -368,16 +369,24 @@ class ConflictResolver:
         if vector is None:
             return SuccessorDraft(None, reason or "the embedder found no meaning in the consolidation")
         labels = merge_labels(new, updated)
-        successor = build_successor(new, updated, text=written.note, labels=labels, now=self._context.clock.now())
+        successor = build_successor(
+            new,
+            updated,
+            text=written.note,
+            labels=labels,
+            report=check_report(written.report, (new, *updated), written.note),
+            now=self._context.clock.now(),
+        )
         return SuccessorDraft(NewNote(successor, vector), left_out=labels.left_out)
 
     async def _consolidated(
         self, case: PendingNote, new: Note, updated: Sequence[Note]
     ) -> tuple[Consolidation | None, str]:
-        digest = self._digest("consolidation", new, *updated)
-        known = (await self._repository.remembered(new.app_id, (digest,))).get(digest)
+        digest = self._digest("consolidation with report", new, *updated)
+        kept = (await self._repository.remembered(new.app_id, (digest,))).get(digest)
+        known = None if kept is None else _decode_consolidation(kept)
         if known is not None:
-            return Consolidation(known.decode(errors="replace"), self._agents.name), ""
+            return known, ""
         written, reason = await self.useful(
             "consolidate",
             lambda: self._agents.consolidate(new, updated),
@@ -385,7 +394,8 @@ class ConflictResolver:
             else_="no consolidation could be made",
         )
         if written is not None:
-            await self._repository.remember(new.app_id, {digest: written.note.encode()}, ttl_s=_DRAFT_TTL_S)
+            answer = _CONSOLIDATION.dump_json(written)
+            await self._repository.remember(new.app_id, {digest: answer}, ttl_s=_DRAFT_TTL_S)
         return written, reason
 
     # -- models
@@ -425,6 +435,17 @@ class ConflictResolver:
             whole.update(len(data).to_bytes(8, "big"))
             whole.update(data)
         return whole.hexdigest()
+
+
+_CONSOLIDATION = TypeAdapter(Consolidation)
+
+
+def _decode_consolidation(kept: bytes) -> Consolidation | None:
+    """Return a cached consolidation; None if another client has overwritten it."""
+    try:
+        return _CONSOLIDATION.validate_json(kept)
+    except ValidationError:
+        return None
 
 
 def _encode_verdict(resolution: Resolution) -> bytes:

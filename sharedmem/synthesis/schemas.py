@@ -21,13 +21,14 @@ from pydantic import (
 )
 
 from sharedmem.errors import InvalidError
-from sharedmem.models import Depth, Verdict
+from sharedmem.models import ConsolidationReport, Depth, Verdict
 from sharedmem.synthesis.json_repair import parse_json
 
 _NOTHING = frozenset({"", "n/a", "na", "none", "null", "-", "not applicable", "unknown"})
 _FIRST_NUMBER = re.compile(r"\d{1,9}")
 _REQUIRED: Final = {"asked": True}
 _DEPTHS = frozenset({"high", "medium", "low"})
+_LONGEST_REMARK = 500
 
 
 def has_words(text: str) -> bool:
@@ -304,10 +305,24 @@ class SynthesisMetadata(AnswerPart):
     """What its writer says of it."""
 
     memories_merged: _Number = 0
-    new_information_added: _Depth = None
-    deduplication_count: _Number = 0
+    new_information_added: _Depth = Field(None, description="high, medium or low.")
+    deduplication_count: _Number = Field(
+        0, description="About how many sentences were dropped, as others say the same."
+    )
     quality_check: _Text = Field("", description="pass or warning.")
     notes: _Text = Field("", description="One sentence: what has changed.")
+
+    @property
+    def report(self) -> ConsolidationReport:
+        """Return it as a record: what is neither `pass` nor empty is a warning."""
+        is_doubtful = has_words(self.quality_check) and not self.quality_check.strip().casefold().startswith("pass")
+        return ConsolidationReport(
+            memories_merged=self.memories_merged,
+            new_information_added=self.new_information_added,
+            deduplication_count=self.deduplication_count,
+            quality_check="warning" if is_doubtful else "pass",
+            notes=" ".join(self.notes.split())[:_LONGEST_REMARK] if has_words(self.notes) else "",
+        )
 
 
 class ConsolidatedOutput(ModelAnswer):

@@ -8,7 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from sharedmem import SharedMemoryStore
-from sharedmem.models import ConversationSummary, Note, Resolution, SynthesisMessage, Verdict
+from sharedmem.models import (
+    ConsolidationReport,
+    ConversationSummary,
+    Note,
+    Resolution,
+    SynthesisMessage,
+    Verdict,
+)
 from sharedmem.synthesis.chains import ChainLocks
 from sharedmem.synthesis.maintenance.consistency import find_problems
 from sharedmem.synthesis.note_repository.repository import RedisNoteRepository
@@ -60,6 +67,7 @@ class ScriptedAgents:
         """Looks at the verdicts before they are answered."""
         self.rewrite: Callable[[str], str] = lambda text: text
         """What becomes of a consolidation before it is answered."""
+        self.report = ConsolidationReport()
         self.retrieval = SummaryRetrieval(
             tags=("billing", "regions"), keywords=("Orion",), queries=("Where does it run?",)
         )
@@ -92,7 +100,7 @@ class ScriptedAgents:
 
     async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
         self._called("consolidate")
-        return Consolidation(self.rewrite(concatenate_notes((*old, new))), self.name)
+        return Consolidation(self.rewrite(concatenate_notes((*old, new))), self.name, self.report)
 
     def _called(self, part: str) -> None:
         self.calls[part] += 1

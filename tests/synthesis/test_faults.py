@@ -26,7 +26,7 @@ from support.synthesis_harness import (
 
 from sharedmem import InvalidError, LimitedError, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.errors import ConfigError
-from sharedmem.models import Note, Resolution, SynthesisTask, Verdict
+from sharedmem.models import ConsolidationReport, Note, Resolution, SynthesisTask, Verdict
 from sharedmem.synthesis.chains import ChainLocks
 from sharedmem.synthesis.note_repository.repository import RedisNoteRepository
 from sharedmem.synthesis.pipeline import TaskAttempt
@@ -67,6 +67,7 @@ class Doomed:
         self._store = store
         self._app_id = app_id
         self.panel = ScriptedAgents()
+        self.panel.report = ConsolidationReport(deduplication_count=1, notes="Region 9 was added.")
         self.bench = make_synthesis_harness(store, self.panel)
         self.request = note_request(numbered_fact(9), app_id=app_id)
 
@@ -115,8 +116,10 @@ async def test_wherever_it_dies_the_task_ends_once_and_nobody_is_paid_twice(
         note = await doomed.run(CrashPoint())
 
         paid = dict(doomed.panel.calls)
-        heads = [head.id for head in await doomed.bench.heads(app_id)]
+        heads = {head.id: head for head in await doomed.bench.heads(app_id)}
         assert sorted(heads) == ["note-0000000000000003", f"{note.id}-s"], point
+        report = heads[f"{note.id}-s"].consolidation
+        assert report == doomed.panel.report.model_copy(update={"memories_merged": 2}), point
         assert note.next_id == f"{note.id}-s"
         assert not was_stored or (paid["episodic"], paid["summarizer"]) == (1, 1), point
         assert sum(paid.values()) <= (5 if was_stored else 6), f"at {point}: {paid}"

@@ -13,7 +13,7 @@ from support.openai_server import KEY, OpenAIServer, chat, openai_server, refusa
 
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, InvalidError, UnavailableError
-from sharedmem.models import Note, SynthesisMessage
+from sharedmem.models import ConsolidationReport, Note, SynthesisMessage
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.factory import open_model
 from sharedmem.providers.protocol import LanguageModel
@@ -276,12 +276,42 @@ async def test_a_successor_is_written_from_all_texts_oldest_first(agents: Agents
 
     made = await agents.consolidate(NEW, OLD)
 
-    assert made == (text, NAME)
+    assert made[:2] == (text, NAME)
+    assert made.report == ConsolidationReport()
     assert [line["text"] for line in data(server.requests[0].body)] == [
         OLD[1].memory_note,
         OLD[0].memory_note,
         NEW.memory_note,
     ]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "report"),
+    [
+        (
+            {
+                "memories_merged": "3 notes",
+                "new_information_added": "High",
+                "deduplication_count": "about 4",
+                "quality_check": "Pass.",
+                "notes": "Eva\nmoved.",
+            },
+            ConsolidationReport(
+                memories_merged=3, new_information_added="high", deduplication_count=4, notes="Eva moved."
+            ),
+        ),
+        ({"quality_check": "warning: dates", "notes": "N/A"}, ConsolidationReport(quality_check="warning")),
+        ({"new_information_added": "lots", "deduplication_count": -1.5}, ConsolidationReport(deduplication_count=1)),
+        (None, ConsolidationReport()),
+    ],
+)
+async def test_what_a_model_reports_of_a_successor_is_kept(
+    agents: Agents, server: OpenAIServer, metadata: object, report: ConsolidationReport
+) -> None:
+    answer = {"consolidated_memory": {"natural_memory_note": "Eva moved."}, "synthesis_metadata": metadata}
+    server.will(chat(said(answer)))
+
+    assert (await agents.consolidate(NEW, OLD)).report == report
 
 
 async def test_an_empty_successor_is_an_error(agents: Agents, server: OpenAIServer) -> None:

@@ -24,7 +24,7 @@ from support.synthesis_harness import (
 )
 
 from sharedmem import InvalidError, SharedMemoryStore
-from sharedmem.models import Note, Recall, Resolution, Verdict
+from sharedmem.models import ConsolidationReport, Note, Recall, Resolution, Verdict
 from sharedmem.runtime import JsonFormatter
 from sharedmem.synthesis.commit_plan import (
     MOST_LABELS,
@@ -250,8 +250,14 @@ async def test_a_task_that_is_repeated_finds_its_note_and_pays_nobody(
     assert len(await bench.notes()) == 3
 
 
-async def test_the_result_of_a_task_tells_ids_and_counts_and_no_texts(bench: SynthesisHarness) -> None:
+async def test_the_result_of_a_task_has_ids_counts_and_the_report_of_its_consolidation(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
     await add(bench, 1)
+
+    panel.report = ConsolidationReport(
+        memories_merged=99, new_information_added="medium", deduplication_count=3, notes="The region changed."
+    )
 
     result = await bench.pipeline.do(note_request(numbered_fact(2)), turn(2))
 
@@ -260,8 +266,19 @@ async def test_the_result_of_a_task_tells_ids_and_counts_and_no_texts(bench: Syn
         "status": "updated",
         "operations": {"CREATE": 0, "UPDATE": 1, "DELETE": 0, "SKIP": 0},
         "successor_id": "note-0000000000000002-s",
+        "consolidation": {
+            "memories_merged": 2,
+            "new_information_added": "medium",
+            "deduplication_count": 3,
+            "quality_check": "pass",
+            "notes": "The region changed.",
+        },
         "degraded": [],
     }
+    assert result == await bench.pipeline.do(note_request(numbered_fact(2)), turn(2))
+    (head,) = await bench.heads()
+    assert head.consolidation is not None
+    assert head.consolidation.model_dump() == result["consolidation"]
 
 
 async def test_a_text_of_signs_alone_is_stored(bench: SynthesisHarness, panel: ScriptedAgents) -> None:

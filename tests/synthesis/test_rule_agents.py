@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sharedmem.models import Note, Resolution, SynthesisMessage
+from sharedmem.models import ConsolidationReport, Note, Resolution, SynthesisMessage
 from sharedmem.synthesis.agents.rules.agents import RuleAgents
 from sharedmem.synthesis.fact_coverage import check_facts_preserved, missing_facts
 from sharedmem.synthesis.note_text import format_note, parse_sections
@@ -403,6 +403,22 @@ async def test_the_same_words_stand_there_once_and_in_the_order_of_time() -> Non
     summary = parse_sections(note)["Summary"]
     assert summary == "User: My plan is Pro. I like tea.\nUser: My dog is Bello."
     assert parse_sections(note)["Guidance"] == "Do: I like tea."
+
+
+async def test_a_merge_counts_what_it_added_and_dropped() -> None:
+    old = await noted("u: I have a dog. The dog is called Rex. My plan is Basic.")
+    new = await noted("u: I have a dog. My plan is now Pro. My card is 4242.", day=1)
+
+    report = (await AGENTS.consolidate(new, [old])).report
+
+    assert report == ConsolidationReport(
+        memories_merged=2,
+        new_information_added="high",
+        deduplication_count=1,
+        notes="2 of 3 sentences are new; older sentences marked as earlier: 1.",
+    )
+    repeated = (await AGENTS.consolidate(await noted("u: The dog is called Rex.", day=2), [old])).report
+    assert (repeated.new_information_added, repeated.deduplication_count) == ("low", 1)
 
 
 async def test_a_value_that_changes_twice_ends_as_the_last_one() -> None:

@@ -38,6 +38,7 @@ from sharedmem.faces.cli.output import (
 from sharedmem.faces.cli.session import Options, open_store, options_of, perform, use_store
 from sharedmem.models import (
     ArchiveReport,
+    ConsolidationReport,
     EraseReport,
     GraphCheck,
     GraphFormat,
@@ -359,8 +360,17 @@ def _note_picture(note: Note) -> RenderableType:
     rows += [("made of", ", ".join(note.sources))] if note.sources else []
     rows += [("became", note.next_id)] if note.next_id else []
     rows += [("archived at", note.archival_location)] if note.archival_location else []
+    rows += [("merged", _consolidation_line(note.consolidation))] if note.consolidation else []
     rows += [("degraded", reason) for reason in note.degraded]
     return stack(fields_table(rows), "", cell(note.memory_note))
+
+
+def _consolidation_line(report: ConsolidationReport) -> str:
+    """What a consolidation did, in a line."""
+    adds = f", {report.new_information_added} new information" if report.new_information_added else ""
+    dropped = format_count(report.deduplication_count, "repetition")
+    line = f"{report.memories_merged} notes{adds}, {dropped} dropped, check: {report.quality_check}. {report.notes}"
+    return line.strip()
 
 
 def _chain_picture(chain: Sequence[Note]) -> RenderableType:

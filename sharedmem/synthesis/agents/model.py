@@ -186,7 +186,8 @@ class ModelAgents:
         """Run `Agents.consolidate`. One question, two if the first answer is unusable."""
         notes = sorted([*old, new], key=lambda note: (note.created_at, note.id == new.id, note.id))
         answer = await self._complete(consolidate_prompt(notes), ConsolidatedOutput)
-        return Consolidation(answer.consolidated_memory.natural_memory_note.strip(), self.name)
+        text = answer.consolidated_memory.natural_memory_note.strip()
+        return Consolidation(text, self.name, answer.synthesis_metadata.report)
 
     async def _complete(self, asked: Sequence[ChatMessage], form: type[AnswerT]) -> AnswerT:
         # Checked again: not every model validates its answers with the schema's own method.

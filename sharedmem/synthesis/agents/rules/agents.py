@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from sharedmem.models import ConversationSummary, Note, Resolution, SynthesisMessage
-from sharedmem.synthesis.agents.rules.conflicts import judge_note, merge_notes
+from sharedmem.synthesis.agents.rules.conflicts import judge_note, merge_notes, report_merge
 from sharedmem.synthesis.agents.rules.interaction import describe_interaction
 from sharedmem.synthesis.agents.rules.summary import fast_summary, summarize_messages
 from sharedmem.synthesis.protocol import Consolidation
@@ -63,7 +63,8 @@ class RuleAgents:
     async def consolidate(self, new: Note, old: Sequence[Note]) -> Consolidation:
         """Run `Agents.consolidate`: all sentences, oldest note first, each once."""
         notes = sorted([*old, new], key=lambda note: (note.created_at, note.id == new.id, note.id))
-        return Consolidation(merge_notes(notes), self.name)
+        merged = merge_notes(notes)
+        return Consolidation(merged, self.name, report_merge(notes, merged))
 
     def __repr__(self) -> str:
         return "<RuleAgents: heuristics, offline>"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby
 
-from sharedmem.models import Note, Resolution, Verdict
+from sharedmem.models import ConsolidationReport, Depth, Note, Resolution, Verdict
 from sharedmem.synthesis.agents.rules.note_parser import (
     NoteSentence,
     ValueClaim,
@@ -152,6 +152,31 @@ def merge_notes(notes: Sequence[Note]) -> str:
             DEPTH: _deepest(all_of(DEPTH)),
             FOLLOW_UPS: "; ".join(dict.fromkeys(item for line in all_of(FOLLOW_UPS) for item in line.split("; "))),
         }
+    )
+
+
+# Least share of the newest note's sentences that no older one has.
+_NEWS: tuple[tuple[float, Depth], ...] = ((2 / 3, "high"), (1 / 3, "medium"))
+
+
+def report_merge(notes: Sequence[Note], merged: str) -> ConsolidationReport:
+    """Return what a merge did, counted in sentences of the summaries.
+
+    Args:
+        notes: oldest first; the last one is new.
+        merged: their text, as `merge_notes` returns it.
+    """
+    *older, new = ([one for line in parse_summary(note.memory_note) for one in line] for note in notes)
+    known = [sentence for sentences in older for sentence in sentences]
+    fresh = [one for one in new if not _is_repeated(one, known)]
+    kept = [one for line in parse_summary(merged) for one in line]
+    changed = sum(one.mark == "Earlier" for one in kept) - sum(one.mark == "Earlier" for one in known)
+    share = len(fresh) / max(len(new), 1)
+    return ConsolidationReport(
+        memories_merged=len(notes),
+        new_information_added=next((depth for least, depth in _NEWS if share >= least), "low"),
+        deduplication_count=max(len(known) + len(new) - len(kept), 0),
+        notes=f"{len(fresh)} of {len(new)} sentences are new; older sentences marked as earlier: {max(changed, 0)}.",
     )
 
 
