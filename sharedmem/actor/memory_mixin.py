@@ -114,13 +114,13 @@ class RemembersMixin(ABC):
         """The fact in an output that is worth remembering; empty text for none."""
 
     async def remember_output(
-        self, output: Any, importance: Importance = "medium", **fields: Unpack[OutputFields]
+        self, output: Any, importance: Importance | None = None, **fields: Unpack[OutputFields]
     ) -> AddResult | None:
         """Remember what an output says. What is critical stays, everything else is short-term.
 
         Args:
             output: what the actor has made; `extract_memory` says what of it counts.
-            importance: `low`, `medium`, `high` or `critical`.
+            importance: `low`, `medium`, `high` or `critical`; None: `medium`, or as `importance_scoring` scores it.
             fields: further fields of the `MemoryItem`.
 
         Returns:
@@ -136,13 +136,13 @@ class RemembersMixin(ABC):
         return await self._add(context, fact, _output_text(output), importance, fields) if fact else None
 
     async def remember(
-        self, text: str, importance: Importance = "medium", **fields: Unpack[OutputFields]
+        self, text: str, importance: Importance | None = None, **fields: Unpack[OutputFields]
     ) -> AddResult | None:
         """Store a text. A memory of importance `critical` is long-term, others are short-term.
 
         Args:
             text: the fact.
-            importance: `low`, `medium`, `high` or `critical`.
+            importance: `low`, `medium`, `high` or `critical`; None: `medium`, or as `importance_scoring` scores it.
             fields: further fields of the `MemoryItem`.
 
         Returns:
@@ -224,12 +224,13 @@ class RemembersMixin(ABC):
         return await self._tried("check_cache", context, lambda store: store.cache.check(query, **options))
 
     async def _add(
-        self, context: ActorContext, fact: str, content: str, importance: Importance, fields: OutputFields
+        self, context: ActorContext, fact: str, content: str, importance: Importance | None, fields: OutputFields
     ) -> AddResult | None:
         """Store a fact of this actor, with the place of the actor."""
         kind: MemoryType = "long-term" if importance == "critical" else "short-term"
+        chosen: MemoryFields = {} if importance is None else {"importance": importance}
         given: MemoryFields = {
-            "importance": importance,
+            **chosen,
             "memory_type": kind,
             "content": content,
             "user_id": context.user_id,

@@ -54,6 +54,11 @@ class NamespaceSettings(BaseModel):
     dedup_similarity: _Similarity = Field(
         0.95, description="Cosine similarity from which a memory is merged into an existing one."
     )
+    importance_scoring: Literal["none", "rules", "model"] = Field(
+        "none",
+        description="Who scores the importance of a new memory whose caller gives none: none (it is medium), rules (a "
+        "heuristic for English), or model (one call of the llm).",
+    )
     cache_enabled: bool = Field(
         default=True, description="Whether the semantic cache is used; without it nothing is stored or found there."
     )

@@ -24,6 +24,7 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.dedup import NearMemoryFinder, StoredMemory, is_comparable, merge_items
 from sharedmem.memory.embedding_queue import EmbeddingQueue
+from sharedmem.memory.importance import ImportanceScorer
 from sharedmem.memory.repository import (
     MOST_AT_ONCE,
     MemoryRepository,
@@ -531,6 +532,7 @@ class MemoryAdder:
         self._context = access.context
         self._home = MemoryScope.of(access)
         self._commit = GroupCommit.of(access.context, access.namespace)
+        self._scorer = ImportanceScorer.of(access.context, access.namespace)
 
     async def add(
         self,
@@ -545,6 +547,8 @@ class MemoryAdder:
         draft = self._draft(memory, fields, self._context.clock.now(), dedup=dedup, dedup_keys=dedup_keys)
         if check_summarize(draft.item, summarize):
             await self._summarize([draft])
+        if self._scorer is not None:
+            await self._scorer.score([draft])
         (future,) = self._commit.put([draft])
         return await future
 
@@ -567,6 +571,8 @@ class MemoryAdder:
             for first in range(0, len(drafts), _PAGE):
                 page = drafts[first : first + _PAGE]
                 await self._summarize(asked[first : first + _PAGE])
+                if self._scorer is not None:
+                    await self._scorer.score(page)
                 await self._commit.embeddings.embed(page)
                 results += await _gather_results(self._commit.put(page))
                 if on_progress is not None:

@@ -65,6 +65,8 @@ _BAR = 20
 def _item_fields(given: dict[str, Any]) -> dict[str, Any]:
     """The request of `memory.add`: everything but `dedup` and `summarize` is a field of the memory."""
     text = read_text(given.pop("text", None), "say what to remember, or pipe it in")
+    if given.get("importance") is None:
+        given.pop("importance", None)
     dedup, speaker = given.pop("dedup", None), given.pop("speaker", None)
     summarize = given.pop("summarize", False)
     said = {"messages": [{"role": "user", "name": speaker, "content": text}]} if speaker else {}
@@ -94,7 +96,10 @@ def memories_add(  # noqa: PLR0913  # each field is an option
     user_id: Annotated[str | None, typer.Option("--user", help="Whom it belongs to.")] = None,
     thread_id: Annotated[str, typer.Option("--thread", help="Thread it belongs to.")] = "main",
     category: Annotated[str | None, typer.Option(help="One word for what it is about.")] = None,
-    importance: Annotated[str, typer.Option(help="low, medium, high or critical.")] = "medium",
+    importance: Annotated[
+        str | None,
+        typer.Option(help="low, medium, high or critical; default: medium, or the score of importance_scoring."),
+    ] = None,
     memory_type: Annotated[str, typer.Option("--type", help="long-term or short-term.")] = "long-term",
     ttl: Annotated[int | None, typer.Option(help="Seconds until it is forgotten; -1 for never.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may come again.")] = None,

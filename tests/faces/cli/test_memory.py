@@ -52,6 +52,17 @@ def test_a_fact_can_be_piped_in_and_is_known_the_second_time(shell: Shell) -> No
     assert apart["id"] != first["id"]
 
 
+def test_a_fact_without_an_importance_is_scored_where_the_setting_says_so(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAREDMEM_IMPORTANCE_SCORING", "rules")
+    shell("memories", "add", "thanks!", "--id", "scored")
+    shell("memories", "add", "thanks a lot", "--id", "given", "--importance", "medium")
+
+    found = {item["id"]: item["importance"] for item in shell("memories", "list").data["items"]}
+    assert found == {"scored": "low", "given": "medium"}
+
+
 def test_an_id_of_ones_own_makes_remembering_repeatable(shell: Shell) -> None:
     once = shell("memories", "add", LEASE, "--id", "lease").data
     twice = shell("memories", "add", LEASE, "--id", "lease").data
