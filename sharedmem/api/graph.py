@@ -175,6 +175,7 @@ _graph.written(
     gives=EntityFacts,
     summary="Return an entity, and the facts that hold of it at a time, as known at a time.",
 )
+_graph.operation("graph.entity_versions", Graph.entity_versions, f"GET {_ENTITY}/versions")
 _graph.operation("graph.facts", Graph.facts, f"GET {_ENTITY}/facts")
 _graph.operation("graph.history", Graph.history, f"GET {_ENTITY}/history")
 _graph.operation("graph.aliases", Graph.aliases, f"GET {_ENTITY}/aliases", **_page_of(AliasPage))

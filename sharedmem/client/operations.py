@@ -909,6 +909,26 @@ class GraphOperations:
             },
         )
 
+    async def entity_versions(self, entity: str, *, group_id: str) -> list[Entity]:
+        """Return every version of an entity, oldest knowledge first: its types, summaries, further names and merges.
+
+        Args:
+            entity: its name or id; of a merged entity, its own versions, in which `merged_into` says since when it
+                leads to the other one.
+            group_id: group of the graph.
+
+        Returns:
+            Each version with the time at which it was true (`valid_from`, `valid_to`) and the time at which it was
+                known (`recorded_at`, `superseded_at`), from at most the newest 200 changes. No two of them are true at
+                the same time, as known at the same time.
+
+        Raises:
+            InvalidError: the name is invalid.
+            NotFoundError: the group has no entity of that name.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return await self._service.run(table.GRAPH_ENTITY_VERSIONS, {"entity": entity, "group_id": group_id})
+
     async def episodes(
         self,
         *,

@@ -518,6 +518,10 @@ class GraphOperations:
             )
         )
 
+    def entity_versions(self, entity: str, *, group_id: str) -> list[Entity]:
+        """Return every version of an entity, oldest knowledge first: its types, summaries, further names and merges."""
+        return run_blocking(self._service.run(table.GRAPH_ENTITY_VERSIONS, {"entity": entity, "group_id": group_id}))
+
     def episodes(
         self,
         *,

@@ -256,6 +256,13 @@ GRAPH_ENTITY: ServiceOperation[EntityFacts] = ServiceOperation(
     EntityFacts,
     defaults={"as_of": None, "known_at": None, "embedding": False, "type": None, "direction": "both", "limit": 1000},
 )
+GRAPH_ENTITY_VERSIONS: ServiceOperation[list[Entity]] = ServiceOperation(
+    "graph.entity_versions",
+    "GET",
+    "/api/v1/graph/{group_id}/entities/{entity}/versions",
+    list[Entity],
+    answer_field="items",
+)
 GRAPH_EPISODES: ServiceOperation[ListPage[Episode]] = ServiceOperation(
     "graph.episodes",
     "GET",
@@ -948,6 +955,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         GRAPH_DRAW,
         GRAPH_ENTITIES,
         GRAPH_ENTITY,
+        GRAPH_ENTITY_VERSIONS,
         GRAPH_EPISODES,
         GRAPH_EXTRACT,
         GRAPH_FACTS,

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from sharedmem.errors import InvalidError, NotFoundError
+from sharedmem.graph.bitemporal.entity_versions import entity_at
 from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.extraction.protocol import Extractor
 from sharedmem.graph.protocol import GraphBackend
@@ -22,11 +23,10 @@ from sharedmem.graph.records import (
     FactRow,
     LookupRequest,
     attribute_values,
-    to_entity,
     to_fact,
     to_stamp,
 )
-from sharedmem.graph.resolution.names import LONGEST_NAME, check_encodable, check_group, normalize_name
+from sharedmem.graph.resolution.names import LONGEST_NAME, check_encodable, check_group, entity_id, normalize_name
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, Episode, Fact
 from sharedmem.redis.keys import SHARED_SCOPE
@@ -121,7 +121,8 @@ class GraphAccess:
             InvalidError: a moment has no time zone.
         """
         world = to_stamp("as_of", as_of if as_of is not None else self._clock.now())
-        return BitemporalPoint(world, LATEST if known_at is None else to_stamp("known_at", known_at))
+        known = LATEST if known_at is None else to_stamp("known_at", known_at)
+        return BitemporalPoint(world, known, is_present=as_of is None and known_at is None)
 
 
 def check_limit(limit: int, most: int) -> int:
@@ -181,6 +182,25 @@ class EntityLookup:
             found.append(id_)
         return found
 
+    async def own_row(self, group: str, named: str) -> EntityRow:
+        """Return the entity of a name or id itself, also if it was merged. One round trip; two for an alias.
+
+        Raises:
+            InvalidError: the name or id is invalid.
+            NotFoundError: the group has no entity with that name or id.
+        """
+        name = _check_reference(named)
+        normal = normalize_name(name)
+        own = entity_id(normal) if normal else name
+        wanted = LookupRequest(names=(normal,) if normal else (), entities=tuple(dict.fromkeys((name, own))))
+        seen = await self._backend.look(group, wanted)
+        id_ = name if name in seen.entities else seen.owners.get(normal, "")
+        if id_ and id_ not in seen.entities:
+            seen = await self._backend.look(group, LookupRequest(entities=(id_,)))
+        if id_ not in seen.entities:
+            raise NotFoundError("entity", name, f"no episode of group {group!r} names it")
+        return seen.entities[id_]
+
     async def fact_rows(self, group: str, edges: Iterable[Edge]) -> dict[str, FactRow]:
         """Return the facts of some edges. One round trip; none without edges."""
         ids = tuple(dict.fromkeys(edge.fact for edge in edges))
@@ -191,7 +211,9 @@ class EntityLookup:
         attributes = await asyncio.gather(*(self._attribute_edges(group, row.id, when) for row in rows))
         facts = await self.fact_rows(group, [edge for edges in attributes for edge in edges])
         return [
-            to_entity(row, group, attribute_values([facts[edge.fact] for edge in edges if edge.fact in facts], when))
+            entity_at(
+                row, group, when, attribute_values([facts[edge.fact] for edge in edges if edge.fact in facts], when)
+            )
             for row, edges in zip(rows, attributes, strict=True)
         ]
 

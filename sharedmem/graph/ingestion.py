@@ -22,6 +22,7 @@ from sharedmem.graph.bitemporal.changes import (
     change_events,
     claim_timelines,
     compute_fact_changes,
+    dated_mentions,
     latest_recorded,
     read_dependencies,
     read_timelines,
@@ -125,9 +126,10 @@ class Ingestion:
         ids = tuple(episode_input.episode.id for episode_input in episode_inputs)
         covered = tuple(id_ for episode_input in episode_inputs for id_ in episode_input.episode.covers)
         contradicted = tuple(id_ for episode_input in episode_inputs for id_ in episode_input.extraction.contradicted)
+        dated = dated_mentions(episode_inputs, recorded=to_stamp("now", self._clock.now()))
         seen, resolution = await asyncio.gather(
             self._backend.look(group, LookupRequest(episodes=(*ids, *covered), facts=contradicted)),
-            resolver.resolve(group, required_mentions(episode_inputs)),
+            resolver.resolve(group, required_mentions(episode_inputs), dated),
         )
         if permit is not None:
             await permit(seen)

@@ -16,6 +16,7 @@ from itertools import chain, product
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules, Page, check_limit
 from sharedmem.graph.bitemporal.changes import ProjectionInputs, claim_timelines, read_dependencies
+from sharedmem.graph.bitemporal.entity_versions import newest_recorded, with_alias, with_merge
 from sharedmem.graph.bitemporal.projection import dependent_timelines, fact_id, project
 from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.commits import BatchedCommits, CommitRetries, TextEmbeddings, body_with_facts, with_stored_vector
@@ -31,9 +32,10 @@ from sharedmem.graph.records import (
     Row,
     StaleGroup,
     earliest_version,
+    to_stamp,
 )
 from sharedmem.graph.resolution.names import check_encodable, check_entity_name, normalize_name
-from sharedmem.graph.resolution.resolver import ALIASES_AT_ONCE, entity_text, with_alias
+from sharedmem.graph.resolution.resolver import ALIASES_AT_ONCE, entity_text
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, EntityMerge
 
@@ -425,12 +427,13 @@ class EntityMerges:
         row = meant.row
         into = "" if merge.undone_at else merge.into_id
         logged = merge.model_dump_json()
+        after = with_merge(row, into, recorded=to_stamp("at", merge.undone_at or merge.at))
         if any(other.pending for other in (await self._logged(group)).values()):
             return StaleGroup()  # it became pending since `seen`, or is not in `seen`: no later one can slip in
         changes = CommitRequest(
             # The end as well: readers of a chain of merges depend only on its beginning and its end.
             guards=(_MERGING, *dict.fromkeys((f"@{row.id}", f"@{merge.into_id}", f"@{meant.end}"))),
-            entities=(replace(row, merged_into=into, merge=logged),),
+            entities=(replace(after, merge=logged),),
             former=(row,),
             merges=((row.id, logged.encode()),),
             events=(("graph.unmerged" if merge.undone_at else "graph.merged", row.id),),
@@ -442,13 +445,15 @@ class EntityMerges:
         seen = await self._seen(group, entity, *aliases)
         meant = _find_named(entity, group, seen)
         row, names = meant.row, dict[str, str]()
+        now = to_stamp("now", self._clock.now())
+        recorded = max(now, newest_recorded(row))
         for alias in aliases:
             normal = normalize_name(alias)
             if seen.names.get(normal, meant.end) != meant.end:
                 raise ConflictError(f"{alias!r} is the name of another entity; merge the two if they are one")
             if normal not in seen.names and normal not in names:
                 names[normal] = row.id
-                row = with_alias(row, normal, alias)
+                row = with_alias(row, normal, alias, start=now, recorded=recorded)
         if not names:
             return row
         halves = await self._embeddings.halves([entity_text(row)])

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from sharedmem.errors import InternalError, InvalidError
-from sharedmem.models import Entity, Episode, Fact, GraphKind
+from sharedmem.models import Episode, Fact, GraphKind
 
 UNKNOWN_START = 0
 """Before every moment: the start is unknown."""
@@ -150,9 +150,20 @@ class FactRow:
         return newest if newest is not None and newest.superseded == OPEN else None
 
 
+class EntityChange(NamedTuple):
+    """One thing that was told of an entity since a moment: its type, its summary, further names, or a merge."""
+
+    what: Literal["type", "summary", "aliases", "merge"]
+    value: str | int
+    """The type, the summary, how many aliases it has since, or the entity that it leads to (empty: to itself)."""
+    start: int
+    """Since when this is true; `UNKNOWN_START` for a merge, as two that are one have always been."""
+    recorded: int
+
+
 @dataclass(frozen=True, slots=True)
 class EntityRow:
-    """An entity."""
+    """An entity as it is known now, and what has changed since it was first recorded."""
 
     id: str
     name: str
@@ -171,6 +182,10 @@ class EntityRow:
     merge: str = ""
     """JSON of the last `EntityMerge` of it, also if that was undone since: as in `CommitRequest.merges`, so that a
     restored record restores the log of its merge too."""
+    start: int = UNKNOWN_START
+    """Since when what it was first recorded with is true; unknown in records of earlier releases."""
+    changes: tuple[EntityChange, ...] = ()
+    """In the order of their commits, the newest 200. A value without a change is that of the first record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +366,8 @@ class BitemporalPoint:
     world: int
     known: int
     """LATEST: as known now."""
+    is_present: bool = False
+    """Whether the caller named neither time."""
 
     @property
     def is_past_knowledge(self) -> bool:
@@ -389,28 +406,6 @@ def to_episode(row: EpisodeRow) -> Episode:
     episode = Episode.model_validate_json(row.body)
     undone = from_stamp(row.undone)
     return episode if episode.undone_at == undone else episode.model_copy(update={"undone_at": undone})
-
-
-def to_entity(row: EntityRow, group: str, attributes: Mapping[str, Any]) -> Entity:
-    """Return an entity.
-
-    Args:
-        row: the stored row.
-        group: group of the graph.
-        attributes: their values at the requested time; see `attribute_values`.
-    """
-    return Entity(
-        id=row.id,
-        name=row.name,
-        type=row.type,
-        aliases=row.aliases,
-        alias_count=row.alias_count,
-        attributes=dict(attributes),
-        summary=row.summary,
-        group_id=group,
-        recorded_at=from_stamp(row.recorded),
-        merged_into=row.merged_into or None,
-    )
 
 
 def attribute_values(rows: Iterable[FactRow], when: BitemporalPoint) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from sharedmem.errors import InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules
 from sharedmem.graph.bitemporal.changes import check_interval, start_stamp
+from sharedmem.graph.bitemporal.entity_versions import to_entity
 from sharedmem.graph.bitemporal.projection import MOST_EPISODES
 from sharedmem.graph.episode_input import (
     EpisodeInput,
@@ -31,7 +32,6 @@ from sharedmem.graph.records import (
     LookupRequest,
     LookupResult,
     RecordSearch,
-    to_entity,
     to_episode,
     to_latest_fact,
     to_stamp,

@@ -67,7 +67,11 @@ class Episode(Record):
 
 
 class Entity(Record):
-    """Something that has a name: a person, a company, an order, an idea."""
+    """Something that has a name: a person, a company, an order, an idea.
+
+    Its type, summary, further names and merges have versions, each with both times, as a `Fact` has; its name never
+    changes, and its attributes are facts with versions of their own.
+    """
 
     id: str
     name: str
@@ -79,7 +83,15 @@ class Entity(Record):
     """Values at the requested time; `history` returns earlier values."""
     summary: str = ""
     group_id: str
+    valid_from: AwareDatetime | None = None
+    """Since when this is true of it: of what was told first, or of the version at the requested time; None if unknown,
+    and for a time at which nothing was known of it."""
+    valid_to: AwareDatetime | None = None
+    """Until when, exclusive; None while it holds."""
     recorded_at: AwareDatetime | None = None
+    """When it was first recorded, or when the version at the requested time was; None if nothing was known then."""
+    superseded_at: AwareDatetime | None = None
+    """Until when the version was known, exclusive; None for the present knowledge."""
     merged_into: str | None = None
     """The entity that this one was merged into."""
     embedding: tuple[float, ...] | None = Field(default=None, repr=False)

@@ -2664,12 +2664,16 @@ class Graph(Face["AsyncGraph"]):
         known_at: datetime | None = None,
         embedding: bool = False,
     ) -> Entity:
-        """Return an entity with its attributes at a time; for a merged one, the entity it leads to. Four round trips.
+        """Return an entity as it was at a time; for a merged one, the entity it leads to. Four round trips.
+
+        Type, summary, further names and attributes are those of that time. Of a time at which nothing was known of it,
+        only its id and name are returned, without `recorded_at`. As with `facts`, present merges apply at any time;
+        `entity_versions` returns when an entity was merged.
 
         Args:
             name_or_id: any of its names, in any case, or its id.
             group_id: group of the graph.
-            as_of: time at which the attributes hold; None for now.
+            as_of: time at which this was true; None for now.
             known_at: time of knowledge; None for now.
             embedding: whether to return its `embedding` too; None without an embedder.
 
@@ -2681,6 +2685,29 @@ class Graph(Face["AsyncGraph"]):
         return self._portal.run(
             self._async.entity(name_or_id, group_id=group_id, as_of=as_of, known_at=known_at, embedding=embedding)
         )
+
+    def entity_versions(self, entity: str, *, group_id: str) -> list[Entity]:
+        """Return every version of an entity, oldest knowledge first: its types, summaries, further names and merges.
+
+        The versions come without attributes: these are facts, and `history` returns theirs. One round trip; two for an
+        alias.
+
+        Args:
+            entity: its name or id; of a merged entity, its own versions, in which `merged_into` says since when it
+                leads to the other one.
+            group_id: group of the graph.
+
+        Returns:
+            Each version with the time at which it was true (`valid_from`, `valid_to`) and the time at which it was
+                known (`recorded_at`, `superseded_at`), from at most the newest 200 changes. No two of them are true at
+                the same time, as known at the same time.
+
+        Raises:
+            InvalidError: the name is invalid.
+            NotFoundError: the group has no entity of that name.
+            AccessDeniedError, UnavailableError: as `get`.
+        """
+        return self._portal.run(self._async.entity_versions(entity, group_id=group_id))
 
     def entities(self, *, group_id: str, after: str = "", limit: int = 100) -> Page[Entity]:
         """Return entities page by page, merged ones too, with their current attributes. Four round trips.

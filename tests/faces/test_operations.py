@@ -216,6 +216,7 @@ STEPS: list[tuple[str, Any, Any]] = [
         lambda found: any("Rome" in it.text for it in found.items),
     ),
     ("graph.entity", {"entity": "ada", **A_GROUP}, lambda told: [fact.target_name for fact in told.facts] == ["Rome"]),
+    ("graph.entity_versions", {"entity": "Ada", **A_GROUP}, lambda versions: [one.name for one in versions] == ["Ada"]),
     ("graph.facts", {"entity": "Ada", **A_GROUP}, lambda facts: [fact.target_name for fact in facts] == ["Rome"]),
     ("graph.entities", {"limit": 1, **A_GROUP}, lambda page: len(page.items) == 1 and page.cursor),
     ("graph.get", {"id": "first", **A_GROUP}, lambda episode: episode.content == OSLO["content"]),

@@ -30,6 +30,7 @@ from sharedmem.faces.cli.output import (
 )
 from sharedmem.faces.cli.session import Options, options_of, perform, use_store
 from sharedmem.models import (
+    Entity,
     EntityFacts,
     EntityMerge,
     Episode,
@@ -344,6 +345,14 @@ def graph_history(
 ) -> RenderableType:
     """Show every version of every fact of an entity: when it was true, and when that was known."""
     return pictures.history_picture(facts)
+
+
+@operation_command(
+    "graph.entity_versions", "versions", group=graph, example="sharedmem graph versions Ada --group acme:ada"
+)
+def graph_versions(versions: list[Entity], entity: Name, *, group_id: Group) -> RenderableType:
+    """Show every version of an entity: its types, summaries, names and merges, when true and when known."""
+    return pictures.versions_picture(versions)
 
 
 @operation_command("graph.path", "path", group=graph, example="sharedmem graph path Ada Oslo --group acme:ada")

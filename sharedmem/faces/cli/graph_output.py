@@ -22,6 +22,7 @@ from sharedmem.faces.cli.output import (
 from sharedmem.models import (
     ContextItem,
     ContextSet,
+    Entity,
     EntityFacts,
     EntityMerge,
     Episode,
@@ -147,6 +148,25 @@ def history_picture(facts: Sequence[Fact]) -> RenderableType:
             day(fact.superseded_at, otherwise="-"),
         )
         picture.add_row(words, *(styled_text((one, "dim" if wrong else "")) for one in times), _fact_episodes(fact))
+    return picture
+
+
+def versions_picture(versions: Sequence[Entity]) -> RenderableType:
+    """Versions of an entity: when they were true, and when that was known."""
+    picture = table("type", "summary", "names", "merged into", "true from", "until", "known from", "until")
+    for one in versions:
+        style = "dim" if one.superseded_at is not None else ""
+        cells = (
+            escape_control(one.type),
+            escape_control(_shorten(one.summary)),
+            escape_control(_shorten(", ".join(one.aliases))),
+            escape_control(one.merged_into or ""),
+            day(one.valid_from, otherwise="unknown"),
+            day(one.valid_to, otherwise="-"),
+            day(one.recorded_at, otherwise="-"),
+            day(one.superseded_at, otherwise="-"),
+        )
+        picture.add_row(*(styled_text((cell, style)) for cell in cells))
     return picture
 
 

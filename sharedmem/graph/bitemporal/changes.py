@@ -35,7 +35,7 @@ from sharedmem.graph.records import (
     from_stamp,
     to_stamp,
 )
-from sharedmem.graph.resolution.resolver import NameResolution
+from sharedmem.graph.resolution.resolver import DatedMention, NameResolution
 from sharedmem.models import UNKNOWN, Episode, Unknown
 
 MOST_CLAIMS = 200
@@ -221,6 +221,23 @@ def _merge_mentions(held: Mention, more: Mention) -> Mention:
         more.summary or held.summary,
         held.id or more.id,
     )
+
+
+def dated_mentions(episode_inputs: Iterable[EpisodeInput], *, recorded: int) -> dict[str, list[DatedMention]]:
+    """Return the mentions of each name, one for each episode that describes it, by name.
+
+    Args:
+        episode_inputs: the episodes, with their mentions and statements.
+        recorded: the time of episodes without one.
+    """
+    found: dict[str, list[DatedMention]] = {}
+    for episode_input in episode_inputs:
+        episode = episode_input.episode
+        start = recorded if episode.occurred_at is None else to_stamp("occurred_at", episode.occurred_at)
+        moment = None if episode.recorded_at is None else to_stamp("recorded_at", episode.recorded_at)
+        for mention in required_mentions([episode_input]):
+            found.setdefault(mention.name, []).append(DatedMention(mention, start, moment))
+    return found
 
 
 EPISODE_KIND_CODES: Mapping[str, KindCode] = {"episode": "e", "summary": "s", "statement": "m"}

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.errors import SharedMemoryError
+from sharedmem.graph.bitemporal.entity_versions import newest_recorded, with_alias, with_summary, with_type
 from sharedmem.graph.extraction.protocol import Mention
 from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.records import (
@@ -54,8 +55,6 @@ SAME_MEANING = 0.95
 """Cosine similarity from which two entities of one known type that share a word are one. It is high, because static
 embeddings of names are near each other for the words they share: `Martin Luther` and `Martin Luther King` have 0.88,
 `New York` and `New York City` 0.91, and `Bank of America` and `Bank America` 0.99."""
-MOST_NAMES = 100
-"""Names and aliases in an entity's own record."""
 ALIASES_AT_ONCE = 300
 """New aliases of one step; each beyond the first hundred of an entity is a record of its own."""
 _CANDIDATES = 8
@@ -91,6 +90,16 @@ class Judge(Protocol):
 
     async def decide(self, doubts: Sequence[AmbiguousName]) -> Sequence[str]:
         """Return for each doubt the id of the right candidate; empty if none is. Never fails."""
+
+
+class DatedMention(NamedTuple):
+    """A mention of one episode."""
+
+    mention: Mention
+    start: int
+    """When the episode happened: since then its type, summary and aliases are true."""
+    recorded: int | None = None
+    """When it was recorded, if that is not now."""
 
 
 class ResolutionInputs(NamedTuple):
@@ -145,7 +154,12 @@ def entity_text(row: EntityRow) -> str:
 
 
 def plan_resolution(
-    mentions: Iterable[Mention], found: ResolutionInputs, *, recorded: int, by: str = ""
+    mentions: Iterable[Mention],
+    found: ResolutionInputs,
+    *,
+    recorded: int,
+    by: str = "",
+    dated: Mapping[str, Sequence[DatedMention]] | None = None,
 ) -> NameResolution:
     """Return the entities of some names. Pure, and the same for the same arguments.
 
@@ -154,10 +168,11 @@ def plan_resolution(
         found: what is known of them.
         recorded: when the graph records them.
         by: author of the mentions, for the log of merges.
+        dated: the mentions of the single episodes, by name; without them, a mention is true since it is recorded.
     """
     plan = _ResolutionBuilder(found, recorded, by)
     for mention in mentions:
-        plan.take(mention)
+        plan.take(mention, (dated or {}).get(mention.name) or [DatedMention(mention, recorded)])
     return plan.resolution()
 
 
@@ -187,7 +202,9 @@ class NameResolver:
         self._judge = judge
         self._by = by
 
-    async def resolve(self, group: str, mentions: Sequence[Mention]) -> NameResolution:
+    async def resolve(
+        self, group: str, mentions: Sequence[Mention], dated: Mapping[str, Sequence[DatedMention]] | None = None
+    ) -> NameResolution:
         """Return the entities of all these names.
 
         One round trip if all are known; a second one to search for unknown names, and a third one only if
@@ -205,7 +222,7 @@ class NameResolver:
         found = ResolutionInputs(_merge_lookups(seen, rows), await self._compared(unknown, near))
         decided = await self._decided(unknown, found)
         recorded = to_stamp("now", self._clock.now())
-        return plan_resolution(mentions, found._replace(decided=decided), recorded=recorded, by=self._by)
+        return plan_resolution(mentions, found._replace(decided=decided), recorded=recorded, by=self._by, dated=dated)
 
     async def _search(self, group: str, unknown: Sequence[Mention], seen: int) -> dict[str, RecordHits]:
         """Return the records near to each unknown name, by normalised name."""
@@ -276,15 +293,17 @@ class _ResolutionBuilder:
         self.into |= {seen.owners[name]: id_ for name, id_ in seen.names.items() if seen.owners.get(name, id_) != id_}
         self.into |= {row.id: row.merged_into for row in seen.entities.values() if row.merged_into} | seen.into
 
-    def take(self, mention: Mention) -> None:
+    def take(self, mention: Mention, dated: Sequence[DatedMention]) -> None:
         normal = normalize_name(mention.name)
         if not normal:
             return
-        own = self._meant(mention, normal)
+        own = self._meant(mention, normal, dated[0])
         self.own[mention.name] = own
         self.steady |= {own, self._end(own)}
-        self._learn_names(own, mention)
-        self._learn(self._end(own), mention)
+        for each in dated:
+            for alias in each.mention.aliases:
+                self._call(normalize_name(alias), own, alias, each)
+            self._learn(self._end(own), each)
 
     def resolution(self) -> NameResolution:
         entities = self.found.seen.entities
@@ -310,11 +329,11 @@ class _ResolutionBuilder:
         fresh = (row.names[0] for id_, row in self.rows.items() if id_ not in entities)
         yield from sorted({f"~{blocking_key(name)}" for name in fresh})
 
-    def _meant(self, mention: Mention, normal: str) -> str:
+    def _meant(self, mention: Mention, normal: str, first: DatedMention) -> str:
         """Return the entity of a name before merges; create it if it does not exist."""
         if mention.id:
             if self._row(mention.id) is not None:
-                self._call(normal, mention.id, mention.name)
+                self._call(normal, mention.id, mention.name, first)
                 return mention.id
             self.warnings[f"entity {mention.id!r} does not exist; {mention.name!r} was resolved by its name"] = None
         if normal in self.owners:
@@ -322,19 +341,22 @@ class _ResolutionBuilder:
         for alias in mention.aliases:
             if normalize_name(alias) in self.owners:
                 owner = self.owners[normalize_name(alias)]
-                self._call(normal, owner, mention.name)
+                self._call(normal, owner, mention.name, first)
                 return owner
-        return self._made(mention, normal)
+        return self._made(mention, normal, first)
 
-    def _made(self, mention: Mention, normal: str) -> str:
+    def _made(self, mention: Mention, normal: str, first: DatedMention) -> str:
         own = entity_id(normal)
         self.names[normal] = self.owners[normal] = own
         before = self._row(own)
         if before is not None:
             return own
         target, reason = self._likely(mention, normal)
-        fields = (mention.name, mention.type, (normal,), (), 0, mention.summary)
-        row = EntityRow(own, *fields, self.recorded, merged_into=target)
+        # Of a merged one, later mentions describe the entity that it leads to.
+        type_, summary = (mention if target else first.mention).type, (mention if target else first.mention).summary
+        recorded = self.recorded if first.recorded is None else first.recorded
+        fields = (mention.name, type_, (normal,), (), 0, summary, recorded)
+        row = EntityRow(own, *fields, merged_into=target, start=first.start)
         if target:
             self.into[own] = target
             self.merged.append(self._merge(own, target, reason))
@@ -357,11 +379,7 @@ class _ResolutionBuilder:
             {"source_id": own, "into_id": target, "at": at, "by": self.by, "reason": reason}
         )
 
-    def _learn_names(self, own: str, mention: Mention) -> None:
-        for alias in mention.aliases:
-            self._call(normalize_name(alias), own, alias)
-
-    def _call(self, normal: str, own: str, spelled: str) -> None:
+    def _call(self, normal: str, own: str, spelled: str, told: DatedMention) -> None:
         """Add another name to an entity, unless it is the name of another one."""
         held = self.owners.get(normal)
         if held is None and normal and len(self.names) >= ALIASES_AT_ONCE + len(self.own):
@@ -370,17 +388,25 @@ class _ResolutionBuilder:
             self.names[normal] = self.owners[normal] = own
             row = self._row(own)
             if row is not None:
-                self.rows[own] = with_alias(row, normal, spelled)
+                self.rows[own] = with_alias(
+                    row, normal, spelled, start=told.start, recorded=self._recorded_time(row, told)
+                )
         elif held is not None and self._end(held) != self._end(own):
             self.warnings[f"{spelled!r} is the name of another entity; merge the two if they are one"] = None
 
-    def _learn(self, id_: str, mention: Mention) -> None:
+    def _learn(self, id_: str, told: DatedMention) -> None:
         row = self._row(id_)
         if row is None:
             return
-        taught = replace(row, type=row.type or mention.type, summary=mention.summary or row.summary)
+        recorded = self._recorded_time(row, told)
+        taught = with_type(row, told.mention.type, start=told.start, recorded=recorded)
+        taught = with_summary(taught, told.mention.summary, start=told.start, recorded=recorded)
         if taught != row:
             self.rows[id_] = taught
+
+    def _recorded_time(self, row: EntityRow, told: DatedMention) -> int:
+        """Return when a change is recorded: after all others, unless its episode has a time of its own."""
+        return told.recorded if told.recorded is not None else max(self.recorded, newest_recorded(row))
 
     def _row(self, id_: str) -> EntityRow | None:
         return self.rows.get(id_) or self.found.seen.entities.get(id_)
@@ -398,13 +424,6 @@ class _Rating(NamedTuple):
     """0 for a different entity."""
     id: str
     reason: str
-
-
-def with_alias(row: EntityRow, normal: str, spelled: str) -> EntityRow:
-    """Return an entity with one more name; its own record has the first hundred."""
-    names = row.names if normal in row.names else (*row.names, normal)[:MOST_NAMES]
-    aliases = row.aliases if spelled in (row.name, *row.aliases) else (*row.aliases, spelled)[:MOST_NAMES]
-    return replace(row, names=names, aliases=aliases, alias_count=row.alias_count + 1)
 
 
 def are_types_compatible(a: str, b: str) -> bool:

@@ -18,6 +18,7 @@ from sharedmem.graph.backends.falkordb.queries import EPISODES, FACTS
 from sharedmem.graph.records import (
     Claim,
     CommitRequest,
+    EntityChange,
     EntityRow,
     EpisodeRow,
     FactRow,
@@ -59,7 +60,7 @@ def entity_properties(row: EntityRow, words: str) -> Properties:
     """Return the properties of the node of an entity."""
     return {
         "id": row.id,
-        "row": _json(_row_fields(row)),
+        "row": _json({**_row_fields(row), "changes": [list(change) for change in row.changes]}),
         "name": row.name,
         "type": row.type,
         "start": row.recorded,
@@ -104,7 +105,9 @@ def parse_episode(id_: str, row: str, version: int, claims: Iterable[str]) -> Ep
 
 def parse_entity(id_: str, row: str, version: int) -> EntityRow:
     """Return the entity of a node."""
-    return EntityRow(**_with_tuples(orjson.loads(row), ("names", "aliases")), id=id_, version=version)
+    fields = _with_tuples(orjson.loads(row), ("names", "aliases"))
+    changes = tuple(EntityChange(*change) for change in fields.pop("changes", ()))
+    return EntityRow(**fields, changes=changes, id=id_, version=version)
 
 
 def parse_fact(id_: str, row: str, version: int) -> FactRow:

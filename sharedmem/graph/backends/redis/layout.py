@@ -34,6 +34,7 @@ from sharedmem.graph.records import (
     UNKNOWN_START,
     Claim,
     Edge,
+    EntityChange,
     EntityRow,
     EpisodeRow,
     FactRow,
@@ -54,6 +55,8 @@ KIND_CODES = {EpisodeRow: "e", EntityRow: "n", FactRow: "f"}
 _DIGITS = 18
 _TIMES = {"c": 2, "e": 3, "s": 4}
 _OUTSIDE_BODY = ("version", "vector")
+_VERSIONED = ("start", "changes")
+"""Fields of an entity's body that describe its versions."""
 _CLAIM_FIELDS = tuple(Claim.__slots__)
 _EPISODE_FIELDS, _ENTITY_FIELDS, _FACT_FIELDS = (
     tuple(name for name in row.__slots__ if name not in _OUTSIDE_BODY) for row in (EpisodeRow, EntityRow, FactRow)
@@ -114,6 +117,7 @@ def encode_row(row: Row) -> bytes:
         body["versions"] = [tuple(version) for version in row.versions]
     elif isinstance(row, EntityRow):
         body = dict(zip(_ENTITY_FIELDS, _entity_values(row), strict=True))
+        body["changes"] = [tuple(change) for change in row.changes]
     else:
         body = dict(zip(_EPISODE_FIELDS, _episode_values(row), strict=True))
         body["body"] = orjson.Fragment(row.body)
@@ -139,7 +143,9 @@ def _parse_body(kind: str, body: dict[str, Any], beside: dict[str, Any]) -> Row:
         known["versions"] = tuple(Version(*version) for version in body["versions"])
         return FactRow(**_with_tuples(known, "lines", "episodes"), **beside)
     if kind == "n":
-        known = {name: body[name] for name in _ENTITY_FIELDS}
+        # Records of earlier releases have no versions.
+        known = {name: body[name] for name in _ENTITY_FIELDS if name in body or name not in _VERSIONED}
+        known["changes"] = tuple(EntityChange(*change) for change in body.get("changes", ()))
         return EntityRow(**_with_tuples(known, "names", "aliases"), **beside)
     known = {name: body[name] for name in _EPISODE_FIELDS}
     known["body"] = orjson.dumps(body["body"])
