@@ -48,6 +48,10 @@ class NamespaceSettings(BaseModel):
     )
     short_term_ttl_s: _Ttl = Field(86_400, description="Lifetime of short-term memories in seconds.")
     long_term_ttl_s: _LongTtl = Field(-1, description="Lifetime of long-term memories in seconds; -1: for ever.")
+    adaptive_ttl: bool = Field(
+        default=False,
+        description="Whether lifetimes that no caller gave follow importance and use: half to 8 times the default.",
+    )
     dedup_enabled: bool = Field(
         default=True, description="Whether additions are merged into duplicates, unless a call says otherwise."
     )

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
+from sharedmem.memory.lifetimes import starting_ttl
 from sharedmem.memory.serialization import searchable_texts
 from sharedmem.memory.validation import NewMemory
 from sharedmem.models import Importance
@@ -115,7 +116,10 @@ class ImportanceScorer:
         else:
             scores = [importance_by_rules(_text_of(draft)) for draft in wanted]
         for draft, importance in zip(wanted, scores, strict=True):
-            draft.item = draft.item.model_copy(update={"importance": importance})
+            item = draft.item.model_copy(update={"importance": importance})
+            if item.adaptive_ttl:
+                item = item.model_copy(update={"ttl": starting_ttl(item, self._settings)})
+            draft.item = item
 
     def _check_model(self) -> None:
         if not can_follow_instructions(self._context.model):

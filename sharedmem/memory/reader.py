@@ -14,6 +14,7 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import ANY, MEMORY, MemoryAccess, to_milliseconds
 from sharedmem.memory.repository import unreadable_memories
 from sharedmem.memory.serialization import PLACEHOLDER, READ_FIELDS, decode_item_if_readable
+from sharedmem.memory.ttl_extension import TtlExtender
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_key_error
@@ -93,17 +94,21 @@ class UsageCounter:
         self._suspects: list[str] = []
         self._place = 0
         self._work: BackgroundTask | None = None
+        adapts = context.settings_of(namespace).adaptive_ttl
+        self._extender = TtlExtender(context, namespace, self.used) if adapts else None
 
     @classmethod
     def of(cls, context: KnowledgeContext, namespace: str) -> UsageCounter:
         """Return the counter that all stores of a namespace share in this hub."""
         return context.shared(cls, namespace, lambda: cls(context, namespace))
 
-    def count(self, ids: Iterable[str]) -> None:
+    def count(self, items: Sequence[MemoryItem]) -> None:
         """Add one use for each of these memories."""
         waiting = self._waiting
-        for id_ in ids:
-            waiting[id_] += 1
+        for item in items:
+            waiting[item.id] += 1
+        if self._extender is not None:
+            self._extender.note(items)
         if waiting and (self._work is None or self._work.done):
             with suppress(SharedMemoryError):  # the hub closes
                 self._work = self._context.background.start("count uses of memories", self._flush_later())
@@ -127,6 +132,8 @@ class UsageCounter:
             except SharedMemoryError:
                 self._waiting.update(counted)
                 raise
+        if self._extender is not None:
+            await self._extender.extend()
 
     async def _send(self, counted: Mapping[str, int]) -> None:
         terms = dict.fromkeys(self._suspects, 0) | dict(counted)
@@ -178,12 +185,13 @@ class MemoryReader:
         fetched = await self._access.retry_after_restore(lambda: self.fetch([id_], embedding=embedding))
         if not fetched:
             return None
-        self.count_uses([id_])
-        return fetched[0].item
+        item = fetched[0].item
+        self.count_uses([item])
+        return item
 
-    def count_uses(self, ids: Iterable[str]) -> None:
+    def count_uses(self, items: Sequence[MemoryItem]) -> None:
         """Count that memories were returned to a caller. No round trip."""
-        UsageCounter.of(self._context, self._namespace).count(ids)
+        UsageCounter.of(self._context, self._namespace).count(items)
 
     async def fetch(
         self,

@@ -273,7 +273,7 @@ class MemorySearcher:
             tokens=run.meaning.tokens,
             request_units=round(charged.units, 2),
         )
-        self._reader.count_uses([ranked.id for ranked in order])
+        self._reader.count_uses([fetched[ranked.id].item for ranked in order])
         hits = [
             Hit(
                 item=fetched[ranked.id].item,

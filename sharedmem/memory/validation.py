@@ -18,6 +18,7 @@ from sharedmem.clock import new_id
 from sharedmem.config import Settings
 from sharedmem.errors import AccessDeniedError, InvalidError
 from sharedmem.memory.access import LONGEST_THREAD_BYTES, SCOPE_FIELDS, MemoryAccess
+from sharedmem.memory.lifetimes import default_ttl, starting_ttl
 from sharedmem.memory.serialization import meta_tag, text_hash
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.keys import SHARED_SCOPE
@@ -28,6 +29,7 @@ MOST_LABELS = 256
 _LONGEST_LABEL_BYTES = 256
 _LONGEST_ID_BYTES = 128
 _LONGEST_TTL_S = 3_153_600_000
+_NO_TTL = -1
 _LAST_TURN = 2**52
 _DEEPEST = 32
 _ID_LENGTH = 20
@@ -227,7 +229,7 @@ def _text_values(item: MemoryItem) -> dict[str, str]:
 
 def _default_values(item: MemoryItem, settings: Settings, now: datetime, text: str) -> dict[str, Any]:
     memory_type = "long-term" if item.importance == "critical" else item.memory_type
-    return {
+    values = {
         "id": item.id or new_id(_ID_LENGTH),
         "embedding": None,
         "hash": text_hash(text),
@@ -237,6 +239,10 @@ def _default_values(item: MemoryItem, settings: Settings, now: datetime, text: s
         "ttl": default_ttl(memory_type, settings) if item.ttl is None else item.ttl,
         "version": 0,
     }
+    if settings.adaptive_ttl and item.ttl is None and values["ttl"] != _NO_TTL:
+        adaptive = item.model_copy(update={"memory_type": memory_type, "adaptive_ttl": True})
+        values |= {"ttl": starting_ttl(adaptive, settings), "adaptive_ttl": True}
+    return values
 
 
 def check_memory_type(memory_type: str) -> None:
@@ -248,13 +254,6 @@ def check_memory_type(memory_type: str) -> None:
     if memory_type == "semantic-cache":
         advice = "the semantic cache is apart from memories: store answers with store.cache.put(prompt, response)"
         raise InvalidError("memory_type", memory_type, f"{advice}; over HTTP with POST /api/v1/cache")
-
-
-def default_ttl(memory_type: str, settings: Settings) -> int:
-    """Return the lifetime in seconds of a memory of a type without its own; -1 for no end."""
-    if memory_type == "short-term":
-        return settings.short_term_ttl_s
-    return settings.cache_ttl_s if memory_type == "semantic-cache" else settings.long_term_ttl_s
 
 
 def _duplicate_filter(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequence[str]) -> MemoryFilter:

@@ -27,6 +27,7 @@ _REVERTED = tuple(
     if name not in {"id", "tenant_id", "turn_index", "embedding", "version", "created_at", "updated_at"}
 )
 _NOT_UNDOABLE = {
+    "extended": "its uses have extended its lifetime; update `ttl` instead",
     "added": "nothing comes before it: delete the memory instead",
     "restored": "delete the memory instead",
     "undone": "it has undone another change; update the memory, or add the text again",
@@ -166,7 +167,8 @@ def without_change(before: MemoryItem, after: MemoryItem, now: MemoryItem, at: d
     kept: dict[str, Any] = {"updated_at": at}
     for name in _REVERTED:
         old, new, current = getattr(before, name), getattr(after, name), getattr(now, name)
-        if old != new:
+        # An adaptive lifetime follows the uses, whatever else is undone.
+        if old != new and not (name == "ttl" and now.adaptive_ttl):
             kept[name] = old if current == new else _without_field_change(name, old, new, current)
     return now.model_copy(update=kept)
 

@@ -9,6 +9,7 @@ from sharedmem.errors import ConflictError, InvalidError, NotFoundError, Version
 from sharedmem.memory.access import ANY, MEMORY, MemoryAccess
 from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.embedding_queue import EmbeddingQueue
+from sharedmem.memory.lifetimes import starting_ttl
 from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteConflict
 from sharedmem.memory.serialization import encode_change, text_hash
 from sharedmem.memory.validation import (
@@ -18,7 +19,6 @@ from sharedmem.memory.validation import (
     check_item,
     check_memory_type,
     dedup_digest,
-    default_ttl,
     validate_item,
 )
 from sharedmem.models import MemoryFilter, MemoryItem
@@ -32,7 +32,7 @@ MOST_TRIES = 50
 _PAGE = 512
 # The server assigns these fields, or they identify the memory: they do not change.
 _IMMUTABLE_FIELDS = frozenset(
-    {"id", "tenant_id", "thread_id", "turn_index", "hash", "occurrences", "version"}
+    {"id", "tenant_id", "thread_id", "turn_index", "hash", "occurrences", "version", "adaptive_ttl"}
     | {"created_at", "created_by", "updated_at"}
 )
 
@@ -185,7 +185,7 @@ class MemoryWriter:
         now = self._context.clock.now()
         item = _apply_changes(held.item, given, changes).model_copy(update={"updated_at": now})
         if "ttl" not in changes and item.memory_type != held.item.memory_type:
-            item = item.model_copy(update={"ttl": default_ttl(item.memory_type, self._access.settings)})
+            item = item.model_copy(update={"ttl": starting_ttl(item, self._access.settings)})
         check_item(item)
         if not self._access.covers(item):
             raise InvalidError("changes", dict(changes), "these memories are narrowed; change it in the target scope")
@@ -249,6 +249,8 @@ def _apply_changes(old: MemoryItem, given: MemoryItem, changes: Mapping[str, Any
     if "memory" in wanted:
         wanted["hash"] = text_hash(given.memory)
         wanted.setdefault("content", given.memory)
+    if "ttl" in wanted:
+        wanted["adaptive_ttl"] = False
     if wanted.get("importance") == "critical":
         wanted["memory_type"] = "long-term"
     if "timestamp" in wanted and wanted["timestamp"] is None:

@@ -64,6 +64,8 @@ class MemoryItem(Record):
     importance: Importance = "medium"
     ttl: int | None = Field(default=None, ge=-1)
     """Seconds until it expires; -1: never; by default `memory_type` decides."""
+    adaptive_ttl: bool = False
+    """Whether its lifetime follows its importance and use; set by the store (setting `adaptive_ttl`)."""
     entity_id: str | None = None
     """The person or thing that it is about."""
     source_actor: str | None = None
@@ -223,7 +225,7 @@ class MemoryVersion(Record):
     version: int
     at: datetime
     actor: str
-    change: Literal["added", "updated", "merged", "deleted", "restored", "undone"]
+    change: Literal["added", "updated", "merged", "extended", "deleted", "restored", "undone"]
     item: MemoryItem
     merged_text: str | None = None
     """The text that this change merged in."""
