@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
 from sharedmem.models.record import Record
 
@@ -23,6 +23,9 @@ SynthesisState = Literal["pending", "running", "done", "failed"]
 GraphFormat = Literal["mermaid", "dot", "html"]
 ChainDirection = Literal["forward", "backward", "both"]
 SummaryMode = Literal["fast", "full"]
+Relationship = Literal["near_duplicate", "same_topic", "same_session", "similar", "source"]
+"""`near_duplicate`: a similarity of 0.95 or more; `same_topic`: a tag or keyword in common; `similar`: by meaning
+alone; `source`: the note was made of it."""
 
 
 class SynthesisMessage(Record):
@@ -44,6 +47,25 @@ class Resolution(Record):
     reasoning: str
     decided_by: str = ""
     """Name of the model, `rules` for the offline heuristic, `fallback` if an answer was unusable."""
+
+
+class NoteLink(Record):
+    """A note that another one resembles; the scores are those of the moment when the link was made."""
+
+    memory_id: str
+    similarity_score: float | None = None
+    """Cosine similarity, 0 to 1; None in notes of earlier versions."""
+    composite_score: float | None = None
+    """The similarity, raised by recency and importance of the older note."""
+    link_strength: float | None = None
+    """The composite score: what the links of a note are sorted by."""
+    relationship_type: Relationship | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_id(cls, value: object) -> object:
+        """Earlier versions stored the id alone."""
+        return {"memory_id": value} if isinstance(value, str) else value
 
 
 class ConsolidationReport(Record):
@@ -79,6 +101,10 @@ class Note(Record):
     semantic_queries: tuple[str, ...] = ()
     follow_up_potential: tuple[str, ...] = ()
     interaction_quality: Depth | None = None
+    conversation_complexity: int | None = Field(None, ge=1, le=5)
+    """From 1 to 5; of a successor that of its most complex source. None in notes of earlier versions."""
+    embedding_dimensions: int | None = None
+    """Length of its vector when it was stored; None without a vector, and in notes of earlier versions."""
     messages: tuple[SynthesisMessage, ...] = ()
     """The messages that it was made of; empty for a consolidated note: its `sources` have them."""
     status: NoteStatus = "active"
@@ -91,7 +117,7 @@ class Note(Record):
     """The notes that it supersedes."""
     chain_id: str = ""
     """The first note of the oldest chain that was merged into it."""
-    links: tuple[str, ...] = ()
+    links: tuple[NoteLink, ...] = ()
     """Notes that it resembled when it was made."""
     resolutions: tuple[Resolution, ...] = ()
     """The decisions on these notes."""

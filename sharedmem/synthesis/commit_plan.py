@@ -11,10 +11,11 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from sharedmem.models import ConsolidationReport, Depth, Note, Resolution, Verdict
+from sharedmem.models import ConsolidationReport, Depth, Note, NoteLink, Resolution, Verdict
 from sharedmem.models.notes import age_key
 from sharedmem.synthesis.chains import note_chain_id
-from sharedmem.synthesis.note_text import SECTIONS, parse_sections
+from sharedmem.synthesis.links import source_links
+from sharedmem.synthesis.note_text import SECTIONS, parse_sections, related_topics
 from sharedmem.synthesis.protocol import NewNote, NoteChange
 from sharedmem.synthesis.tag_cleanup import merge_items
 
@@ -23,6 +24,7 @@ FALLBACK = "fallback"
 
 _DEPTHS: tuple[Depth | None, ...] = ("high", "medium", "low", None)
 _LABELS = ("tags", "keywords", "semantic_queries", "follow_up_potential")
+_MOST_TOPICS = 10
 _SORTED_LABELS = frozenset({"tags", "keywords"})
 MOST_LABELS = 100
 """Most tags of a successor, and most keywords, questions and follow-ups: each is compared with each."""
@@ -126,6 +128,7 @@ def plan_commit(
     linked: Sequence[Note],
     resolutions: Sequence[Resolution],
     *,
+    links: Sequence[NoteLink] = (),
     successor: NewNote | None = None,
     degraded: tuple[str, ...] = (),
 ) -> CommitPlan:
@@ -135,13 +138,14 @@ def plan_commit(
         new: the stored, pending note.
         linked: the older notes, as they are stored.
         resolutions: one for each, in their order.
+        links: the links of the new note to them.
         successor: the note that replaces the new one and all with verdict UPDATE; required if there are any.
         degraded: the steps that did not work as intended.
     """
     parts = group_by_verdict(linked, resolutions)
     base = NoteChange(
         new,
-        links=tuple(note.id for note in linked),
+        links=tuple(links),
         resolutions=tuple(resolutions),
         degraded=(*new.degraded, *degraded),
     )
@@ -205,6 +209,24 @@ def merge_labels(new: Note, updated: Sequence[Note]) -> MergedLabels:
     return MergedLabels(fields, tuple(left_out))
 
 
+def related_to(new: Note, updated: Sequence[Note], *, apart: Sequence[Note], text: str) -> tuple[str, ...]:
+    """Return the related topics of a successor: the tags of similar notes that are not merged into it, at most 10.
+
+    Args:
+        new: the newest note.
+        updated: the older ones that are merged with it.
+        apart: the similar notes that stay apart, best first.
+        text: the consolidated text, with the related topics that its writer has named.
+    """
+    merged = (new, *updated)
+    own = [item for note in merged for item in (*note.tags, *note.keywords)]
+    known = [topic for each in (text, *(note.memory_note for note in merged)) for topic in related_topics(each)]
+    topics = (*(tag for note in apart for tag in note.tags), *known)
+    found = merge_items([*own, *topics])
+    mine = frozenset(merge_items(own))
+    return tuple(topic for topic in found if topic not in mine)[:_MOST_TOPICS]
+
+
 def check_report(report: ConsolidationReport, notes: Sequence[Note], text: str) -> ConsolidationReport:
     """Return a report with the number of notes, and a warning if the text lacks a section that one of them has.
 
@@ -228,6 +250,7 @@ def build_successor(  # its parts
     *,
     text: str,
     labels: MergedLabels,
+    links: Sequence[NoteLink],
     report: ConsolidationReport,
     now: datetime,
 ) -> Note:
@@ -238,6 +261,7 @@ def build_successor(  # its parts
         updated: the older ones.
         text: the consolidated text.
         labels: its tags, keywords, questions and follow-ups.
+        links: the links of the new note.
         report: what the consolidation did.
         now: the current time.
     """
@@ -254,11 +278,12 @@ def build_successor(  # its parts
         semantic_queries=labels.fields["semantic_queries"],
         follow_up_potential=labels.fields["follow_up_potential"],
         interaction_quality=min((note.interaction_quality for note in whole), key=_DEPTHS.index),
+        conversation_complexity=max(note.conversation_complexity or 0 for note in whole) or None,
         status="active",
         status_reason="consolidated",
         created_at=now,
         updated_at=now,
-        links=tuple(note.id for note in updated),
+        links=source_links(links, {note.id for note in updated}),
         consolidation=report,
         task_id=new.task_id,
     )
@@ -277,7 +302,7 @@ def task_result(note: Note, successor: Note | None = None) -> dict[str, object]:
 
     Args:
         note: the stored note.
-        successor: the note that the task has consolidated it into; None if there is none.
+        successor: the note that the task has consolidated it into; None without a consolidation.
     """
     report = successor.consolidation if successor is not None else None
     heir = successor_id(note.id)

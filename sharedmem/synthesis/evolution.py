@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sharedmem.clock import Clock
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
-from sharedmem.models import Note, NoteStatus, StatusReason
+from sharedmem.models import Note, NoteLink, NoteStatus, StatusReason
 from sharedmem.models.notes import ChainDirection
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.chains import ChainLocks, Lineage, read_lineage
@@ -218,7 +218,7 @@ class Evolution:
             return await self._committed(
                 app_id, NoteChange(head, status="active", reason="manual_update"), fences=fences
             )
-        if head.status == "active" and head.links == (old.id,) and head.memory_note == old.memory_note:
+        if head.status == "active" and _is_restored(head, old) and head.memory_note == old.memory_note:
             return head
         fresh = build_restored_note(old, head, self._clock.now(), actor=self._actor)
         retired = NoteChange(head, next_id=fresh.id)
@@ -233,6 +233,11 @@ class Evolution:
         if isinstance(done, StaleNotes):
             return done
         return done.notes[fresh[0].note.id if fresh else change.note.id]
+
+
+def _is_restored(head: Note, old: Note) -> bool:
+    """Return whether the head of a chain is a restored older version."""
+    return [link.memory_id for link in head.links] == [old.id]
 
 
 def build_restored_note(old: Note, head: Note, now: datetime, *, actor: str) -> Note:
@@ -250,7 +255,7 @@ def build_restored_note(old: Note, head: Note, now: datetime, *, actor: str) -> 
         "next_id": None,
         "sources": (head.id,),
         "chain_id": chain_id_of(head),
-        "links": (old.id,),
+        "links": (NoteLink(memory_id=old.id, relationship_type="source"),),
         # These are stored with its source versions.
         "messages": (),
         "resolutions": (),

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sharedmem.models import ConversationSummary
 from sharedmem.synthesis.schemas import EpisodicOutput, FutureGuidance, SummaryOutput
-from sharedmem.synthesis.tag_cleanup import clean_items, deduplicate, has_content
+from sharedmem.synthesis.tag_cleanup import clean_items, deduplicate, has_content, merge_items
 
 SUMMARY, BEHAVIOR = "Summary", "Behavioral Patterns"
 EXPERIENCE, GUIDANCE = "Experience Learnings", "Guidance"
 SECTIONS = (SUMMARY, BEHAVIOR, EXPERIENCE, GUIDANCE)
 TAGS, KEYWORDS, DEPTH, FOLLOW_UPS = "Tags", "Keywords", "Content depth", "Follow-up areas"
-FOOTER = (TAGS, KEYWORDS, DEPTH, FOLLOW_UPS)
+RELATED = "Related Topics"
+"""What similar notes are about that are not part of this one: the last words of a successor."""
+FOOTER = (TAGS, KEYWORDS, DEPTH, FOLLOW_UPS, RELATED)
 
 STYLE = "User's style: "
 ENGAGES, STRUGGLES, WORKS_BEST = "Engages well with: ", "Struggles with: ", "Works best when: "
@@ -28,13 +30,16 @@ LEAD_INS = (STYLE, ENGAGES, STRUGGLES, WORKS_BEST, SUCCESSFUL, TO_AVOID, DO, DO_
 _BETWEEN, _WHY, _FOOTER_BETWEEN = "; ", " — ", " | "
 _NEWLINE = re.compile(r"\r\n?")
 _MANY_LINES, _MANY_BLANKS = re.compile(r"\n{3,}"), re.compile(r" {2,}")
-_HEADING = rf"\#{{1,6}}[ \t]*(?:{'|'.join(SECTIONS)})[ \t]*:?[ \t]*"
-_HEADING_LINE = re.compile(rf"^\#{{1,6}}[ \t]*({'|'.join(SECTIONS)})[ \t]*:?[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_HEADINGS = "|".join((*SECTIONS, RELATED))
+_HEADING = rf"\#{{1,6}}[ \t]*(?:{_HEADINGS})[ \t]*:?[ \t]*"
+_HEADING_LINE = re.compile(rf"^\#{{1,6}}[ \t]*({_HEADINGS})[ \t]*:?[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _RULE_LINE = re.compile(r"^-{3,}[ \t]*$", re.MULTILINE)
 # A line of a text that looks like one of ours gets a backslash before it, as in Markdown.
 _LOOKS_LIKE_HEADING = re.compile(rf"^(\\*)(?={_HEADING}$|-{{3,}}[ \t]*$)", re.IGNORECASE | re.MULTILINE)
 _FOOTER_PART = re.compile(rf"(?:^|[ \t]*\|[ \t]*|\n)[ \t]*({'|'.join(FOOTER)}):[ \t]", re.IGNORECASE)
 _LEAD_IN = re.compile(rf"(?<!\S)(?:{'|'.join(re.escape(words.strip()) for words in LEAD_INS)})(?=\s|$)")
+_BETWEEN_TOPICS, _BULLET = re.compile(r"[,;\n]"), re.compile(r"^\s*[-*\u2022]\s+")
+_NOT_SEARCHED = frozenset({DEPTH, RELATED})
 _NAMES = {name.casefold(): name for name in (*SECTIONS, *FOOTER)}
 
 
@@ -97,9 +102,27 @@ def parse_sections(text: str) -> dict[str, str]:
     return {name: "\n\n".join(found[name]) for name in order}
 
 
+def related_topics(text: str) -> tuple[str, ...]:
+    """Return the related topics of a note, each once; a model may have written them as a list."""
+    said = parse_sections(text).get(RELATED, "")
+    return merge_items(_BULLET.sub("", topic) for topic in _BETWEEN_TOPICS.split(said))
+
+
+def replace_related_topics(text: str, topics: Iterable[str]) -> str:
+    """Return the text of a note that ends with these related topics, and has none elsewhere."""
+    sections = parse_sections(text)
+    kept = ", ".join(topics)
+    return join_sections({**sections, RELATED: kept}) if kept or RELATED in sections else text
+
+
+def own_text(text: str) -> str:
+    """Return the text of a note without its related topics, which are those of other notes."""
+    return replace_related_topics(text, ())
+
+
 def searchable_text(text: str) -> str:
-    """Return the text of a note for searches: without headings, lead-ins and depth."""
-    says = "\n".join(words for name, words in parse_sections(text).items() if name != DEPTH)
+    """Return the text of a note for searches: without headings, lead-ins, depth and related topics."""
+    says = "\n".join(words for name, words in parse_sections(text).items() if name not in _NOT_SEARCHED)
     return _LEAD_IN.sub(" ", says)
 
 

@@ -19,6 +19,7 @@ from sharedmem.models import ConversationSummary, Note
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.agents.rules.agents import RuleAgents
+from sharedmem.synthesis.agents.rules.complexity import rate_complexity
 from sharedmem.synthesis.chains import ChainLocks
 from sharedmem.synthesis.commit_plan import successor_id, task_result
 from sharedmem.synthesis.note_text import format_agent_note, format_note
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 _MOST_ATTEMPTS = 8
 _DRAFT_S = 86_400
+# Below it, a handover to a thread takes longer than the work.
+_AT_ONCE_CHARACTERS = 20_000
 _OFFLINE = "it was done without a model"
 
 
@@ -134,7 +137,7 @@ class Pipeline:
         return await self._resolver.settle(PendingNote(note, vector, is_last=turn.is_last), links.chains)
 
     async def add_agent_memory(self, request: AddAgentMemoryTask, turn: TaskAttempt) -> Note:
-        """Make a short note of a conversation: one call of a model, without conflict resolution.
+        """Make a short note of a conversation: one call of a model, links to similar notes, no conflict resolution.
 
         Args, Raises: as `add_memory`.
         """
@@ -143,7 +146,9 @@ class Pipeline:
         if found is not None:
             return found
         note, vector = await self._written(request, turn)
-        done = await self._repository.commit(request.app_id, fresh=(NewNote(note, vector),))
+        links = await self._resolver.links(note, vector)
+        linked = note.model_copy(update={"links": links.links})
+        done = await self._repository.commit(request.app_id, fresh=(NewNote(linked, vector),))
         assert isinstance(done, CommittedNotes), "nothing was asked that could have changed"
         return done.notes[note.id]
 
@@ -218,6 +223,7 @@ class Pipeline:
                 "semantic_queries": _clean_tags(retrieval.queries),
                 "follow_up_potential": _clean_tags(metadata.follow_ups),
                 "interaction_quality": metadata.depth,
+                "conversation_complexity": metadata.complexity or await _complexity(request),
                 "degraded": lacks,
             }
         )
@@ -231,6 +237,7 @@ class Pipeline:
                 "semantic_queries": _clean_tags(summary.semantic_queries),
                 "follow_up_potential": _clean_tags(summary.follow_ups),
                 "interaction_quality": summary.depth,
+                "conversation_complexity": await _complexity(request),
                 "degraded": lacks,
             }
         )
@@ -267,7 +274,7 @@ class Pipeline:
             # A note that is overtaken too often is settled under the locks, where other writers do not matter.
             is_alone = not links.notes and turn < _MOST_ATTEMPTS - 1
             seen = links.seen if is_alone and vector is not None else None
-            pending = {"status": "active" if is_alone else "conflict_pending", "links": _link_ids(links)}
+            pending = {"status": "active" if is_alone else "conflict_pending", "links": links.links}
             done = await self._repository.commit(
                 note.app_id, fresh=(NewNote(note.model_copy(update=pending), vector),), seen=seen
             )
@@ -308,13 +315,16 @@ class Pipeline:
         return (await ask(self._offline), reason) if answer is None else (answer, "")
 
 
+async def _complexity(request: AddMemoryTask | AddAgentMemoryTask) -> int:
+    """Return how complex a conversation is, by counting; no model was asked, or it has not said it."""
+    if sum(len(message.content) for message in request.messages) <= _AT_ONCE_CHARACTERS:
+        return rate_complexity(request.messages)
+    return await asyncio.to_thread(rate_complexity, request.messages)
+
+
 def note_id_of(task_id: str) -> str:
     """Return the id of the note that a task makes, so that a repeat of the task finds the note."""
     return f"note-{task_id}"
-
-
-def _link_ids(links: LinkedNotes) -> tuple[str, ...]:
-    return tuple(note.id for note in links.notes)
 
 
 def _clean_tags(items: tuple[str, ...]) -> tuple[str, ...]:

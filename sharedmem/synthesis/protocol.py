@@ -10,6 +10,7 @@ from sharedmem.models import (
     ConsolidationReport,
     ConversationSummary,
     Note,
+    NoteLink,
     NoteStatus,
     Resolution,
     StatusReason,
@@ -111,7 +112,7 @@ class NoteChange(NamedTuple):
     """Removes `next_id` (a version is restored)."""
     sources: tuple[str, ...] | None = None
     chain_id: str | None = None
-    links: tuple[str, ...] | None = None
+    links: tuple[NoteLink, ...] | None = None
     resolutions: tuple[Resolution, ...] | None = None
     degraded: tuple[str, ...] | None = None
     archived_at: datetime | None = None

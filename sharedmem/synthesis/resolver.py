@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sharedmem.errors import ConfigError, InvalidError, LimitedError, LockHeldError, LockLostError, UnavailableError
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.models import Note, Resolution
+from sharedmem.models import Note, NoteLink, Resolution
 from sharedmem.providers.chunks import LONGEST_TOKENS, OVERLAP_TOKENS, TextChunk, split_into_chunks
 from sharedmem.providers.protocol import Embedder
 from sharedmem.redis.vectors import Vector, normalize
@@ -26,16 +26,20 @@ from sharedmem.synthesis.chains import ChainLocks, note_chain_id
 from sharedmem.synthesis.commit_plan import (
     FALLBACK,
     CommitPlan,
+    NotesByVerdict,
     build_successor,
     check_report,
     complete_resolutions,
     group_by_verdict,
     merge_labels,
     plan_commit,
+    related_to,
     skip_resolution,
     skip_updates,
 )
 from sharedmem.synthesis.fact_coverage import check_facts_preserved
+from sharedmem.synthesis.links import link_to
+from sharedmem.synthesis.note_text import own_text, replace_related_topics
 from sharedmem.synthesis.protocol import (
     Agents,
     CommittedNotes,
@@ -54,7 +58,9 @@ _AT_ONCE_CHARACTERS = 20_000
 async def embed_note(
     embedder: Embedder, text: str, *, tokens: int = LONGEST_TOKENS, overlap: int = OVERLAP_TOKENS
 ) -> Vector | None:
-    """Return the mean of the vectors of a text's pieces, at unit length. One call of the embedder.
+    """Return the mean of the vectors of a note's pieces, at unit length. One call of the embedder.
+
+    The related topics at its end do not count: they are those of other notes.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 7.1 Token-Based Chunking. Every piece
     has the same weight, also the last one, which is shorter.
@@ -72,6 +78,7 @@ async def embed_note(
         UnavailableError, LimitedError, ConfigError: as `Embedder.embed`.
         InvalidError: `overlap` is invalid for pieces of so many tokens.
     """
+    text = own_text(text)
     if not text.strip():
         return None
     pieces = await _text_pieces(text, tokens=tokens, overlap=overlap)
@@ -109,6 +116,8 @@ class LinkedNotes(NamedTuple):
 
     notes: tuple[Note, ...]
     seen: UserNotesVersion
+    links: tuple[NoteLink, ...] = ()
+    """The link to each of them."""
 
     @property
     def chains(self) -> frozenset[str]:
@@ -197,7 +206,8 @@ class ConflictResolver:
             threshold=thresholds_of(settings, "" if self._embedder is None else self._embedder.name).link,
             number=settings.synthesis_links,
         )
-        return LinkedNotes(tuple(each.note for each in best), seen)
+        links = tuple(link_to(note, each) for each in best)
+        return LinkedNotes(tuple(each.note for each in best), seen, links)
 
     async def settle(self, case: PendingNote, chains: frozenset[str]) -> Note:
         """Decide on a pending note and those that it resembles, and store the changes in one step.
@@ -288,7 +298,7 @@ class ConflictResolver:
         links = await self.links(stored, case.vector)
         if not links.chains <= fences.keys():
             return links.chains
-        step = await self._decided(case, stored, links.notes)
+        step = await self._decided(case, stored, links)
         done = await self._repository.commit(
             stored.app_id,
             fresh=step.fresh,
@@ -303,16 +313,23 @@ class ConflictResolver:
     async def _stored(self, note: Note) -> Note | None:
         return (await self._repository.get(note.app_id, (note.id,))).get(note.id)
 
-    async def _decided(self, case: PendingNote, new: Note, linked: Sequence[Note]) -> CommitPlan:
-        resolutions = await self._judged(case, new, linked)
-        updated = group_by_verdict(linked, resolutions).updated
+    async def _decided(self, case: PendingNote, new: Note, linked: LinkedNotes) -> CommitPlan:
+        resolutions = await self._judged(case, new, linked.notes)
+        verdicts = group_by_verdict(linked.notes, resolutions)
         draft = SuccessorDraft(None)
-        if updated:
-            draft = await self._draft(case, new, updated)
+        if verdicts.updated:
+            draft = await self._draft(case, new, verdicts, linked.links)
             if draft.fresh is None:
                 resolutions = skip_updates(resolutions, draft.reason)
         lacks = sorted({one.reasoning for one in resolutions if one.decided_by == FALLBACK})
-        return plan_commit(new, linked, resolutions, successor=draft.fresh, degraded=(*lacks, *draft.left_out))
+        return plan_commit(
+            new,
+            linked.notes,
+            resolutions,
+            links=linked.links,
+            successor=draft.fresh,
+            degraded=(*lacks, *draft.left_out),
+        )
 
     # -- verdicts
 
@@ -345,21 +362,26 @@ class ConflictResolver:
 
     # -- successors
 
-    async def _draft(self, case: PendingNote, new: Note, updated: Sequence[Note]) -> SuccessorDraft:
+    async def _draft(
+        self, case: PendingNote, new: Note, verdicts: NotesByVerdict, links: Sequence[NoteLink]
+    ) -> SuccessorDraft:
         """Return the successor of the new note and all with verdict UPDATE; it is requested once."""
-        which = tuple((note.id, note.version) for note in updated)
+        which = tuple((note.id, note.version) for note in verdicts.updated)
         if which not in case.drafts:
-            case.drafts[which] = await self._drafted(case, new, updated)
+            case.drafts[which] = await self._drafted(case, new, verdicts, links)
         return case.drafts[which]
 
-    async def _drafted(self, case: PendingNote, new: Note, updated: Sequence[Note]) -> SuccessorDraft:
+    async def _drafted(
+        self, case: PendingNote, new: Note, verdicts: NotesByVerdict, links: Sequence[NoteLink]
+    ) -> SuccessorDraft:
+        updated = verdicts.updated
         written, reason = await self._consolidated(case, new, updated)
         if written is None:
             return SuccessorDraft(None, reason)
         if len(written.note) > _LONGEST_NOTE:
             return SuccessorDraft(None, f"the consolidation was rejected: it is longer than {_LONGEST_NOTE} characters")
         try:
-            check_facts_preserved([note.memory_note for note in (new, *updated)], written.note)
+            check_facts_preserved([own_text(note.memory_note) for note in (new, *updated)], own_text(written.note))
         except InvalidError as error:
             self._context.counters.increment(USELESS_ANSWERS, part="consolidate")
             return SuccessorDraft(None, f"the consolidation was rejected: {error}"[:500])
@@ -369,11 +391,13 @@ class ConflictResolver:
         if vector is None:
             return SuccessorDraft(None, reason or "the embedder found no meaning in the consolidation")
         labels = merge_labels(new, updated)
+        topics = related_to(new, updated, apart=verdicts.skipped, text=written.note)
         successor = build_successor(
             new,
             updated,
-            text=written.note,
+            text=replace_related_topics(written.note, topics),
             labels=labels,
+            links=links,
             report=check_report(written.report, (new, *updated), written.note),
             now=self._context.clock.now(),
         )

@@ -29,6 +29,7 @@ _FIRST_NUMBER = re.compile(r"\d{1,9}")
 _REQUIRED: Final = {"asked": True}
 _DEPTHS = frozenset({"high", "medium", "low"})
 _LONGEST_REMARK = 500
+_HIGHEST_GRADE = 5
 
 
 def has_words(text: str) -> bool:
@@ -74,6 +75,13 @@ def _number(value: object) -> object:
     return int(found.group()) if found else 0
 
 
+def _grade(value: object) -> object:
+    """Return a whole number from 1 to 5; None for anything else."""
+    found = _FIRST_NUMBER.search(str(value))
+    grade = int(found.group()) if found else 0
+    return grade if 1 <= grade <= _HIGHEST_GRADE else None
+
+
 def _fraction(value: object) -> object:
     """Return a number between 0 and 1; a percentage is converted."""
     if isinstance(value, str):
@@ -88,6 +96,7 @@ _Text = Annotated[str, BeforeValidator(_text)]
 _Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 _Depth = Annotated[Depth | None, BeforeValidator(_depth)]
 _Number = Annotated[int, BeforeValidator(_number)]
+_Grade = Annotated[int | None, BeforeValidator(_grade)]
 _Fraction = Annotated[float, BeforeValidator(_fraction)]
 
 
@@ -232,6 +241,7 @@ class SummaryMetadata(AnswerPart):
     """How much there is to it."""
 
     depth: _Depth = Field(None, description="How much content it has: high, medium or low.")
+    complexity: _Grade = Field(None, description="How complex the conversation is: 1 (one plain matter) to 5.")
     follow_ups: Annotated[_Texts, _first(2)] = Field(
         (), description="At most 2, one sentence each: what is still open, or N/A."
     )

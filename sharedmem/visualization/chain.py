@@ -43,6 +43,7 @@ def _note_data(note: Note) -> dict[str, object]:
         "tags": [*note.tags, *note.keywords],
         "next": note.next_id,
         "sources": note.sources,
+        "links": [link.model_dump() for link in note.links],
         "resolutions": [one.model_dump() for one in note.resolutions],
         "degraded": note.degraded,
         "archived": note.archival_location,

@@ -22,7 +22,7 @@ from sharedmem.synthesis.note_repository.repository import RedisNoteRepository
 from sharedmem.synthesis.note_text import SUMMARY, join_sections, parse_sections
 from sharedmem.synthesis.pipeline import Pipeline
 from sharedmem.synthesis.protocol import Agents, Consolidation, NoteRepository
-from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput, SummaryRetrieval
+from sharedmem.synthesis.schemas import EpisodicOutput, SummaryMetadata, SummaryOutput, SummaryRetrieval
 from sharedmem.synthesis.search import NoteSearch
 from sharedmem.synthesis.tasks import AddAgentMemoryTask, AddMemoryTask, TaskIntake
 from sharedmem.synthesis.worker import ActorServices, SynthesisWorker, TaskAnnouncer
@@ -67,6 +67,7 @@ class ScriptedAgents:
         """Looks at the verdicts before they are answered."""
         self.rewrite: Callable[[str], str] = lambda text: text
         """What becomes of a consolidation before it is answered."""
+        self.metadata = SummaryMetadata()
         self.report = ConsolidationReport()
         self.retrieval = SummaryRetrieval(
             tags=("billing", "regions"), keywords=("Orion",), queries=("Where does it run?",)
@@ -78,7 +79,8 @@ class ScriptedAgents:
 
     async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
         self._called("summarizer")
-        return SummaryOutput(narrative="\n".join(message.content for message in messages), retrieval=self.retrieval)
+        said = "\n".join(message.content for message in messages)
+        return SummaryOutput(narrative=said, retrieval=self.retrieval, metadata=self.metadata)
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
         self._called("fast_summary")

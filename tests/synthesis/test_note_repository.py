@@ -6,18 +6,19 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import orjson
 import pytest
 from support.backends import OnFakeredis
-from support.contexts import knowledge_of
+from support.contexts import client_of, knowledge_of
 from support.notes import BEGAN, make_fresh_note, make_note, open_note_repository, put_notes, vector
 from support.redis_graph_fixtures import keys_left
 
 from sharedmem import Hub, InvalidError, UnavailableError
 from sharedmem.clock import new_id
-from sharedmem.models import Note, NoteStatus, SynthesisMessage
+from sharedmem.models import Note, NoteLink, NoteStatus, SynthesisMessage
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import (
     CommittedNotes,
@@ -29,6 +30,9 @@ from sharedmem.synthesis.protocol import (
 )
 
 ODD = ("app/1", "app%2F1", "*", "a b", "ünï😀", 'it\'s "so" | @x', "-")
+
+NEW_FIELDS = {"consolidation", "conversation_complexity", "embedding_dimensions"}
+"""Fields that notes of earlier versions do not have."""
 
 
 class NoteRepositorySuite:
@@ -53,8 +57,26 @@ class NoteRepositorySuite:
         assert isinstance(done, CommittedNotes)
         assert done.is_new
         assert done.notes["n1"].version > 0
-        assert done.notes["n1"] == told.model_copy(update={"version": done.notes["n1"].version})
+        stored = {"version": done.notes["n1"].version, "embedding_dimensions": len(vector(1))}
+        assert done.notes["n1"] == told.model_copy(update=stored)
         assert await repository.get("desk", ["n1", "none"]) == dict(done.notes)
+
+    async def test_a_note_of_an_earlier_version_is_read_with_links_that_are_bare_ids(
+        self, repository: RedisNoteRepository, hub: Hub, namespace: str
+    ) -> None:
+        link = NoteLink(memory_id="old", similarity_score=0.8, composite_score=0.9, link_strength=0.9)
+        await put_notes(repository, make_fresh_note("n1", 1, links=(link,)))
+        key = knowledge_of(hub).keyspace.record("note", namespace, "desk/n1")
+        client = client_of(hub)
+        body = orjson.loads(cast("bytes", await client.call("HGET", key, "body")))
+        assert body["links"][0]["link_strength"] == 0.9
+        earlier = {name: value for name, value in body.items() if name not in NEW_FIELDS} | {"links": ["old", "older"]}
+        await client.call("HSET", key, "body", orjson.dumps(earlier))
+
+        note = (await repository.get("desk", ["n1"]))["n1"]
+
+        assert note.links == (NoteLink(memory_id="old"), NoteLink(memory_id="older"))
+        assert (note.consolidation, note.conversation_complexity, note.embedding_dimensions) == (None, None, None)
 
     async def test_a_shelf_is_what_the_protocol_says(self, repository: RedisNoteRepository) -> None:
         protocol: NoteRepository = repository
@@ -454,7 +476,7 @@ class NoteRepositorySuite:
         made = await put_notes(repository, make_fresh_note("a", 1, status="conflict_pending"))
         done = await repository.commit("desk", changes=[NoteChange(made["a"], status="active")])
         assert isinstance(done, CommittedNotes)
-        await repository.commit("desk", changes=[NoteChange(done.notes["a"], links=("x",))])
+        await repository.commit("desk", changes=[NoteChange(done.notes["a"], links=(NoteLink(memory_id="x"),))])
         await repository.erase("desk", ["a"])
 
         feed = hub.store(namespace).watch(f"{namespace}:*", since=0)

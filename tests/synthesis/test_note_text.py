@@ -18,7 +18,11 @@ from sharedmem.synthesis.note_text import (
     format_note,
     join_sections,
     normalize_note,
+    own_text,
     parse_sections,
+    related_topics,
+    replace_related_topics,
+    searchable_text,
 )
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
 from sharedmem.synthesis.tag_cleanup import clean_items, deduplicate, normalize_item
@@ -208,7 +212,7 @@ def test_nothing_that_was_said_is_lost_in_a_note(narrative: str, worked: list[st
 def test_a_note_is_read_back_by_sections() -> None:
     sections = parse_sections(NOTE)
 
-    assert list(sections) == [*SECTIONS, *FOOTER]
+    assert list(sections) == [*SECTIONS, *FOOTER[:-1]]
     assert sections["Summary"] == "Ann Keller asked about order A-17.\n\nIt was refunded on 2024-05-03."
     assert sections["Guidance"].startswith("Do: Name the date.;")
     assert sections["Tags"] == "refund, order"
@@ -231,6 +235,24 @@ def test_a_note_is_read_back_by_sections() -> None:
 )
 def test_what_is_no_note_is_read_without_losing_a_word(text: str, sections: dict[str, str]) -> None:
     assert parse_sections(text) == sections
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Related Topics\n- ferries\n- Fish\n\n## Summary\nThe tide.\n\n---\nTags: tide",
+        "## Summary\nThe tide.\n\n---\nRelated topics: ferries | Tags: tide | Related Topics: fish",
+        "The tide.\n## Related Topics:\nferries; fish\n---\nTags: tide",
+    ],
+)
+def test_related_topics_are_at_the_end_once_however_they_were_written(text: str) -> None:
+    topics = related_topics(text)
+
+    assert [topic.casefold() for topic in topics] == ["ferries", "fish"]
+    ends = replace_related_topics(text, topics)
+    assert ends == f"## Summary\nThe tide.\n\n---\nTags: tide | Related Topics: {', '.join(topics)}"
+    assert own_text(text) == own_text(ends) == "## Summary\nThe tide.\n\n---\nTags: tide"
+    assert searchable_text(ends) == "The tide.\ntide"
 
 
 def test_a_text_that_looks_like_a_note_does_not_become_sections() -> None:

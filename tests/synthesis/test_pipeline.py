@@ -34,10 +34,11 @@ from sharedmem.synthesis.commit_plan import (
     skip_updates,
     task_result,
 )
+from sharedmem.synthesis.links import relationship_of
 from sharedmem.synthesis.pipeline import TaskAttempt
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote
 from sharedmem.synthesis.resolver import embed_note
-from sharedmem.synthesis.schemas import SummaryRetrieval
+from sharedmem.synthesis.schemas import SummaryMetadata, SummaryRetrieval
 from sharedmem.synthesis.tasks import SummarizeTask
 from sharedmem.testing import fake_hub
 
@@ -123,6 +124,75 @@ async def test_a_successor_has_every_tag_and_keyword_of_its_notes_once_and_sorte
     assert head.keywords == ("fjord", "gnome", "moss", "Orion", "vault", "wasp")
 
 
+async def test_a_successor_ends_with_the_topics_of_similar_notes_that_stay_apart_and_is_not_found_by_them(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    panel.rewrite = lambda text: f"## Related Topics\nbilling, harbours\n\n{text}"
+    panel.retrieval = SummaryRetrieval(tags=("billing", "ferries"))
+    apart = await add(bench, 1)
+    panel.retrieval = SummaryRetrieval(tags=("billing",))
+    panel.verdict = lambda _: "SKIP"
+    await add(bench, 2)
+    panel.verdict = lambda note: "SKIP" if note.id == apart.id else "UPDATE"
+
+    await add(bench, 3)
+
+    head = next(note for note in await bench.heads() if note.id != apart.id)
+    assert head.memory_note.count("Related Topics") == 1
+    assert head.memory_note.endswith("Related Topics: ferries, harbours")
+    assert [hit.metadata.id for hit in await bench.search.query(APP, "ferries", score_threshold=0)] == [apart.id]
+    # A successor of the successor has these topics, too, until they are its own.
+    panel.rewrite = lambda text: text
+    panel.retrieval = SummaryRetrieval(tags=("harbours",))
+    await add(bench, 4)
+    (last,) = (note for note in await bench.heads() if note.id != apart.id)
+    assert last.memory_note.endswith("Related Topics: ferries")
+
+
+@pytest.mark.parametrize(
+    ("texts", "complexity"),
+    [
+        (("The parcel came.",), 1),
+        (("Where is it? When does it come?",), 2),
+        (("Order 1.", "Order 2.", "Order 3.", "Order 4.", "Order 5.", "Order 6."), 3),
+        (tuple(f"Where is order {number}? Send it on." for number in range(6)), 5),
+    ],
+)
+async def test_how_complex_a_conversation_is_is_counted(
+    bench: SynthesisHarness, texts: tuple[str, ...], complexity: int
+) -> None:
+    note = await bench.pipeline.add_memory(note_request(*texts), turn(1))
+    short = await bench.pipeline.add_agent_memory(agent_note_request(*texts), turn(2))
+
+    assert (note.conversation_complexity, short.conversation_complexity) == (complexity, complexity)
+
+
+async def test_the_complexity_that_a_model_gives_is_kept_and_a_successor_has_the_highest(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    panel.metadata = SummaryMetadata.model_validate({"complexity": "4 of 5"})
+    assert (await add(bench, 1)).conversation_complexity == 4
+    panel.metadata = SummaryMetadata.model_validate({"complexity": 9})
+
+    assert (await add(bench, 2)).conversation_complexity == 1
+
+    (head,) = await bench.heads()
+    assert head.conversation_complexity == 4
+
+
+async def test_a_note_says_how_long_its_vector_is(bench: SynthesisHarness) -> None:
+    embedder = knowledge_of(bench.store).embedder
+    assert embedder is not None
+
+    note = await add(bench, 1)
+
+    assert note.embedding_dimensions == embedder.dimension
+    assert (await now(bench, note)).embedding_dimensions == embedder.dimension
+    without = await bench.repository.commit(APP, fresh=(NewNote(note_of("note-9", version=0), None),))
+    assert isinstance(without, CommittedNotes)
+    assert without.notes["note-9"].embedding_dimensions is None
+
+
 async def test_tags_beyond_the_limit_are_those_of_the_oldest_note_and_the_outcome_says_so(
     bench: SynthesisHarness, panel: ScriptedAgents
 ) -> None:
@@ -170,8 +240,72 @@ async def test_what_is_skipped_is_touched_and_both_notes_stand(bench: SynthesisH
     touched = await now(bench, old)
     assert (touched.status, touched.next_id) == ("active", None)
     assert touched.updated_at > old.updated_at
-    assert (new.status, new.sources, new.links) == ("active", (), (old.id,))
+    assert (new.status, new.sources, [link.memory_id for link in new.links]) == ("active", (), [old.id])
     await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
+
+
+async def test_a_link_has_its_scores_and_the_kind_of_relationship(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    old = await add(bench, 1)
+    panel.verdict = lambda _: "SKIP"
+
+    (link,) = (await add(bench, 2)).links
+
+    assert link.similarity_score is not None
+    assert link.composite_score is not None
+    assert link.memory_id == old.id
+    assert link.similarity_score < link.composite_score <= 1.2 * link.similarity_score
+    assert (link.link_strength, link.relationship_type) == (link.composite_score, "near_duplicate")
+
+
+async def test_links_are_sorted_by_their_strength_and_a_successor_has_those_to_its_sources(
+    bench: SynthesisHarness, panel: ScriptedAgents
+) -> None:
+    panel.verdict = lambda _: "SKIP"
+    olds = [await add(bench, number) for number in (1, 2, 3)]
+    panel.verdict = lambda note: "UPDATE" if note.id == olds[1].id else "SKIP"
+
+    new = await add(bench, 4)
+
+    strengths = [link.link_strength or 0 for link in new.links]
+    assert {link.memory_id for link in new.links} == {note.id for note in olds}
+    assert strengths == sorted(strengths, reverse=True)
+    (successor,) = (note for note in await bench.heads() if note.id == f"{new.id}-s")
+    (own,) = (link for link in new.links if link.memory_id == olds[1].id)
+    assert successor.links == (own.model_copy(update={"relationship_type": "source"}),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "similarity", "kind"),
+    [
+        ({"tags": ("Apples",)}, 0.95, "near_duplicate"),
+        ({"tags": ("apples",), "session_id": "s1"}, 0.9, "same_topic"),
+        ({"keywords": ("APPLES!",)}, 0.9, "same_topic"),
+        ({"session_id": "s1"}, 0.9, "same_session"),
+        ({"session_id": "s2"}, 0.9, "similar"),
+        ({}, 0.9, "similar"),
+    ],
+)
+def test_the_kind_of_a_relationship_follows_from_similarity_topics_and_session(
+    changes: dict[str, object], similarity: float, kind: str
+) -> None:
+    note = note_of("note-2", tags=("apples",), session_id="s1")
+
+    assert relationship_of(note, note_of("note-1", **changes), similarity) == kind
+
+
+async def test_memories_of_agents_are_linked_as_those_of_users_are(bench: SynthesisHarness) -> None:
+    first = await bench.pipeline.add_agent_memory(agent_note_request(numbered_fact(1)), turn(1))
+    await bench.pipeline.add_agent_memory(agent_note_request(OTHER), turn(2))
+    await bench.pipeline.add_agent_memory(agent_note_request(numbered_fact(2), user_id="bob"), turn(3))
+
+    second = await bench.pipeline.add_agent_memory(agent_note_request(numbered_fact(4)), turn(4))
+
+    (link,) = second.links
+    assert (link.memory_id, link.link_strength) == (first.id, link.composite_score)
+    assert (await now(bench, second)).links == second.links
+    assert await now(bench, first) == first
 
 
 async def test_one_note_may_update_delete_and_skip_at_once(bench: SynthesisHarness, panel: ScriptedAgents) -> None:
@@ -307,7 +441,7 @@ async def test_a_memory_of_an_agent_takes_one_call_and_settles_nothing(
 
     note = await bench.pipeline.add_agent_memory(agent_note_request(numbered_fact(2)), turn(2))
 
-    assert (note.kind, note.status, note.links) == ("agent", "active", ())
+    assert (note.kind, note.status, note.resolutions) == ("agent", "active", ())
     assert dict(panel.calls) == {"fast_summary": 1}
     assert await now(bench, old) == old
     await bench.check(facts=[numbered_fact(1), numbered_fact(2)])

@@ -21,7 +21,7 @@ from support.synthesis_harness import (
 from support.synthesis_processes import EACH, MODULE, NAMESPACE, chosen
 
 from sharedmem import Hub, SharedMemoryStore
-from sharedmem.models import Note, Resolution
+from sharedmem.models import Note, NoteLink, Resolution
 from sharedmem.synthesis.agents.rules.agents import RuleAgents
 from sharedmem.synthesis.chains import ChainLocks
 from sharedmem.synthesis.pipeline import TaskAttempt
@@ -106,7 +106,9 @@ async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
             await line.call("UNLINK", *keys)
             # Somebody else takes the lock, changes the chain and is done before the one here goes on.
             async with ChainLocks(scope_of(store), context_of(store)).held(APP, [old.chain_id]) as fences:
-                done = await bench.repository.commit(APP, changes=(NoteChange(old, links=("seen",)),), fences=fences)
+                done = await bench.repository.commit(
+                    APP, changes=(NoteChange(old, links=(NoteLink(memory_id="seen"),)),), fences=fences
+                )
             assert isinstance(done, CommittedNotes)
         return said
 
@@ -115,7 +117,7 @@ async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
     note = await add(bench, 2)
 
     assert note.status == "updated"
-    assert (await bench.repository.get(APP, (old.id,)))[old.id].links == ("seen",)
+    assert (await bench.repository.get(APP, (old.id,)))[old.id].links == (NoteLink(memory_id="seen"),)
     assert len(await bench.heads()) == 1
     await bench.check(facts=[numbered_fact(1), numbered_fact(2)])
 

@@ -45,6 +45,7 @@ from sharedmem.models import (
     Note,
     NoteCheck,
     NoteHit,
+    NoteLink,
     Recall,
     Record,
     SynthesisMessage,
@@ -360,9 +361,17 @@ def _note_picture(note: Note) -> RenderableType:
     rows += [("made of", ", ".join(note.sources))] if note.sources else []
     rows += [("became", note.next_id)] if note.next_id else []
     rows += [("archived at", note.archival_location)] if note.archival_location else []
+    rows += [("resembles", _link_line(link)) for link in note.links]
     rows += [("merged", _consolidation_line(note.consolidation))] if note.consolidation else []
     rows += [("degraded", reason) for reason in note.degraded]
     return stack(fields_table(rows), "", cell(note.memory_note))
+
+
+def _link_line(link: NoteLink) -> str:
+    """A link, in a line."""
+    strength = None if link.link_strength is None else f"strength {link.link_strength:.3f}"
+    kind = link.relationship_type and link.relationship_type.replace("_", " ")
+    return ", ".join(filter(None, (link.memory_id, strength, kind)))
 
 
 def _consolidation_line(report: ConsolidationReport) -> str:

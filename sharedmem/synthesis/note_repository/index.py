@@ -13,6 +13,7 @@ from sharedmem.redis.replies import Argument, Command
 from sharedmem.redis.scripts.notes import NOTE_FAMILY, NoteScripts
 from sharedmem.runtime.background import BackgroundTask
 from sharedmem.synthesis.note_repository.serialization import decode_note, note_terms
+from sharedmem.synthesis.note_text import own_text
 
 
 class MissingTermsFiller:
@@ -97,7 +98,7 @@ class MissingTermsFiller:
 
 def _embedding_text(_id: str, body: bytes) -> str:
     try:
-        return decode_note(body, 0).memory_note
+        return own_text(decode_note(body, 0).memory_note)
     except InternalError:
         return ""
 

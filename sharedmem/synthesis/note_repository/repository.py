@@ -422,13 +422,19 @@ class NoteWriter:
         check_user("user_id", fresh.note.user_id)
         if fresh.note.session_id is not None:
             check_user("session_id", fresh.note.session_id)
-        return _PendingWrite(fresh.note, 0, "note.created", self._packed_vector(fresh.vector))
+        vector = self._packed_vector(fresh.vector)
+        return _PendingWrite(self._with_dimensions(fresh.note, vector), 0, "note.created", vector)
 
     def _write_of_change(self, change: NoteChange) -> _PendingWrite:
         note = apply_change(change, self._keys.context.clock.now())
-        return _PendingWrite(
-            note, note.version, change_event_kind(change), self._packed_vector(change.vector), change.drops_body
-        )
+        vector = self._packed_vector(change.vector)
+        if vector or change.drops_body:
+            note = self._with_dimensions(note, vector)
+        return _PendingWrite(note, note.version, change_event_kind(change), vector, change.drops_body)
+
+    def _with_dimensions(self, note: Note, vector: bytes) -> Note:
+        dimensions = self._keys.context.notes.family.dimension if vector else None
+        return note.model_copy(update={"embedding_dimensions": dimensions})
 
     def _packed_vector(self, vector: Vector | None) -> bytes:
         if vector is None:

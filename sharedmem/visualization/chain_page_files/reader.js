@@ -22,6 +22,7 @@ class Reader {
       ...this.others("Came from", note.sources),
       ...this.list("Tags", note.tags),
       ...this.list("What could not be done", note.degraded),
+      ...this.links(note),
       ...this.resolutions(note),
       ...this.messages(note),
     );
@@ -48,6 +49,12 @@ class Reader {
   list(title, texts) {
     if (!texts.length) return [];
     return [made("h3", {}, title), made("ul", { className: "flat" }, ...texts.map((text) => made("li", { dir: "auto" }, text)))];
+  }
+
+  links(note) {
+    return this.list("Resembled", note.links.map((one) => [one.memory_id,
+      one.link_strength === null ? null : `strength ${one.link_strength.toFixed(2)}, similarity ${one.similarity_score.toFixed(2)}`,
+      one.relationship_type && one.relationship_type.replace("_", " ")].filter(Boolean).join(" · ")));
   }
 
   resolutions(note) {

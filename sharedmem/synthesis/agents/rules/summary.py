@@ -13,6 +13,7 @@ from itertools import groupby
 
 from sharedmem.models import Depth, SynthesisMessage
 from sharedmem.synthesis.agents.rules import words
+from sharedmem.synthesis.agents.rules.complexity import rate_complexity
 from sharedmem.synthesis.agents.rules.sentences import (
     ConversationSentence,
     carries_facts,
@@ -59,7 +60,9 @@ def summarize_messages(messages: Sequence[SynthesisMessage]) -> SummaryOutput:
             keywords=_keywords(sentences, found),
             queries=tuple(dict.fromkeys([*questions, " ".join(found[:4])]))[:_QUERIES] if found else (),
         ),
-        metadata=SummaryMetadata(depth=_depth(sentences), follow_ups=_follow_ups(sentences)),
+        metadata=SummaryMetadata(
+            depth=_depth(sentences), complexity=rate_complexity(messages), follow_ups=_follow_ups(sentences)
+        ),
     )
 
 
