@@ -16,11 +16,20 @@ from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
 from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.graph.access import GraphAccess, IngestRules
 from sharedmem.graph.backends import open_backend
-from sharedmem.graph.episode_input import LONGEST_CONTENT, complete_episode, content_text, make_input
+from sharedmem.graph.bitemporal.relations import SUMMARY_RELATION
+from sharedmem.graph.episode_input import (
+    LONGEST_CONTENT,
+    NO_EXTRACTION,
+    EpisodeInput,
+    complete_episode,
+    content_text,
+    make_input,
+)
+from sharedmem.graph.extraction.protocol import Extraction, Mention, Statement
 from sharedmem.graph.ingestion import Ingestion
 from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.records import LookupRequest, to_episode, to_stamp
-from sharedmem.graph.resolution.names import check_group
+from sharedmem.graph.resolution.names import LONGEST_NAME, check_group
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Episode
 from sharedmem.providers.protocol import ChatMessage
@@ -29,6 +38,8 @@ from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import BackgroundTask
 
+USER_TYPE, CONVERSATION_TYPE, SUMMARY_TYPE = "user", "conversation", "summary"
+"""Types of the nodes that summaries are linked to, and of their own."""
 MOST_LEVELS = 6
 """Levels of summaries of summaries: with twenty turns each, more than any conversation has."""
 _PROMPT = (
@@ -80,9 +91,10 @@ def summary_messages(covered: Sequence[Episode]) -> list[ChatMessage]:
 
 
 def build_summary(text: str, due: DueSummary) -> Episode:
-    """Return the summary as an episode, linked to session and user; its id follows from what it covers."""
+    """Return the summary as an episode, with its session and its user; its id follows from what it covers."""
     level, covered = due
-    last, users = covered[-1], {episode.user for episode in covered if episode.user}
+    last, users = covered[-1], users_of(covered)
+    several = {"users": users} if len(users) > 1 else {}
     return Episode(
         id=summary_id(covered, level),
         content=text[:LONGEST_CONTENT],
@@ -90,12 +102,47 @@ def build_summary(text: str, due: DueSummary) -> Episode:
         occurred_at=last.occurred_at,
         source="summary",
         session=last.session,
-        user=users.pop() if len(users) == 1 else None,
+        user=users[0] if len(users) == 1 else None,
         kind="summary",
         covers=tuple(episode.id for episode in covered),
         level=level,
-        metadata={"from": str(covered[0].occurred_at), "to": str(last.occurred_at), "turns": len(covered)},
+        metadata={"from": str(covered[0].occurred_at), "to": str(last.occurred_at), "turns": len(covered)} | several,
     )
+
+
+def users_of(covered: Iterable[Episode]) -> list[str]:
+    """Return the users of some episodes; a summary of turns of several users has them in its metadata."""
+    return sorted({user for episode in covered for user in _users_of_one(episode)})
+
+
+def _users_of_one(episode: Episode) -> list[str]:
+    if episode.user:
+        return [episode.user]
+    named = episode.metadata.get("users") if episode.kind == "summary" else None
+    return [user for user in named if isinstance(user, str)] if isinstance(named, list) else []
+
+
+def summary_links(summary: Episode, covered: Iterable[Episode]) -> Extraction:
+    """Return the links of a summary: from a node of its own to those of its conversation and of each of its users."""
+    ends = [Mention(node_name("user", user), USER_TYPE) for user in users_of(covered)]
+    if summary.session:
+        ends.append(Mention(node_name("conversation", summary.session), CONVERSATION_TYPE))
+    if not ends:
+        return NO_EXTRACTION
+    links = (
+        Statement(summary.id, SUMMARY_RELATION, end.name, text=f"{summary.id} is a summary of {end.name}")
+        for end in ends
+    )
+    return Extraction((Mention(summary.id, SUMMARY_TYPE), *ends), tuple(links))
+
+
+def node_name(kind: str, label: str) -> str:
+    """Return the name of the node of a user or a conversation.
+
+    A name with a colon is an address: resolution takes it for no other name that resembles it.
+    """
+    name = f"{kind}:{label}"
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 20]}:{digest(label)}"
 
 
 def summary_id(covered: Sequence[Episode], level: int) -> str:
@@ -176,14 +223,16 @@ class ConversationSummaries:
                 raise InvalidError("summary", text, f"{self._context.model.name} returned an empty text; try again")
             summary = self._access.sign(complete_episode(build_summary(text, due), self._clock))
             # The model takes time: meanwhile another worker may have made it, or turns were counted late.
-            if await self._next_due(group, session) == due and await self._is_kept(group, summary):
+            links = summary_links(summary, due.covers)
+            if await self._next_due(group, session) == due and await self._is_kept(group, make_input(summary, links)):
                 made.append(summary)
         return made
 
-    async def _is_kept(self, group: str, summary: Episode) -> bool:
+    async def _is_kept(self, group: str, made: EpisodeInput) -> bool:
         """Return whether this call stored a summary; not if another worker was faster, or a turn was deleted."""
+        summary = made.episode
         try:
-            taken = await self._ingestion.take_in(group, [make_input(summary)])
+            taken = await self._ingestion.take_in(group, [made])
         except NotFoundError:
             return False
         except ConflictError:

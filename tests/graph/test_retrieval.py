@@ -66,6 +66,20 @@ async def test_episodes_of_later_and_those_undone_are_not_found(graph: Graph) ->
     assert ids(await graph.text_search("umbrella", group_id=GROUP, as_of=day(5.5))) == ["early"]
 
 
+async def test_what_an_entity_is_said_to_be_is_that_of_the_time(graph: Graph) -> None:
+    for at, summary in ((10, "Makes umbrellas of silk."), (40, "Makes umbrellas of nylon.")):
+        await graph.add_entity("Globex", group_id=GROUP, summary=summary, at=day(at))
+
+    async def told(as_of: float | None) -> list[str]:
+        when = None if as_of is None else day(as_of)
+        context = await graph.retrieve("Which umbrellas does Globex make?", group_id=GROUP, as_of=when)
+        return [item.text for item in context.items if item.kind == "entity"]
+
+    assert await told(None) == ["Globex: Makes umbrellas of nylon."]
+    assert await told(20) == ["Globex: Makes umbrellas of silk."]
+    assert await told(5) == []
+
+
 async def test_a_vector_can_be_searched_for(graph: Graph, provider: FaultyEmbedder) -> None:
     vector = (await provider.embed(["Ada lives in Paris"])).vectors[0]
 

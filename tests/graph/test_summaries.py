@@ -11,7 +11,7 @@ import pytest
 from support.graph_rows import GROUP, day
 from support.waiting import wait_until
 
-from sharedmem import Hub, InvalidError, Settings, UnavailableError
+from sharedmem import Hub, InvalidError, NotFoundError, Settings, UnavailableError
 from sharedmem.coordination.queues.task_queue import TaskQueue
 from sharedmem.graph.graph import Graph
 from sharedmem.graph.summaries import QUEUE, DueSummary, build_summary, next_due_summary
@@ -274,6 +274,115 @@ async def test_offline_the_summary_quotes_the_turns(given_settings: Settings) ->
         (summary,) = await summaries(graph)
 
         assert "the ferry was late" in str(summary.content)
+
+
+# -- links -----------------------------------------------------------------------------------------------
+
+
+async def links_of(graph: Graph, node: str) -> list[str]:
+    """The ids of the summaries that a node is linked to."""
+    return [fact.source_name for fact in await graph.facts(node, group_id=GROUP, type="summary_of", direction="in")]
+
+
+async def test_a_summary_is_linked_to_the_nodes_of_its_conversation_and_its_user(graph: Graph) -> None:
+    await talk(graph, range(EVERY))
+    await until_there_are(graph, 1)
+    (summary,) = await summaries(graph)
+
+    links = await graph.facts(summary.id, group_id=GROUP)
+
+    assert {(fact.type, fact.target_name) for fact in links} == {
+        ("summary_of", "conversation:s1"),
+        ("summary_of", "user:ann"),
+    }
+    assert {fact.episode_ids for fact in links} == {(summary.id,)}
+    assert {fact.valid_from for fact in links} == {summary.occurred_at}
+    assert set(summary.fact_ids) == {fact.id for fact in links}
+    around = await graph.traverse_from_entities(["user:ann"], group_id=GROUP)
+    assert {one.name for one in around.reached} == {"user:ann", summary.id, "conversation:s1"}
+    assert (await graph.check(group_id=GROUP)).is_clean
+
+
+async def test_each_user_of_a_conversation_is_linked_to_its_summaries_and_to_theirs(graph: Graph) -> None:
+    for number in range(EVERY * EVERY):
+        await talk(graph, range(number, number + 1), user=("ann", "bob")[number % 2])
+    await until_there_are(graph, EVERY + 1)
+    made = sorted(one.id for one in await summaries(graph))
+
+    assert sorted(await links_of(graph, "user:ann")) == made
+    assert sorted(await links_of(graph, "user:bob")) == made
+    assert sorted(await links_of(graph, "conversation:s1")) == made
+
+
+async def test_turns_without_session_and_user_are_linked_to_nothing(graph: Graph) -> None:
+    await talk(graph, range(EVERY), session=None, user=None)
+    await until_there_are(graph, 1)
+
+    stats = await graph.stats(group_id=GROUP)
+
+    assert (stats.entities, stats.facts) == (0, 0)
+
+
+async def test_a_user_is_not_taken_for_somebody_of_that_name(graph: Graph) -> None:
+    ann = await graph.add_entity("Ann", group_id=GROUP)
+    await graph.add_entity("user:anna", group_id=GROUP)
+    await talk(graph, range(EVERY))
+    await until_there_are(graph, 1)
+
+    assert await graph.facts(ann.id, group_id=GROUP) == []
+    assert await links_of(graph, "user:anna") == []
+    assert len(await links_of(graph, "user:ann")) == 1
+
+
+async def test_the_longest_names_of_users_and_sessions_are_linked_too(graph: Graph) -> None:
+    turns = [
+        Episode(content=f"Turn {n}.", group_id=GROUP, occurred_at=day(n), session="s" * 200, user="u" * 200)
+        for n in range(EVERY)
+    ]
+    await graph.add_episodes(turns, extract=False)
+    await until_there_are(graph, 1)
+    (summary,) = await summaries(graph, "s" * 200)
+
+    names = [fact.target_name for fact in await graph.facts(summary.id, group_id=GROUP)]
+
+    assert len(names) == 2
+    for name in names:
+        assert await links_of(graph, name) == [summary.id]
+
+
+async def test_the_links_of_a_summary_go_with_it(graph: Graph) -> None:
+    await talk(graph, range(2 * EVERY))
+    await until_there_are(graph, 2)
+    first, second = await summaries(graph)
+
+    await graph.undo(first.id, group_id=GROUP)
+    assert await links_of(graph, "user:ann") == [second.id]
+
+    await graph.delete_by_group(GROUP)
+    assert await graph.groups() == []
+    with pytest.raises(NotFoundError):
+        await graph.facts("user:ann", group_id=GROUP)
+
+
+async def test_links_are_no_part_of_what_a_question_needs_to_know(graph: Graph) -> None:
+    await talk(graph, range(EVERY))
+    await until_there_are(graph, 1)
+
+    context = await graph.retrieve("What is the summary of conversation:s1 of user:ann?", group_id=GROUP)
+
+    assert {item.kind for item in context.items} == {"summary"}
+
+
+@pytest.mark.parametrize("users", [5, None, "ann", [1, "bob"]])
+async def test_the_metadata_of_a_turn_is_not_taken_for_its_users(graph: Graph, users: object) -> None:
+    turns = [
+        Episode(content=f"Turn {n}.", group_id=GROUP, id=f"t{n}", occurred_at=day(n), metadata={"users": users})
+        for n in range(EVERY)
+    ]
+    await graph.add_episodes(turns, extract=False)
+    await until_there_are(graph, 1)
+
+    assert (await graph.stats(group_id=GROUP)).entities == 0
 
 
 # -- workers ---------------------------------------------------------------------------------------------

@@ -144,6 +144,15 @@ def entity_version_at(row: EntityRow, when: BitemporalPoint) -> EntityVersion | 
     return next((version for version in entity_versions(row) if version.times.holds(when.world, when.known)), None)
 
 
+def with_state_at(row: EntityRow, when: BitemporalPoint) -> EntityRow:
+    """Return an entity with its type and summary at a time; the row itself for the present."""
+    if when.is_present:
+        return row
+    version = entity_version_at(row, when)
+    state = NOTHING if version is None else version.state
+    return replace(row, type=state.type, summary=state.summary)
+
+
 def _version(piece: _Piece, recorded: int, superseded: int) -> EntityVersion:
     return EntityVersion(piece.state, Version(piece.start, piece.end, recorded, superseded))
 

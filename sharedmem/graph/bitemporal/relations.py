@@ -17,6 +17,8 @@ _VALUE_BYTES = 8
 Places = tuple[tuple[str, str], ...]
 """Lines, each with the end or value in which its claims differ."""
 
+SUMMARY_RELATION = "summary_of"
+"""Links the node of a summary to the nodes of its conversation and its users."""
 BUILTIN_RELATIONS: tuple[RelationType, ...] = (
     RelationType(name="lives_in", functional=True),
     RelationType(name="born_in", functional=True),
@@ -37,6 +39,7 @@ BUILTIN_RELATIONS: tuple[RelationType, ...] = (
     RelationType(name="knows", symmetric=True),
     RelationType(name="ordered", inverse="ordered_by"),
     RelationType(name="returned", inverse="returned_by"),
+    RelationType(name=SUMMARY_RELATION, inverse="has_summary"),
     RelationType(name="renamed_to", functional=True, inverse="formerly_named"),
 )
 """The vocabulary of every graph; an application's own types come before these."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from sharedmem.graph.bitemporal.relations import Vocabulary
+from sharedmem.graph.bitemporal.entity_versions import with_state_at
+from sharedmem.graph.bitemporal.relations import SUMMARY_RELATION, Vocabulary
 from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.records import (
     ATTRIBUTE_PREFIX,
@@ -305,7 +306,13 @@ class GraphRetriever:
         rows, trips = await self._rows(sought, edges, reach, seen, asking)
         meant = results.named or _partially_named(sought, starts, seen)
         pool = CandidatePool(
-            rows, seen.episodes, seen.entities, words, meaning, _nearness(reach, edges, is_known=bool(meant))
+            # A link to a summary says nothing that the summary itself does not say.
+            {id_: row for id_, row in rows.items() if row.type != SUMMARY_RELATION},
+            seen.episodes,
+            {id_: with_state_at(row, sought.when) for id_, row in seen.entities.items()},
+            words,
+            meaning,
+            _nearness(reach, edges, is_known=bool(meant)),
         )
         question = RankingQuery(meant, sought.when, sought.until, asking.overlap, sought.include_past)
         ranked = rank(question, pool, self._weights, k=sought.k)
