@@ -1,6 +1,6 @@
--- memory_write: write several memories, each new or as a new version.
+-- memory_write: write several memories, each new or as a new version; delete one that was merged into another.
 --
--- INCLUDE time ledger mutation header keeping memory
+-- INCLUDE time ledger mutation header keeping memory memory_deletion
 -- KEYS keys...    any   the record of each, the past versions of each, the turns of the thread of each; then log,
 --                       digests, endings, authors, pending, stats and place (see include/memory.lua)
 -- ARGV seen       text  the newest change that the caller has read; empty if nothing depends on it
@@ -12,7 +12,8 @@
 --                       to live (-1: for ever; empty: unchanged), turn index (empty: the next one), thread, facts
 --                       before and after the turn index, author or empty, body, `1` if it waits for its vector,
 --                       base64 of its vector for the durable tier, whether to delete earlier fields, number of further
---                       fields, and these with their values
+--                       fields, and these with their values; with the change `deleted` the memory is deleted instead:
+--                       only id, version, JSON of the change, thread and author count then
 --
 -- RETURNS `<waiting> <verdict>...`, in lines: number of memories that wait for their vectors; of each `ok <version>
 --         <turn>`, `dup <id>` (another has its digest), `here <version> <turn> <digest>` (it is not new), or `stale
@@ -179,9 +180,19 @@ local function write(record, history, turns, one, i, some_past)
   return 'ok ' .. stamp .. ' ' .. one.turn
 end
 
+-- Delete a memory that was merged into another one of these writes.
+local function delete(i, one)
+  local stamp, record = whole(version + i - 1), KEYS[3 + i]
+  local keys = { record = record, history = KEYS[3 + count + i], turns = KEYS[3 + 2 * count + i], log = log,
+    digests = digests, endings = endings, authors = authors, pending = pending }
+  one.most, one.history_s = most, history_s
+  delete_memory(keys, read_whole(record), one, stamp, i)
+  counted.deleted = (counted.deleted or 0) + 1
+  return 'ok ' .. stamp .. ' 0'
+end
+
 local function write_shared()
-  if #logged == 0 then return end
-  redis.call('ZADD', log, unpack(logged))
+  if #logged > 0 then redis.call('ZADD', log, unpack(logged)) end
   if #taken > 0 then redis.call('HSET', digests, unpack(taken)) end
   for turns, members in pairs(turned) do redis.call('ZADD', turns, unpack(members)) end
   for author, times in pairs(spoken) do redis.call('HINCRBY', authors, author, times) end
@@ -197,9 +208,9 @@ for i = 1, whole_only and count or 0 do
   refused = refused or verdicts[i] ~= 'stale 0'
 end
 for i = 1, refused and 0 or count do
-  local record = KEYS[3 + i]
-  verdicts[i] = objection(record, writes[i], some_there)
-    or write(record, KEYS[3 + count + i], KEYS[3 + 2 * count + i], writes[i], i, some_past)
+  local record, one = KEYS[3 + i], writes[i]
+  verdicts[i] = objection(record, one, some_there) or one.change == 'deleted' and delete(i, one)
+    or write(record, KEYS[3 + count + i], KEYS[3 + 2 * count + i], one, i, some_past)
 end
 write_shared()
 return done(whole(redis.call('ZCARD', pending)) .. '\n' .. table.concat(verdicts, '\n'))

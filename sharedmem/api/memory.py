@@ -207,6 +207,13 @@ _memory.operation(
     fields={"filters": MemoryFilter},
     bulk=True,
 )
+_memory.operation(
+    "memory.merge_duplicates",
+    Memories.merge_duplicates,
+    "POST /memory/duplicates/merge",
+    fields=_FILTERS,
+    bulk=True,
+)
 _memory.operation("memory.history", Memories.history, "GET /memory/items/{id}/history", names=_ID)
 _memory.operation("memory.undo", Memories.undo, "POST /memory/items/{id}/undo", names=_ID)
 _memory.operation("memory.stats", Memories.stats, "GET /memory/stats", fields=_FILTERS)

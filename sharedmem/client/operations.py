@@ -23,6 +23,7 @@ from sharedmem.models import (
     ContextSet,
     ConversationSummary,
     Duplicate,
+    DuplicateReport,
     Entity,
     EntityFacts,
     EntityMerge,
@@ -1858,6 +1859,27 @@ class MemoryOperations:
         """
         return await self._service.run(table.MEMORY_IMPORT, {"items": [memory_fields(one) for one in items]})
 
+    async def merge_duplicates(
+        self,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+        *,
+        similarity: float | None = None,
+        dry_run: bool = False,
+    ) -> DuplicateReport:
+        """Merge stored memories that say the same, as `add` would have; the newer one into the older one.
+
+        Args:
+            filters: which memories to compare with one another; None for all in this scope.
+            similarity: least cosine similarity of duplicates, 0.7 to 1; None takes the setting `dedup_similarity`.
+            dry_run: whether to change nothing, and only report the duplicates.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `delete_all`; repeat the call to continue.
+        """
+        return await self._service.run(
+            table.MEMORY_MERGE_DUPLICATES, {"filters": filters, "similarity": similarity, "dry_run": dry_run}
+        )
+
     async def recent(
         self, thread_id: str = "main", *, limit: int = 10, order_by: Literal["timestamp", "turn_index"] = "timestamp"
     ) -> list[MemoryItem]:
@@ -1935,11 +1957,8 @@ class MemoryOperations:
         Args:
             query: the text whose meaning is compared.
             keywords: the words to look for; by default those of the query.
-            limit: as `search` takes them.
-            filters: as `search` takes them.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+            limit: as `search` takes them, which also says what is raised.
+            filters: as `search` takes them, which also says what is raised.
         """
         return await self._service.run(
             table.MEMORY_SEARCH_HYBRID, {"query": query, "keywords": keywords, "limit": limit, "filters": filters}
@@ -1982,13 +2001,10 @@ class MemoryOperations:
         """Return the memories that mean about the same as a query; `search` with mode `semantic`.
 
         Args:
-            query: as `search` takes them.
+            query: as `search` takes them, which also says what is raised.
             threshold: least cosine similarity, 0 to 1.
-            limit: as `search` takes them.
-            filters: as `search` takes them.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+            limit: as `search` takes them, which also says what is raised.
+            filters: as `search` takes them, which also says what is raised.
         """
         return await self._service.run(
             table.MEMORY_SEARCH_SEMANTIC, {"query": query, "threshold": threshold, "limit": limit, "filters": filters}

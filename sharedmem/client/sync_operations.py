@@ -23,6 +23,7 @@ from sharedmem.models import (
     ContextSet,
     ConversationSummary,
     Duplicate,
+    DuplicateReport,
     Entity,
     EntityFacts,
     EntityMerge,
@@ -1045,6 +1046,20 @@ class MemoryOperations:
     def import_(self, items: Sequence[MemoryItem | Mapping[str, Any] | str]) -> int:
         """Write memories unchanged: with their ids, times and places in threads, and without deduplication."""
         return run_blocking(self._service.run(table.MEMORY_IMPORT, {"items": [memory_fields(one) for one in items]}))
+
+    def merge_duplicates(
+        self,
+        filters: MemoryFilter | Mapping[str, Any] | None = None,
+        *,
+        similarity: float | None = None,
+        dry_run: bool = False,
+    ) -> DuplicateReport:
+        """Merge stored memories that say the same, as `add` would have; the newer one into the older one."""
+        return run_blocking(
+            self._service.run(
+                table.MEMORY_MERGE_DUPLICATES, {"filters": filters, "similarity": similarity, "dry_run": dry_run}
+            )
+        )
 
     def recent(
         self, thread_id: str = "main", *, limit: int = 10, order_by: Literal["timestamp", "turn_index"] = "timestamp"

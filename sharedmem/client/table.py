@@ -19,6 +19,7 @@ from sharedmem.models import (
     ContextSet,
     ConversationSummary,
     Duplicate,
+    DuplicateReport,
     Entity,
     EntityFacts,
     EntityMerge,
@@ -502,6 +503,13 @@ MEMORY_LIST: ServiceOperation[ListPage[MemoryItem]] = ServiceOperation(
     ListPage[MemoryItem],
     as_json=frozenset(["filters"]),
     defaults={"filters": None, "limit": 20, "cursor": None},
+)
+MEMORY_MERGE_DUPLICATES: ServiceOperation[DuplicateReport] = ServiceOperation(
+    "memory.merge_duplicates",
+    "POST",
+    "/api/v1/memory/duplicates/merge",
+    DuplicateReport,
+    defaults={"filters": None, "similarity": None, "dry_run": False},
 )
 MEMORY_RECENT: ServiceOperation[list[MemoryItem]] = ServiceOperation(
     "memory.recent",
@@ -1004,6 +1012,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         MEMORY_HISTORY,
         MEMORY_IMPORT,
         MEMORY_LIST,
+        MEMORY_MERGE_DUPLICATES,
         MEMORY_RECENT,
         MEMORY_SEARCH,
         MEMORY_SEARCH_HYBRID,

@@ -106,6 +106,8 @@ def _union(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 
+HIGHEST_NEAR_SIMILARITY = 0.999999
+"""The highest similarity for nearness in meaning: 1 is for equal texts only."""
 _FEW, _MANY = 10, 50
 _ASKED_AT_ONCE = 16
 """Searches that the server makes in one command: it serves no other client meanwhile."""
@@ -134,12 +136,13 @@ class NearMemoryFinder:
     Args:
         context: dependencies that the hub shares with its stores.
         namespace: the namespace to search.
+        threshold: least cosine similarity.
     """
 
-    def __init__(self, context: KnowledgeContext, namespace: str) -> None:
+    def __init__(self, context: KnowledgeContext, namespace: str, threshold: float) -> None:
         self._context = context
         self._namespace = namespace
-        self._threshold = context.settings_of(namespace).dedup_similarity
+        self._threshold = threshold
         self._rows: _NamespaceVectors | None = None
         self._many = 0
 

@@ -22,7 +22,13 @@ from sharedmem.errors import InvalidError, UnavailableError, UsageError, Version
 from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY, MemoryAccess
-from sharedmem.memory.dedup import NearMemoryFinder, StoredMemory, is_comparable, merge_items
+from sharedmem.memory.dedup import (
+    HIGHEST_NEAR_SIMILARITY,
+    NearMemoryFinder,
+    StoredMemory,
+    is_comparable,
+    merge_items,
+)
 from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.importance import ImportanceScorer
 from sharedmem.memory.repository import (
@@ -45,8 +51,6 @@ from sharedmem.text.contradictions import find_contradiction
 _MOST_ROUNDS = 200
 _logger = get_logger("memory")
 _EXACT_SIMILARITY = 1.0
-_HIGHEST_NEAR_SIMILARITY = 0.999999
-"""The highest similarity for nearness in meaning: 1 is for equal texts only."""
 
 
 @dataclass(slots=True, eq=False)
@@ -185,7 +189,7 @@ class DedupBatch:
             return
         near = await self._neighbours.of([case.draft for case in looking])
         for case, found in zip(looking, near.found, strict=True):
-            case.near |= {id_: min(similarity, _HIGHEST_NEAR_SIMILARITY) for id_, similarity in found.items()}
+            case.near |= {id_: min(similarity, HIGHEST_NEAR_SIMILARITY) for id_, similarity in found.items()}
         self._seen = near.version
 
     async def _round(self, cases: list[PendingMemory]) -> list[PendingMemory]:
@@ -254,7 +258,7 @@ class DedupBatch:
         for other in ready:
             similarity = near.get(other.place)
             if similarity is not None and other.into is None and case.duplicates(other.draft.item):
-                case.near[other.draft.item.id] = min(similarity, _HIGHEST_NEAR_SIMILARITY)
+                case.near[other.draft.item.id] = min(similarity, HIGHEST_NEAR_SIMILARITY)
                 return True
         return False
 
@@ -283,7 +287,7 @@ class DedupBatch:
                 near = np.vecdot(matrix, case.vector).tolist()
                 pairs = zip(changed, near, strict=True)
                 case.near |= {
-                    item.id: min(s, _HIGHEST_NEAR_SIMILARITY) for (item, _), s in pairs if s >= self._threshold
+                    item.id: min(s, HIGHEST_NEAR_SIMILARITY) for (item, _), s in pairs if s >= self._threshold
                 }
 
     def _write_of(self, case: PendingMemory, now: datetime) -> MemoryWrite:
@@ -415,7 +419,7 @@ class GroupCommit:
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
         self._context = context
         self.repository = MemoryRepository.of(context, namespace)
-        self.neighbours = NearMemoryFinder(context, namespace)
+        self.neighbours = NearMemoryFinder(context, namespace, context.settings_of(namespace).dedup_similarity)
         self.embeddings = EmbeddingQueue.of(context, namespace)
         self._growth = IndexPromoter.of(context, context.memories, namespace)
         self._namespace = namespace

@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack
 
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MemoryAccess, check_filter
+from sharedmem.memory.duplicates import DuplicateMerger, DuplicateProgress
 from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.memory.reader import MemoryListing, MemoryReader
@@ -26,13 +27,7 @@ from sharedmem.memory.search import (
     check_threshold,
 )
 from sharedmem.memory.stats import MemoryStatistics
-from sharedmem.memory.subscriptions import (
-    DEFAULT_THRESHOLD,
-    EventCallback,
-    MemorySubscriptions,
-    StandingQuery,
-    check_cursor,
-)
+from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD, EventCallback, MemorySubscriptions, StandingQuery
 from sharedmem.memory.summaries import MemorySummarizer
 from sharedmem.memory.threads import MemoryThreads
 from sharedmem.memory.transfer import ImportedItem, ImportProgress, MemoryTransfer
@@ -41,6 +36,7 @@ from sharedmem.memory.versions import MemoryHistory
 from sharedmem.memory.writer import MemoryRewriter, MemoryWriter
 from sharedmem.models import (
     AddResult,
+    DuplicateReport,
     MemoryChanges,
     MemoryFields,
     MemoryFilter,
@@ -56,8 +52,7 @@ from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
 
-_MOST_LISTED = 1000
-_MOST_TURNS = 1000
+_MOST_LISTED = _MOST_TURNS = 1000
 
 
 class Memories(ProcessBound):
@@ -81,6 +76,7 @@ class Memories(ProcessBound):
         self._writer = MemoryWriter(access, rewriter)
         self._summarizer = MemorySummarizer(access, reader, self._writer)
         self._history = MemoryHistory(access, rewriter)
+        self._duplicates = DuplicateMerger(access, reader, rewriter)
         self._threads = MemoryThreads(access, reader, self._adder, self._writer)
         self._statistics = MemoryStatistics(access, reader)
         self._subscriptions = MemorySubscriptions(access, reader)
@@ -255,6 +251,33 @@ class Memories(ProcessBound):
         await self._access.enter("write")
         return await self._writer.delete_all(check_filter(filters))
 
+    @measured("memory.merge_duplicates")
+    async def merge_duplicates(
+        self,
+        filters: Filters = None,
+        *,
+        similarity: float | None = None,
+        dry_run: bool = False,
+        on_progress: DuplicateProgress | None = None,
+    ) -> DuplicateReport:
+        """Merge stored memories that say the same, as `add` would have; the newer one into the older one.
+
+        Turns of conversations, summaries of threads, and memories that this actor may not change stay as they are. A
+        merge is one step; `undo` splits it. A search for each memory, two round trips for each duplicate.
+
+        Args:
+            filters: which memories to compare with one another; None for all in this scope.
+            similarity: least cosine similarity of duplicates, 0.7 to 1; None takes the setting `dedup_similarity`.
+            dry_run: whether to change nothing, and only report the duplicates.
+            on_progress: called with (memories compared, duplicates found).
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `delete_all`; repeat the call to continue.
+        """
+        await self._access.enter("write")
+        wanted = check_filter(filters)
+        return await self._duplicates.merge(wanted, similarity=similarity, dry_run=dry_run, on_progress=on_progress)
+
     # -- search
 
     @measured("memory.search")
@@ -324,11 +347,8 @@ class Memories(ProcessBound):
         """Return the memories that mean about the same as a query; `search` with mode `semantic`.
 
         Args:
-            query, limit, filters: as `search` takes them.
+            query, limit, filters: as `search` takes them, which also says what is raised.
             threshold: least cosine similarity, 0 to 1.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
         """
         return await self.search(query, threshold=threshold, limit=limit, filters=filters, mode="semantic")
 
@@ -341,16 +361,9 @@ class Memories(ProcessBound):
         Args:
             query: the text whose meaning is compared.
             keywords: the words to look for; by default those of the query.
-            limit, filters: as `search` takes them.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+            limit, filters: as `search` takes them, which also says what is raised.
         """
-        text = check_query("query", query)
-        words = text if keywords is None else check_query("keywords", keywords)
-        most, rerank = self._searcher.most_hits(limit), self._searcher.reranker(None, "hybrid")
-        request = SearchRequest(text, words, "hybrid", most, check_filter(filters), rerank=rerank)
-        return await self._searcher.search(request)
+        return await self._searcher.search_hybrid(query, keywords, limit, filters)
 
     @measured("memory.search_keywords")
     async def search_keywords(
@@ -373,14 +386,7 @@ class Memories(ProcessBound):
         Raises:
             InvalidError, AccessDeniedError, UnavailableError: as `search`.
         """
-        check_choice("order_by", order_by, ("relevance", "timestamp"))
-        text = check_query("phrase", phrase)
-        by_time = order_by == "timestamp"
-        phrases, wanted = check_phrases("phrase", text), check_filter(filters)
-        request = SearchRequest(
-            text, text, "keywords", self._searcher.most_hits(limit), wanted, by_time=by_time, phrases=phrases
-        )
-        return await self._searcher.search(request)
+        return await self._searcher.search_keywords(phrase, order_by, limit, filters)
 
     @measured("memory.find_similar")
     async def find_similar(
@@ -400,8 +406,7 @@ class Memories(ProcessBound):
             InvalidError: the vector has another dimension, or a number that is not finite; also as `search`.
             AccessDeniedError, UnavailableError: as `search`.
         """
-        least, wanted = check_share("threshold", threshold, least=-1.0), check_filter(filters)
-        return await self._searcher.similar(embedding, least, self._searcher.most_hits(limit), wanted)
+        return await self._searcher.find_similar(embedding, threshold, limit, filters)
 
     # -- read
 
@@ -513,8 +518,7 @@ class Memories(ProcessBound):
     async def undo(self, id_: str, version: int | None = None) -> MemoryItem:
         """Undo a change of a memory; later changes stay. Up to four round trips.
 
-        Undoing a merge splits it: the memory that was merged in exists on its own again. Undoing a deletion restores
-        the memory. The history records the undo, also in the memory that was split off.
+        Undoing a merge splits the memory in two, undoing a deletion restores it. The history of each records the undo.
 
         Args:
             id_: id of the memory.
@@ -556,7 +560,9 @@ class Memories(ProcessBound):
         check_limit(limit, most=_MOST_LISTED)
         wanted = None if ids is None else [check_id(id_) for id_ in dict.fromkeys(ids)]
         await self._access.enter("read")
-        return await (self._statistics.most_used(limit) if wanted is None else self._statistics.uses_of(wanted))
+        return await self._access.retry_after_restore(
+            lambda: self._statistics.most_used(limit) if wanted is None else self._statistics.uses_of(wanted)
+        )
 
     async def stats(self, filters: Filters = None) -> MemoryStats:
         """Count the memories of this scope. Three round trips, and two for each five hundred up to 2,000.
@@ -616,11 +622,7 @@ class Memories(ProcessBound):
             UnavailableError: the server cannot be reached.
         """
         await self._access.enter("read")
-        text = check_query("query", query)
-        least = check_share("threshold", threshold) or 0.0
-        wanted = check_filter(filters)
-        cursor = None if since is None else check_cursor(since)
-        following = self._subscriptions.subscribe(text, callback, threshold=least, filters=wanted, cursor=cursor)
+        following = self._subscriptions.subscribe(query, callback, threshold=threshold, filters=filters, since=since)
         async with following as events:
             yield events
 

@@ -324,9 +324,10 @@ class MemoryReader:
         Args:
             after: only changes after this version.
         """
-        while page := await self.log_page(after):
+        page = await self._access.retry_after_restore(lambda: self.log_page(after))
+        while page:
             yield page
-            after = page[-1].version
+            page = await self.log_page(page[-1].version)
 
     async def log_page(self, after: int) -> list[LoggedMemory]:
         """Return the next page of that log. One round trip."""

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.memory.access import MEMORY, MemoryAccess
+from sharedmem.memory.access import MEMORY, MemoryAccess, check_filter
 from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.ranking import (
     RankedMemory,
@@ -304,15 +304,33 @@ class MemorySearcher:
             ServiceReranker, "", lambda: ServiceReranker(service, self._context.counters)
         ).scores
 
-    async def similar(
-        self, embedding: Sequence[float], threshold: float | None, limit: int, filters: MemoryFilter
+    async def search_hybrid(self, query: str, keywords: str | None, limit: int | None, filters: Filters) -> SearchHits:
+        """Search by meaning and by words that may differ; see `Memories.search_hybrid`."""
+        text = check_query("query", query)
+        words = text if keywords is None else check_query("keywords", keywords)
+        most, rerank = self.most_hits(limit), self.reranker(None, "hybrid")
+        return await self.search(SearchRequest(text, words, "hybrid", most, check_filter(filters), rerank=rerank))
+
+    async def search_keywords(self, phrase: str, order_by: str, limit: int | None, filters: Filters) -> SearchHits:
+        """Search by words and phrases; see `Memories.search_keywords`."""
+        check_choice("order_by", order_by, ("relevance", "timestamp"))
+        text = check_query("phrase", phrase)
+        by_time, most, wanted = order_by == "timestamp", self.most_hits(limit), check_filter(filters)
+        phrases = check_phrases("phrase", text)
+        request = SearchRequest(text, text, "keywords", most, wanted, by_time=by_time, phrases=phrases)
+        return await self.search(request)
+
+    async def find_similar(
+        self, embedding: Sequence[float], threshold: float, limit: int | None, filters: Filters
     ) -> SearchHits:
         """Return the memories nearest to a vector; see `Memories.find_similar`."""
+        least, wanted = check_share("threshold", threshold, least=-1.0), check_filter(filters)
+        most = self.most_hits(limit)
         dimension = self._context.memories.family.dimension
         if not dimension:
             raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors")
         vector = check_vector("embedding", embedding, dimension)
-        request = SearchRequest("", "", "semantic", limit, filters, threshold=threshold)
+        request = SearchRequest("", "", "semantic", most, wanted, threshold=least)
         return await self.search(request, QueryEmbedding(vector if vector.any() else None))
 
     async def _run(

@@ -278,6 +278,7 @@ def version_from_json(id_: str, namespace: str, version_json: Mapping[str, Any])
         merged_text=None if merged is None else merged.get("memory", ""),
         similarity=change.get("similarity"),
         undoes=change.get("undoes"),
+        merged_into=change.get("merged_into"),
     )
 
 
@@ -287,7 +288,8 @@ def encode_change(change: str, actor: str, **more: object) -> bytes:
     Args:
         change: the name of the change, as in `MemoryVersion`.
         actor: the actor of the change.
-        more: `similarity`, `undoes`, and as `merged` the body of the item that was merged in; None is left out.
+        more: `similarity`, `undoes`, `merged_into`, and as `merged` the body of the item that was merged in; None is
+            left out.
     """
     fields = {name: value for name, value in more.items() if value is not None}
     return orjson.dumps({"change": change, "actor": actor} | fields)

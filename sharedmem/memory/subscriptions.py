@@ -13,8 +13,9 @@ from datetime import timedelta
 from typing import Literal
 
 from sharedmem.errors import InvalidError, SharedMemoryError
-from sharedmem.memory.access import MEMORY, MemoryAccess, matches_filter
+from sharedmem.memory.access import MEMORY, MemoryAccess, check_filter, matches_filter
 from sharedmem.memory.reader import FetchedMemory, LoggedMemory, MemoryReader
+from sharedmem.memory.search import Filters, check_query, check_share
 from sharedmem.memory.serialization import decode_version, indexed_text
 from sharedmem.models import MemoryEvent, MemoryFilter, MemoryItem
 from sharedmem.providers.embedding import embed_query
@@ -360,14 +361,16 @@ class MemorySubscriptions:
         callback: EventCallback | None,
         *,
         threshold: float,
-        filters: MemoryFilter,
-        cursor: int | None,
+        filters: Filters,
+        since: str | int | None,
     ) -> AsyncIterator[StandingQuery]:
         """Follow a query for the length of the block; see `Memories.subscribe`."""
+        text, least = check_query("query", query), check_share("threshold", threshold) or 0.0
+        wanted, cursor = check_filter(filters), None if since is None else _check_cursor(since)
         context, space = self._context, self._access.scope.home
         transitions = TransitionReader(self._access, self._reader)
-        meaning = await embed_query(context.embedder_of(self._namespace), query)
-        interest = QueryMatcher(query_terms(query), meaning.vector, threshold, (self._access.within, filters))
+        meaning = await embed_query(context.embedder_of(self._namespace), text)
+        interest = QueryMatcher(query_terms(text), meaning.vector, least, (self._access.within, wanted))
         notifier = context.shared(
             ChangeNotifier, self._namespace, lambda: ChangeNotifier(context.client, context.background, space)
         )
@@ -397,7 +400,7 @@ class MemorySubscriptions:
                 _logger.exception("the callback of a standing query failed; the query continues")
 
 
-def check_cursor(since: str | int) -> int:
+def _check_cursor(since: str | int) -> int:
     """Return the version in the cursor of an event.
 
     Raises:

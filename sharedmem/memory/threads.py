@@ -102,7 +102,7 @@ class MemoryThreads:
 
     async def summarize(self, thread: str, max_turns: int, model: LanguageModel | None = None) -> str:
         """Return a summary of the newest turns, the stored one if they are the same; empty without turns."""
-        turns = await self._newest_turns(thread, max_turns)
+        turns = await self._access.retry_after_restore(lambda: self._newest_turns(thread, max_turns))
         if not turns:
             return ""
         text = "\n".join(_format_turn(turn) for turn in turns)

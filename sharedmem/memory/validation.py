@@ -177,7 +177,7 @@ def prepare_memory(
     completed = item.model_copy(update=scoped | text | _default_values(item, settings, now, text["memory"]))
     check_item(completed)
     vector = None if item.embedding is None else check_embedding(item.embedding, home.dimension)
-    alike = _duplicate_filter(completed, home.within, dedup_keys)
+    alike = duplicate_filter(completed, home.within, dedup_keys)
     return NewMemory(
         item=completed,
         digest=dedup_digest(completed, alike, item),
@@ -256,7 +256,7 @@ def check_memory_type(memory_type: str) -> None:
         raise InvalidError("memory_type", memory_type, f"{advice}; over HTTP with POST /api/v1/cache")
 
 
-def _duplicate_filter(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequence[str]) -> MemoryFilter:
+def duplicate_filter(item: MemoryItem, within: MemoryFilter, dedup_keys: Sequence[str] = ()) -> MemoryFilter:
     """Return the conditions for a duplicate. Memories of different users are never duplicates."""
     alike = _duplicate_filter_of(
         within.user_id, within.agent_id, within.thread_id, within.run_id, item.user_id, item.category

@@ -74,7 +74,9 @@ class MemoryHistory:
         raise ConflictError(f"memory {id_!r} keeps changing; try again")
 
     async def _read(self, id_: str) -> _VersionHistory:
-        held, past = await self._repository.stored_with_history(id_)
+        held, past = await self._access.retry_after_restore(
+            lambda: self._repository.stored_with_history(id_), lambda found: found == (None, [])
+        )
         with decoding(self._repository.history_key(id_)):
             entries = [orjson.loads(entry) for entry in past]
             versions = [version_from_json(id_, self._namespace, one | {"item": dict(one["item"])}) for one in entries]

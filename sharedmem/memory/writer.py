@@ -157,6 +157,10 @@ class MemoryWriter:
         index = self._context.memories
         await index.ensure(self._namespace)
         conditions = self._access.index_filter(wanted)
+        # Before authors are checked: what Redis has lost has authors too.
+        await self._access.retry_after_restore(
+            lambda: index.matching(self._namespace, conditions, limit=1), lambda page: not page.ids
+        )
         await self._check_authors(conditions, wanted)
         count = skipped = 0
         while True:

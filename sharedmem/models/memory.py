@@ -232,6 +232,35 @@ class MemoryVersion(Record):
     similarity: float | None = None
     undoes: int | None = None
     """The version that this change undid."""
+    merged_into: str | None = None
+    """The id of the memory that this one was merged into, if it was deleted for that."""
+
+
+class DuplicateMemory(Record):
+    """A stored memory that says the same as an older one."""
+
+    id: str
+    memory: str
+    into: str
+    """The id of the older memory."""
+    into_memory: str
+    similarity: float
+    """Cosine similarity; 1 for the same text."""
+
+
+class DuplicateReport(Record):
+    """The result of a pass over stored memories that looks for duplicates."""
+
+    compared: int
+    """Memories that were compared with those near to them."""
+    found: int
+    """Duplicates among them."""
+    merged: int
+    """How many of these were merged: all, or none in a dry run."""
+    kept_apart: int
+    """Near pairs that are no duplicates: numbers, names or negations differ, or both together are too long."""
+    duplicates: tuple[DuplicateMemory, ...]
+    """The first 1,000 of them."""
 
 
 class Participant(Record):

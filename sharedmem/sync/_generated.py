@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sharedmem.graph.protocol import GraphBackend, GraphProgress
     from sharedmem.graph.retrieval.ranking import Weights
     from sharedmem.indexes import Indexes as AsyncIndexes
+    from sharedmem.memory.duplicates import DuplicateProgress
     from sharedmem.memory.memories import Memories as AsyncMemories
     from sharedmem.memory.ranking import RankingWeights
     from sharedmem.memory.reader import MemoryListing
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         ConversationSummary,
         DeadLetter,
         Direction,
+        DuplicateReport,
         DurableLag,
         DurableRecord,
         DurableStatus,
@@ -1686,6 +1688,32 @@ class Memories(Face["AsyncMemories"]):
         """
         return self._portal.run(self._async.delete_all(filters))
 
+    def merge_duplicates(
+        self,
+        filters: Filters = None,
+        *,
+        similarity: float | None = None,
+        dry_run: bool = False,
+        on_progress: DuplicateProgress | None = None,
+    ) -> DuplicateReport:
+        """Merge stored memories that say the same, as `add` would have; the newer one into the older one.
+
+        Turns of conversations, summaries of threads, and memories that this actor may not change stay as they are. A
+        merge is one step; `undo` splits it. A search for each memory, two round trips for each duplicate.
+
+        Args:
+            filters: which memories to compare with one another; None for all in this scope.
+            similarity: least cosine similarity of duplicates, 0.7 to 1; None takes the setting `dedup_similarity`.
+            dry_run: whether to change nothing, and only report the duplicates.
+            on_progress: called with (memories compared, duplicates found).
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `delete_all`; repeat the call to continue.
+        """
+        return self._portal.run(
+            self._async.merge_duplicates(filters, similarity=similarity, dry_run=dry_run, on_progress=on_progress)
+        )
+
     def search(
         self,
         query: str,
@@ -1747,11 +1775,8 @@ class Memories(Face["AsyncMemories"]):
         """Return the memories that mean about the same as a query; `search` with mode `semantic`.
 
         Args:
-            query, limit, filters: as `search` takes them.
+            query, limit, filters: as `search` takes them, which also says what is raised.
             threshold: least cosine similarity, 0 to 1.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
         """
         return self._portal.run(self._async.search_semantic(query, threshold=threshold, limit=limit, filters=filters))
 
@@ -1763,10 +1788,7 @@ class Memories(Face["AsyncMemories"]):
         Args:
             query: the text whose meaning is compared.
             keywords: the words to look for; by default those of the query.
-            limit, filters: as `search` takes them.
-
-        Raises:
-            InvalidError, AccessDeniedError, UnavailableError: as `search`.
+            limit, filters: as `search` takes them, which also says what is raised.
         """
         return self._portal.run(self._async.search_hybrid(query, keywords=keywords, limit=limit, filters=filters))
 
@@ -1901,8 +1923,7 @@ class Memories(Face["AsyncMemories"]):
     def undo(self, id_: str, version: int | None = None) -> MemoryItem:
         """Undo a change of a memory; later changes stay. Up to four round trips.
 
-        Undoing a merge splits it: the memory that was merged in exists on its own again. Undoing a deletion restores
-        the memory. The history records the undo, also in the memory that was split off.
+        Undoing a merge splits the memory in two, undoing a deletion restores it. The history of each records the undo.
 
         Args:
             id_: id of the memory.

@@ -201,6 +201,7 @@ STEPS: list[tuple[str, Any, Any]] = [
         {"items": [{"id": "old", "memory": "Moss is green", "created_at": "2020-01-01T00:00:00Z"}]},
         1,
     ),
+    ("memory.merge_duplicates", {"dry_run": True}, lambda report: (report.compared > 0, report.merged) == (True, 0)),
     ("memory.delete_all", {"filters": {"category": "office"}}, 1),
     ("cache.put", {"prompt": "what is it?", "response": {"a": 1}, "tags": ["t"]}, lambda id_: id_.isalnum()),
     ("cache.check", {"prompt": "What  is it?", "tags": ["t"]}, lambda found: found.response == {"a": 1}),

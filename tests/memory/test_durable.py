@@ -54,6 +54,17 @@ async def test_a_memory_taken_by_its_id_is_there_after_a_loss(hub: Hub, store: S
     assert found.memory == "the harbour master owns the tide table"
 
 
+async def test_merged_duplicates_stay_merged_after_a_loss(hub: Hub, store: SharedMemoryStore) -> None:
+    for text in ("the harbour master owns the tide table", "The harbour master owns the tide table!"):
+        await store.memory.add(text, dedup=False)
+    await store.memory.merge_duplicates()
+    await drain_and_flush(hub)
+
+    (item,) = [one async for one in store.memory.export()]
+
+    assert (item.memory, item.occurrences) == ("the harbour master owns the tide table", 2)
+
+
 async def test_what_is_added_again_after_a_loss_is_no_second_memory(hub: Hub, store: SharedMemoryStore) -> None:
     added = await store.memory.add("the harbour master owns the tide table")
     await drain_and_flush(hub)

@@ -24,14 +24,17 @@ from sharedmem.faces.cli.output import (
     format_duration,
     format_size,
     print_answer,
+    progress,
     read_text,
     rows_table,
     stack,
     styled_text,
+    without_total,
 )
-from sharedmem.faces.cli.session import options_of, perform
+from sharedmem.faces.cli.session import options_of, perform, use_store
 from sharedmem.models import (
     AddResult,
+    DuplicateReport,
     Hit,
     MemoryFilter,
     MemoryItem,
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sharedmem.api.memory import MemoryPage
+    from sharedmem.store import SharedMemoryStore
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Of the memory.")]
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="Name of the thread.")]
@@ -217,6 +221,41 @@ def memories_delete(gone: bool, id_: Id) -> RenderableType:
     return styled_text(("deleted", "green")) if gone else empty_text()
 
 
+@command(
+    "merge-duplicates", None, group=memories, example="sharedmem memories merge-duplicates --category office --dry-run"
+)
+def memories_merge_duplicates(  # each filter is an option
+    context: typer.Context,
+    *,
+    similarity: Annotated[
+        float | None, typer.Option(help="Least cosine similarity, 0.7 to 1; default: setting dedup_similarity.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the duplicates, change nothing.")] = False,
+    user_id: OfUser = None,
+    agent_id: OfAgent = None,
+    thread_id: OfThread = None,
+    category: OfCategory = None,
+    tags: OfTags = None,
+    memory_type: OfType = None,
+) -> None:
+    """Merge stored memories that say the same, the newer into the older; `undo` splits one again."""
+    options = options_of(context)
+    chosen = {"user_id": user_id, "agent_id": agent_id, "thread_id": thread_id, "category": category, "tags": tags}
+    given = {name: value for name, value in (chosen | {"memory_type": memory_type}).items() if value}
+
+    async def work(store: SharedMemoryStore) -> DuplicateReport:
+        with progress("comparing", noun="memories") as told:
+            return await store.memory.merge_duplicates(
+                build_record(MemoryFilter, given),
+                similarity=similarity,
+                dry_run=dry_run,
+                on_progress=without_total(told),
+            )
+
+    found = use_store(options, work)
+    print_answer(options, found, lambda: _duplicates_picture(found, dry_run=dry_run))
+
+
 @operation_command("memory.undo", "undo", group=memories, example="sharedmem memories undo lease")
 def memories_undo(
     item: MemoryItem,
@@ -280,6 +319,19 @@ def thread_summary(
 ) -> RenderableType:
     """Show what a thread was about, and remember that; offline in some of its own sentences."""
     return body(summary) if summary else empty_text()
+
+
+def _duplicates_picture(report: DuplicateReport, *, dry_run: bool) -> RenderableType:
+    done = f"{format_count(report.found, 'duplicate')} {'found' if dry_run else 'merged'}"
+    apart = f"{format_count(report.kept_apart, 'near pair')} kept apart"
+    summary = dim(f"{done} among {report.compared:,} memories; {apart}")
+    if not report.duplicates:
+        return summary
+    rows = [
+        (f"{one.similarity:.3f}", one.id, _shorten(one.memory), one.into, _shorten(one.into_memory))
+        for one in report.duplicates
+    ]
+    return stack(rows_table(rows, "similarity", "id", "memory", "into", "older memory", right=["similarity"]), summary)
 
 
 def _shorten(text: str) -> str:

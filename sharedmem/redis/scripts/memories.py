@@ -46,6 +46,30 @@ class MemoryWrite(NamedTuple):
     fields: tuple[Argument, ...]
     """Further fields of its hash, each followed by its value."""
 
+    @classmethod
+    def deletion(cls, id_: str, expect: int, change_json: bytes, thread: str, author: str) -> MemoryWrite:
+        """Return the deletion of a memory, for a step that also writes others."""
+        return cls(
+            id=id_,
+            expect=expect,
+            change="deleted",
+            change_json=change_json,
+            digest="",
+            former="",
+            over="*",
+            ttl_ms="",
+            turn="",
+            thread=thread,
+            head=b"",
+            tail=b"",
+            author=author,
+            body=b"",
+            waits=0,
+            vector=b"",
+            afresh=0,
+            fields=(),
+        )
+
 
 class MemoryDelete(NamedTuple):
     """A memory to delete, in the form of the script."""
@@ -141,7 +165,8 @@ class MemoryScripts:
 
 def _write_size(write: MemoryWrite) -> int:
     # The words with their prefixes are about as long as their text; the vector is the last field.
-    return _FIXED_BYTES + 2 * len(write.body) + len(write.vector) + _size(write.fields[-1])
+    last = _size(write.fields[-1]) if write.fields else 0
+    return _FIXED_BYTES + 2 * len(write.body) + len(write.vector) + last
 
 
 def _size(argument: Argument) -> int:
