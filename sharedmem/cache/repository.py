@@ -16,12 +16,12 @@ from typing import NamedTuple, TypeVar
 
 import orjson
 
-from sharedmem.cache.calibration import calibrated_similarity
 from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError
 from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import CachedResult
 from sharedmem.providers.embedding import embed_query
+from sharedmem.providers.thresholds import calibrated_similarity
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.keys import SHARED_SCOPE

@@ -257,9 +257,12 @@ class _DuplicateRun:
 
 
 def _age(held: StoredMemory) -> tuple[datetime, str]:
-    item = held.item
+    return _created(held.item), held.item.id
+
+
+def _created(item: MemoryItem) -> datetime:
     assert item.created_at is not None  # every stored memory has it
-    return item.created_at, item.id
+    return item.created_at
 
 
 def _fits(one: MemoryItem, other: MemoryItem) -> bool:
@@ -268,7 +271,7 @@ def _fits(one: MemoryItem, other: MemoryItem) -> bool:
     if sum(len(text.encode()) for text in texts) > LONGEST_TEXT_BYTES:
         return False
     try:
-        check_item(merge_items(one, other, one.created_at or other.created_at))
+        check_item(merge_items(one, other, _created(one)))
     except SharedMemoryError:
         return False
     return True

@@ -11,6 +11,7 @@ import typer
 from sharedmem.api.operation import build_record
 from sharedmem.errors import NotFoundError
 from sharedmem.faces.cli.app import command, memories, threads
+from sharedmem.faces.cli.calibration import PairFile, calibrate
 from sharedmem.faces.cli.operations import Reads, operation_command
 from sharedmem.faces.cli.output import (
     body,
@@ -254,6 +255,18 @@ def memories_merge_duplicates(  # each filter is an option
 
     found = use_store(options, work)
     print_answer(options, found, lambda: _duplicates_picture(found, dry_run=dry_run))
+
+
+@command("calibrate", None, group=memories, example="sharedmem memories calibrate pairs.jsonl --max-false-merges 0.02")
+def memories_calibrate(
+    context: typer.Context,
+    file: PairFile,
+    max_false_merges: Annotated[
+        float, typer.Option(help="Share of the pairs that differ which may be merged; a merge can be undone.")
+    ] = 0.02,
+) -> None:
+    """Measure which dedup_similarity is safe for your memories and embedder; changes nothing, prints the setting."""
+    calibrate(options_of(context), file, max_false_merges, setting="SHAREDMEM_DEDUP_SIMILARITY")
 
 
 @operation_command("memory.undo", "undo", group=memories, example="sharedmem memories undo lease")

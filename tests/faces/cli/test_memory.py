@@ -140,6 +140,19 @@ def test_a_merge_is_taken_back_by_its_version(shell: Shell) -> None:
     assert back["occurrences"] == 1
 
 
+def test_stored_duplicates_are_reported_and_merged(shell: Shell) -> None:
+    for id_ in ("first", "second"):
+        shell("memories", "add", LEASE, "--id", id_, "--no-dedup")
+
+    dry = shell("memories", "merge-duplicates", "--dry-run").data
+    done = shell("memories", "merge-duplicates", "--similarity", "0.9").data
+
+    assert (dry["compared"], dry["found"], dry["merged"]) == (2, 1, 0)
+    assert (done["merged"], done["duplicates"][0]["id"], done["duplicates"][0]["into"]) == (1, "second", "first")
+    assert shell("memories", "get", "first").data["occurrences"] == 2
+    assert shell("memories", "merge-duplicates", "--similarity", "2").code == 2
+
+
 def test_a_thread_tells_who_takes_part_and_what_it_was_about(shell: Shell) -> None:
     for speaker, text in (("Ada", "The harbour closes at nine."), ("Bob", "Then we sail at eight.")):
         shell("memories", "add", text, "--speaker", speaker, "--thread", "trip")

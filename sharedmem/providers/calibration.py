@@ -18,13 +18,6 @@ THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))
 _STEPS = 1000
 """Thresholds are in thousandths."""
 _RULE_OF_THREE = 3
-# By the name of the embedder: the similarity at which, with guards, 0.5 % of 7,464 pairs of different questions were
-# false hits (docs/cache.md). For other embedders only the setting counts.
-_CALIBRATED = {
-    "wordllama:l2_supercat-64": 0.982,
-    "wordllama:l2_supercat-128": 0.979,
-    "wordllama:l2_supercat-256": 0.976,
-}
 
 
 class LabelledPair(NamedTuple):
@@ -55,11 +48,6 @@ class ThresholdAdvice(NamedTuple):
     """Share of the other pairs that pass guards and this threshold."""
     is_certain: bool
     """Whether there are enough different pairs to measure so small a share."""
-
-
-def calibrated_similarity(embedder: str) -> float:
-    """Return the measured similarity from which an embedder's vectors mean the same; 0 if it was not measured."""
-    return _CALIBRATED.get(embedder, 0.0)
 
 
 def threshold_curve(

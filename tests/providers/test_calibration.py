@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharedmem import InvalidError
-from sharedmem.cache.calibration import (
+from sharedmem.providers.calibration import (
     LabelledPair,
     advise_threshold,
-    calibrated_similarity,
     pair_similarities,
     read_pairs,
     threshold_curve,
 )
 from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.thresholds import calibrated_similarity
 
 SAME = LabelledPair("where is it", "where might it be", same=True)
 DIFFERENT = LabelledPair("where is it", "why is it there", same=False)

@@ -1,0 +1,200 @@
+"""Measure on labelled pairs which similarity threshold is safe: for the semantic cache, and for deduplication."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sharedmem.clock import SystemClock
+from sharedmem.config import Settings
+from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
+from sharedmem.faces.cli.output import (
+    console,
+    fields_table,
+    format_count,
+    print_answer,
+    progress,
+    stack,
+    styled_text,
+    table,
+)
+from sharedmem.faces.cli.session import Options
+from sharedmem.runtime import Counters
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from sharedmem.providers.calibration import LabelledPairs, ThresholdAdvice, ThresholdPoint
+
+PairFile = Annotated[
+    Path, typer.Argument(help='Lines of JSON {"a": "...", "b": "...", "same": true}; may be compressed (.gz).')
+]
+_BAR_WIDTH = 24
+_MAX_REPORTED_LINES = 10
+_LONGEST_BYTES = 1 << 28
+_GZIP = b"\x1f\x8b"
+_STEP = 0.02
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured on labelled pairs, and what follows."""
+
+    embedder: str
+    pairs: LabelledPairs
+    max_false_hits: float
+    setting: str
+    """The environment variable of the threshold."""
+    curve: list[ThresholdPoint]
+    advice: ThresholdAdvice | None
+    """None when no threshold keeps to the tolerated false hits."""
+
+    @property
+    def same(self) -> int:
+        """Pairs that ask for the same."""
+        return sum(pair.same for pair in self.pairs.good)
+
+    @property
+    def different(self) -> int:
+        """Pairs that do not."""
+        return len(self.pairs.good) - self.same
+
+    def data(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        return {
+            "embedder": self.embedder,
+            "same": self.same,
+            "different": self.different,
+            "bad_lines": self.pairs.bad_lines,
+            "max_false_hits": self.max_false_hits,
+            "curve": [point._asdict() for point in self.curve],
+            "advice": self.advice._asdict() if self.advice else None,
+            "setting": f"{self.setting}={self.advice.threshold:g}" if self.advice else None,
+        }
+
+
+def calibrate(options: Options, file: Path, max_false_hits: float, *, setting: str) -> None:
+    """Measure the pairs of a file with the embedder of the settings, and print curve, advice and setting."""
+    measured = asyncio.run(_measure(options.settings(), _read_pairs(file), max_false_hits, setting))
+    _report_bad_lines(measured.pairs.bad_lines)
+    print_answer(options, measured.data(), lambda: _calibration_picture(measured))
+
+
+def _read_pairs(file: Path) -> LabelledPairs:
+    from sharedmem.providers.calibration import read_pairs  # noqa: PLC0415  few commands need vectors
+
+    try:
+        content = file.read_bytes()
+        if content.startswith(_GZIP):
+            content = gzip.GzipFile(fileobj=BytesIO(content)).read(_LONGEST_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFoundError("file", str(file), "give the path of a file of labelled pairs") from None
+    except (OSError, EOFError) as error:
+        raise InvalidError("file", str(file), f"it cannot be read: {error}") from error
+    if len(content) > _LONGEST_BYTES:
+        raise InvalidError("file", str(file), f"it holds more than {_LONGEST_BYTES >> 20} MiB; give fewer pairs")
+    found = read_pairs(content.splitlines())
+    if not found.good:
+        raise InvalidError("file", str(file), 'it holds no line such as {"a": "...", "b": "...", "same": true}')
+    return found
+
+
+async def _measure(settings: Settings, found: LabelledPairs, max_false_hits: float, setting: str) -> Calibration:
+    from sharedmem.providers.calibration import (  # noqa: PLC0415
+        THRESHOLDS,
+        advise_threshold,
+        pair_similarities,
+        threshold_curve,
+    )
+    from sharedmem.providers.factory import open_embedder  # noqa: PLC0415
+
+    embedder = open_embedder(settings, SystemClock(), Counters())
+    if embedder is None:
+        raise UnsupportedError("calibration without an embedder", "pip install 'sharedmem-hub[local]', or set embedder")
+    try:
+        with progress("comparing", total=len(found.good), noun="pairs") as done:
+            near = await pair_similarities(embedder, found.good, progress=done)
+    finally:
+        await embedder.close()
+    advised = advise_threshold(found.good, near, max_false_hits=max_false_hits)
+    thresholds = {*THRESHOLDS, advised.threshold} if advised else THRESHOLDS
+    points = threshold_curve(found.good, near, thresholds=sorted(thresholds, reverse=True))
+    return Calibration(embedder.name, found, max_false_hits, setting, points, advised)
+
+
+def _report_bad_lines(numbers: list[int]) -> None:
+    if not numbers:
+        return
+    shown = ", ".join(map(str, numbers[:_MAX_REPORTED_LINES])) + (", ..." if len(numbers) > _MAX_REPORTED_LINES else "")
+    console(beside=True).print(f"sharedmem: {format_count(len(numbers), 'line')} hold no pair: {shown}", style="yellow")
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def _calibration_picture(measured: Calibration) -> RenderableType:
+    facts = [
+        ("embedder", measured.embedder),
+        ("pairs", f"{measured.same:,} that ask for the same, {measured.different:,} that do not"),
+    ]
+    return stack(
+        fields_table(facts), styled_text(""), _curve_picture(measured), styled_text(""), _advice_picture(measured)
+    )
+
+
+def _curve_picture(measured: Calibration) -> Table:
+    right = ["threshold", "same", "different", "same, guarded", "different, guarded"]
+    picture = table(*right, "found (green) and mistaken (red), guarded", right=right)
+    chosen = measured.advice.threshold if measured.advice else None
+    for point in _shown_points(measured.curve, chosen):
+        style = "bold" if point.threshold == chosen else ""
+        picture.add_row(
+            styled_text((f"{point.threshold:.3f}".removesuffix("0"), style or "cyan")),
+            *(styled_text((f"{share:.1%}", style or "dim")) for share in (point.same_hit, point.different_hit)),
+            styled_text((f"{point.same_hit_guarded:.1%}", f"{style} green".strip())),
+            styled_text((f"{point.different_hit_guarded:.2%}", f"{style} red".strip())),
+            _bars(point),
+        )
+    return picture
+
+
+def _shown_points(points: list[ThresholdPoint], chosen: float | None) -> list[ThresholdPoint]:
+    """Every second hundredth, and the threshold that is advised."""
+    return [point for point in points if point.threshold == chosen or _is_round(point.threshold)]
+
+
+def _is_round(threshold: float) -> bool:
+    return abs(threshold / _STEP - round(threshold / _STEP)) < 1e-6
+
+
+def _bars(point: ThresholdPoint) -> Text:
+    """Two bars, one after the other: the same that were found, and others that were taken for it."""
+    found, mistaken = (share * _BAR_WIDTH for share in (point.same_hit_guarded, point.different_hit_guarded))
+    return styled_text(("━" * round(found), "green"), ("━" * max(round(mistaken), int(mistaken > 0)), "red"))
+
+
+def _advice_picture(measured: Calibration) -> Text:
+    advised, tolerated = measured.advice, f"{measured.max_false_hits:.2%}"
+    if advised is None:
+        return styled_text(
+            ("No threshold keeps mistakes within ", "yellow"), (tolerated, "yellow"), ": only the same prompt."
+        )
+    parts: list[str | tuple[str, str]] = [
+        ("At ", "dim"),
+        (f"{advised.threshold:g}", "bold"),
+        (f" with guards {advised.same_hit:.1%} of the same are found, ", "dim"),
+        (f"{advised.different_hit:.2%} of the others are mistaken (tolerated {tolerated}).\n", "dim"),
+        (f"export {measured.setting}={advised.threshold:g}", "bold green"),
+    ]
+    if not advised.is_certain:
+        few = f"\n{measured.different:,} pairs that differ are too few to be sure of {tolerated}; give more of them."
+        parts.append((few, "yellow"))
+    return styled_text(*parts)
