@@ -23,6 +23,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as efforts
 from redis import Redis
 from support.example_budget import example_count, try_one_in
+from support.missing_services import skip_or_fail
 
 from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
@@ -165,10 +166,7 @@ def _joined(data_dir: Path) -> EmbeddedServer:
     try:
         return _in_a_thread(EmbeddedServer.join(data_dir))
     except SharedMemoryError as error:
-        missing = f"no real Redis: {error}"
-        if os.environ.get("CI"):
-            pytest.exit(missing, returncode=1)
-        pytest.skip(missing)
+        skip_or_fail(f"no real Redis: {error}")
 
 
 def _in_a_thread(coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -136,7 +136,7 @@ async def test_a_lower_similarity_merges_more(memory: Memories) -> None:
 
 @pytest.mark.parametrize("similarity", [0.69, 1.01, float("nan"), "0.9", True])
 async def test_a_similarity_out_of_bounds_is_refused(memory: Memories, similarity: object) -> None:
-    with pytest.raises(InvalidError, match="similarity .* give a cosine similarity"):
+    with pytest.raises(InvalidError, match=r"similarity .* give a cosine similarity"):
         await memory.merge_duplicates(similarity=similarity)  # type: ignore[arg-type]  # as untyped callers do
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.shell import Shell, on_a_terminal, several_on_a_terminal
+from support.shell import Shell, several_on_a_terminal
 
 PROMPT = "what is the capital of France?"
 
