@@ -66,6 +66,8 @@ class HttpRoute(NamedTuple):
     """Path of what is new; `{field}` is a field of the answer, or else of the request."""
     is_new: Callable[[Any], bool] | None = None
     """Whether an answer says that something is new; None when each does."""
+    page: Callable[[Any], str | None] | None = None
+    """Returns the HTML page in an answer, for a browser; None if this answer has none."""
     bulk: bool = False
     """Whether it handles as much as the caller likes: its CPU time counts for the quota of the caller's token."""
 

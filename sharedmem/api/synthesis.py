@@ -63,7 +63,12 @@ _synthesis.operation(
     Synthesis.traverse_memory_evolution_chain,
     f"GET {_NOTE}/evolution",
 )
-_synthesis.operation("synthesis.generate_evolution_graph", Synthesis.draw_evolution, f"GET {_NOTE}/evolution/graph")
+_synthesis.operation(
+    "synthesis.generate_evolution_graph",
+    Synthesis.draw_evolution,
+    f"GET {_NOTE}/evolution/graph",
+    page=lambda drawing: drawing.text if drawing.format == "html" else None,
+)
 _synthesis.operation("synthesis.archived_memories", Synthesis.archived_memories, "GET /memories/archived")
 _synthesis.operation(
     "synthesis.get_archived", Synthesis.get_archived, f"GET {_NOTE}/archived", formerly=["synthesis.recall_archived"]

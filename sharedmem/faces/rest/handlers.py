@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from sharedmem.api import Operation
 from sharedmem.errors import LockHeldError, NotFoundError, ResultNotKeptError, SharedMemoryError, VersionConflictError
@@ -29,6 +29,7 @@ from sharedmem.faces.rest.router import PREFIX, raw_path_of
 from sharedmem.models import Entry
 
 _FIELD = re.compile(r"\{([\w.]+)\}")
+_WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
 _TAG = re.compile(r'(W/)?"([^"]*)"')
 _UNVERSIONED = "; a counter, or a string that another client has set, is written without If-Match"
 _TAGS = re.compile(r'\s*(?:W/)?"[^"]*"\s*(?:,\s*(?:W/)?"[^"]*"\s*)*')
@@ -210,6 +211,8 @@ def _handler(row: Operation[Any], binding: Binding) -> Handler:
     page = Pagination.of(route)
     if page is not None:
         return _page_handler(row, binding, page)
+    if route.page is not None:
+        return _html_handler(row, binding, route.page)
 
     async def handle(call: Call) -> Response:
         asked = await binding.request(call)
@@ -224,6 +227,33 @@ def _handler(row: Operation[Any], binding: Binding) -> Handler:
         return json_response(row.body(found))
 
     return handle
+
+
+def _html_handler(row: Operation[Any], binding: Binding, page_of: Callable[[Any], str | None]) -> Handler:
+    async def handle(call: Call) -> Response:
+        found = await row.run(call.store, await binding.request(call))
+        page = page_of(found) if _prefers_html(call.header("accept") or "") else None
+        if page is None:
+            return json_response(row.body(found), headers={"vary": "accept"})
+        # A page of texts of users must not act as a page of this service: it gets an origin of its own.
+        return HTMLResponse(page, headers={"vary": "accept", "content-security-policy": "sandbox allow-scripts"})
+
+    return handle
+
+
+def _prefers_html(accept: str) -> bool:
+    """Whether a caller names HTML and wants JSON less: browsers do, and what accepts anything does not."""
+    weights: dict[str, float] = {}
+    for entry in accept.lower().split(","):
+        kind, *parameters = (part.strip() for part in entry.split(";"))
+        weights[kind] = _weight(parameters)
+    json = weights.get("application/json", weights.get("application/*", weights.get("*/*", 0.0)))
+    return weights.get("text/html", 0.0) > json
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    found = next((parameter[2:] for parameter in parameters if parameter.startswith("q=")), "1")
+    return float(found) if _WEIGHT.fullmatch(found) else 0.0
 
 
 def _filled(location: str, answer: object, request: object) -> str:

@@ -324,9 +324,11 @@ def _body(row: Operation[Any], takes: Schema, binding: Binding) -> Schema:
 
 def _responses(row: Operation[Any], answered: Schema) -> dict[int, Schema]:
     route = row.http
-    told = {"description": row.summary, "content": {"application/json": {"schema": answered}}}
+    told: Schema = {"description": row.summary, "content": {"application/json": {"schema": answered}}}
     found: dict[int, Schema] = {204: {"description": "Done."}} if row.gives is None else {200: told}
     where: Schema = {"Location": {"schema": {"type": "string"}, "description": "Path of what is new."}}
+    if route.page is not None:
+        told["content"] |= {"text/html": {"schema": {"type": "string"}}}
     if route.created:
         found[route.created] = told | ({"headers": where} if route.location else {})
         if route.is_new is None:
