@@ -3017,7 +3017,7 @@ class SynthesisOperations:
     async def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the archived notes, without their texts, newest first: queries do not find these.
+        """Return the archived notes, without their texts, newest first: queries find these with `archived=True`.
 
         Args:
             app_id: id of the app.
@@ -3136,6 +3136,7 @@ class SynthesisOperations:
         session_id: str | None = None,
         similarity_threshold: float | None = None,
         recall: Literal["current", "flagged", "all"] = "current",
+        archived: bool = False,
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first, by composite score.
 
@@ -3148,6 +3149,8 @@ class SynthesisOperations:
             similarity_threshold: least cosine similarity, 0 to 1, of every hit; None uses the setting, which does
                 not apply to hits by words.
             recall: `current` notes; `flagged` also notes that are not settled yet; `all` also retired notes.
+            archived: whether to look into archives too. This reads every note of the app, a few hundred a round
+                trip, and the archives of up to 100 notes, whose texts are embedded and ranked with the rest.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -3163,6 +3166,7 @@ class SynthesisOperations:
                 "session_id": session_id,
                 "similarity_threshold": similarity_threshold,
                 "recall": recall,
+                "archived": archived,
             },
         )
 
@@ -3553,6 +3557,7 @@ class ServiceOperations:
         session_id: str | None = None,
         similarity_threshold: float | None = None,
         recall: Literal["current", "flagged", "all"] = "current",
+        archived: bool = False,
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first, by composite score.
 
@@ -3565,6 +3570,8 @@ class ServiceOperations:
             similarity_threshold: least cosine similarity, 0 to 1, of every hit; None uses the setting, which does
                 not apply to hits by words.
             recall: `current` notes; `flagged` also notes that are not settled yet; `all` also retired notes.
+            archived: whether to look into archives too. This reads every note of the app, a few hundred a round
+                trip, and the archives of up to 100 notes, whose texts are embedded and ranked with the rest.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -3580,6 +3587,7 @@ class ServiceOperations:
                 "session_id": session_id,
                 "similarity_threshold": similarity_threshold,
                 "recall": recall,
+                "archived": archived,
             },
         )
 

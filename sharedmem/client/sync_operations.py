@@ -1672,7 +1672,7 @@ class SynthesisOperations:
     def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the archived notes, without their texts, newest first: queries do not find these."""
+        """Return the archived notes, without their texts, newest first: queries find these with `archived=True`."""
         return run_blocking(
             self._service.run(
                 table.SYNTHESIS_ARCHIVED_MEMORIES,
@@ -1736,6 +1736,7 @@ class SynthesisOperations:
         session_id: str | None = None,
         similarity_threshold: float | None = None,
         recall: Literal["current", "flagged", "all"] = "current",
+        archived: bool = False,
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first, by composite score."""
         return run_blocking(
@@ -1749,6 +1750,7 @@ class SynthesisOperations:
                     "session_id": session_id,
                     "similarity_threshold": similarity_threshold,
                     "recall": recall,
+                    "archived": archived,
                 },
             )
         )
@@ -1979,6 +1981,7 @@ class ServiceOperations:
         session_id: str | None = None,
         similarity_threshold: float | None = None,
         recall: Literal["current", "flagged", "all"] = "current",
+        archived: bool = False,
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first, by composite score."""
         return run_blocking(
@@ -1992,6 +1995,7 @@ class ServiceOperations:
                     "session_id": session_id,
                     "similarity_threshold": similarity_threshold,
                     "recall": recall,
+                    "archived": archived,
                 },
             )
         )

@@ -852,6 +852,7 @@ SYNTHESIS_QUERY_MEMORY: ServiceOperation[list[NoteHit]] = ServiceOperation(
         "session_id": None,
         "similarity_threshold": None,
         "recall": "current",
+        "archived": False,
     },
     answer_field="items",
 )

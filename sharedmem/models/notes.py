@@ -146,6 +146,8 @@ class NoteHit(Record):
     """Whether it has an unresolved conflict, or is no longer valid."""
     by_words: bool = False
     """Whether it was found by its words alone: its scores may be below the thresholds."""
+    archived: bool = False
+    """Whether its text comes from an archive; `updated_at` of its `metadata` is the time before it was archived."""
 
 
 class SynthesisTask(Record):

@@ -3312,6 +3312,7 @@ class Synthesis(Face["AsyncSynthesis"]):
         session_id: str | None = None,
         similarity_threshold: float | None = None,
         recall: Recall = "current",
+        archived: bool = False,
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first, by composite score. Two round trips.
 
@@ -3327,6 +3328,8 @@ class Synthesis(Face["AsyncSynthesis"]):
             similarity_threshold: least cosine similarity, 0 to 1, of every hit; None uses the setting, which does
                 not apply to hits by words.
             recall: `current` notes; `flagged` also notes that are not settled yet; `all` also retired notes.
+            archived: whether to look into archives too. This reads every note of the app, a few hundred a round trip,
+                and the archives of up to 100 notes, whose texts are embedded and ranked with the rest.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -3341,6 +3344,7 @@ class Synthesis(Face["AsyncSynthesis"]):
                 session_id=session_id,
                 similarity_threshold=similarity_threshold,
                 recall=recall,
+                archived=archived,
             )
         )
 
@@ -3493,7 +3497,7 @@ class Synthesis(Face["AsyncSynthesis"]):
     def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the archived notes, without their texts, newest first: queries do not find these.
+        """Return the archived notes, without their texts, newest first: queries find these with `archived=True`.
 
         Reads every note of the app, a few hundred a round trip.
 

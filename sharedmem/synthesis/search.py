@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from math import exp
-from typing import NamedTuple, get_args
+from typing import NamedTuple, Protocol, get_args
 
 from sharedmem.config.settings import SynthesisSettings
 from sharedmem.errors import InvalidError
@@ -257,6 +257,7 @@ def _first(scored: Iterable[ScoredNote], number: int) -> list[ScoredNote]:
 
 def _hit(rank: int, scored: ScoredNote) -> NoteHit:
     note, scores, share = scored
+    is_archived = note.status == "archived"
     return NoteHit(
         rank=rank,
         similarity_score=scores.similarity,
@@ -265,8 +266,9 @@ def _hit(rank: int, scored: ScoredNote) -> NoteHit:
         importance_score=scores.importance,
         memory_note=note.memory_note,
         metadata=note,
-        flagged=note.status != "active",
+        flagged=note.next_id is not None if is_archived else note.status != "active",
         by_words=share > 0,
+        archived=is_archived,
     )
 
 
@@ -289,6 +291,34 @@ _STATUSES: dict[Recall, tuple[NoteStatus, ...]] = {
 }
 
 
+class NoteQuery(NamedTuple):
+    """What is searched for."""
+
+    app_id: str
+    vector: Vector | None
+    terms: tuple[str, ...]
+    user_id: str | None
+    session_id: str | None
+    statuses: tuple[NoteStatus, ...]
+    k: int
+    """Most candidates."""
+
+    def admits_archived(self, note: Note) -> bool:
+        """Return whether an archived note may be a hit, as far as its metadata says: retired notes have a successor."""
+        return (
+            self.user_id in (None, note.user_id)
+            and self.session_id in (None, note.session_id)
+            and (note.next_id is None or "updated" in self.statuses)
+        )
+
+
+class ArchivedNotes(Protocol):
+    """The archived notes of a namespace."""
+
+    async def near(self, wanted: NoteQuery) -> list[SimilarNote]:
+        """Return archived notes with their texts and their similarity to a query, in no order."""
+
+
 class NoteSearch:
     """Queries the notes of a namespace.
 
@@ -296,9 +326,13 @@ class NoteSearch:
         context: dependencies that the hub shares with its stores.
         scope: the namespace and the actor, with the actor's rights.
         repository: stores the notes.
+        archives: finds archived notes.
     """
 
-    def __init__(self, context: KnowledgeContext, scope: Scope, *, repository: NoteRepository) -> None:
+    def __init__(
+        self, context: KnowledgeContext, scope: Scope, *, repository: NoteRepository, archives: ArchivedNotes
+    ) -> None:
+        self._archives = archives
         self._context = context
         self._embedder = context.embedder_of(scope.identity.namespace)
         self._repository = repository
@@ -312,6 +346,7 @@ class NoteSearch:
         session_id: str | None = None,
         n: int | None = None,
         recall: Recall = "current",
+        archived: bool = False,
         recall_threshold: float | None = None,
         score_threshold: float | None = None,
     ) -> list[NoteHit]:
@@ -330,6 +365,7 @@ class NoteSearch:
             n: most notes, 1 to 1000; None uses the settings, as the thresholds do (see `thresholds_of`).
             recall: `current` for active notes; `flagged` also for notes that are not settled yet; `all` also for
                 retired notes. Notes that are not active are flagged.
+            archived: whether archived notes are searched too, with their texts (see `ArchivedNotes`).
             recall_threshold: least cosine similarity, 0 to 1, also for hits by words; None uses the
                 settings, which do not apply to hits by words.
             score_threshold: least composite score, 0 to 1.2; None uses the settings in the same way.
@@ -339,6 +375,7 @@ class NoteSearch:
             AccessDeniedError, UnavailableError, LimitedError, ConfigError: as for reads and the embedder.
         """
         check_id("app_id", app_id)
+        _check_switch("archived", archived)
         settings = self._context.settings
         number = settings.synthesis_results if n is None else _check_number(n)
         usual = thresholds_of(settings, "" if self._embedder is None else self._embedder.name)
@@ -350,15 +387,26 @@ class NoteSearch:
         vector = await self._vector(query)
         if vector is None and not terms:
             return []
-        near, _ = await self._repository.near(
+        wanted = NoteQuery(
             app_id,
             vector,
-            terms=terms,
+            terms,
             user_id=None if user_id is None else check_id("user_id", user_id),
             session_id=None if session_id is None else check_id("session_id", session_id),
             statuses=_STATUSES[_check_recall(recall)],
             k=query_candidates(number),
         )
+        near, _ = await self._repository.near(
+            app_id,
+            vector,
+            terms=terms,
+            user_id=wanted.user_id,
+            session_id=wanted.session_id,
+            statuses=wanted.statuses,
+            k=wanted.k,
+        )
+        if archived:
+            near += await self._archives.near(wanted)
         return rank_hits(
             near,
             now=self._context.clock.now(),
@@ -388,6 +436,11 @@ def _check_number(n: int) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_RESULTS:
         raise InvalidError("n", n, f"give a whole number from 1 to {MOST_RESULTS}")
     return n
+
+
+def _check_switch(field: str, switch: bool) -> None:
+    if not isinstance(switch, bool):
+        raise InvalidError(field, switch, "give True or False")
 
 
 def _check_recall(recall: Recall) -> Recall:

@@ -15,6 +15,7 @@ from sharedmem.synthesis.agents.model import ModelAgents
 from sharedmem.synthesis.agents.rules.agents import RuleAgents
 from sharedmem.synthesis.chains import ChainLocks
 from sharedmem.synthesis.evolution import Evolution
+from sharedmem.synthesis.maintenance.archive_search import ArchiveSearch
 from sharedmem.synthesis.maintenance.chain_archive import ChainArchiver, ChainArchiveStore
 from sharedmem.synthesis.maintenance.erasure import NoteEraser, NoteRetention
 from sharedmem.synthesis.note_repository import RedisNoteRepository
@@ -54,16 +55,18 @@ class SynthesisServices:
         self.chains = ChainLocks(scope, context)
         self.intake = TaskIntake(context, scope)
         self.webhooks = Webhooks(context, scope)
-        self.search = NoteSearch(context, scope, repository=self.repository)
+        self.archives = ChainArchiveStore(context.blobs, scope.identity.namespace)
+        archive_search = ArchiveSearch(
+            scope.identity.namespace,
+            repository=self.repository,
+            archives=self.archives,
+            embedder=context.embedder_of(scope.identity.namespace),
+        )
+        self.search = NoteSearch(context, scope, repository=self.repository, archives=archive_search)
         self.evolution = Evolution(
             self.repository, self.chains, context.clock, self.embed, actor=scope.identity.name, permit=self.permit
         )
         self.pipeline = Pipeline(context, scope, repository=self.repository, agents=self.agents, chains=self.chains)
-
-    @cached_property
-    def archives(self) -> ChainArchiveStore:
-        """The archived chains in the blob store."""
-        return ChainArchiveStore(self._context.blobs, self._scope.identity.namespace)
 
     @property
     def archiver(self) -> ChainArchiver:

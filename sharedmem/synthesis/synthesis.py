@@ -299,6 +299,7 @@ class Synthesis(ProcessBound):
         session_id: str | None = None,
         similarity_threshold: float | None = None,
         recall: Recall = "current",
+        archived: bool = False,
     ) -> list[NoteHit]:
         """Return the notes that answer a question, best first, by composite score. Two round trips.
 
@@ -314,6 +315,8 @@ class Synthesis(ProcessBound):
             similarity_threshold: least cosine similarity, 0 to 1, of every hit; None uses the setting, which does
                 not apply to hits by words.
             recall: `current` notes; `flagged` also notes that are not settled yet; `all` also retired notes.
+            archived: whether to look into archives too. This reads every note of the app, a few hundred a round trip,
+                and the archives of up to 100 notes, whose texts are embedded and ranked with the rest.
 
         Raises:
             InvalidError: an argument is invalid.
@@ -327,6 +330,7 @@ class Synthesis(ProcessBound):
             session_id=session_id,
             n=n_results,
             recall=recall,
+            archived=archived,
             recall_threshold=similarity_threshold,
         )
 
@@ -519,7 +523,7 @@ class Synthesis(ProcessBound):
     async def archived_memories(
         self, *, app_id: str, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the archived notes, without their texts, newest first: queries do not find these.
+        """Return the archived notes, without their texts, newest first: queries find these with `archived=True`.
 
         Reads every note of the app, a few hundred a round trip.
 

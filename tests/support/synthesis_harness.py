@@ -24,6 +24,7 @@ from sharedmem.synthesis.pipeline import Pipeline
 from sharedmem.synthesis.protocol import Agents, Consolidation, NoteRepository
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryMetadata, SummaryOutput, SummaryRetrieval
 from sharedmem.synthesis.search import NoteSearch
+from sharedmem.synthesis.services import SynthesisServices
 from sharedmem.synthesis.tasks import AddAgentMemoryTask, AddMemoryTask, TaskIntake
 from sharedmem.synthesis.worker import ActorServices, SynthesisWorker, TaskAnnouncer
 from support.contexts import knowledge_of, scope_of
@@ -178,7 +179,8 @@ def make_synthesis_harness(
         return ActorServices(scope, intake, pipeline, webhooks)
 
     worker = SynthesisWorker(context, intake=intake, requester=requester, webhooks=webhooks, concurrency=concurrency)
-    return SynthesisHarness(store, kept, agents, intake, pipeline, worker, NoteSearch(context, scope, repository=kept))
+    search = SynthesisServices(context, scope, repository=kept).search
+    return SynthesisHarness(store, kept, agents, intake, pipeline, worker, search)
 
 
 # -- dying ------------------------------------------------------------------------------------

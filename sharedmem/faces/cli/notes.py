@@ -132,6 +132,7 @@ def notes_search(
     session_id: Annotated[str | None, typer.Option("--session", help="Only notes of this session.")] = None,
     n_results: Annotated[int, typer.Option("--limit", help="How many to show.")] = 10,
     recall: Annotated[Recall, typer.Option(help="current; flagged: pending too; all: retired too.")] = "current",
+    archived: Annotated[bool, typer.Option("--archived", help="Look into archives, too: slower.")] = False,
 ) -> RenderableType:
     """Find notes by composite score: relevance first, raised a little by recency and importance."""
     rows = [

@@ -313,7 +313,7 @@ class ChainArchiver:
     async def archived(
         self, app_id: str, *, user_id: str | None = None, words: str = "", limit: int = 100
     ) -> list[Note]:
-        """Return the archived memories, without their texts, newest first; searches do not find these.
+        """Return the archived memories, without their texts, newest first; a query finds these with `archived=True`.
 
         Reads all notes of the app, two round trips for every 500.
 

@@ -235,6 +235,7 @@ def test_people_see_tables(moved: tuple[str, str], shell: Shell, tmp_path: Path)
         ("notes", "add", str(file), *ADA),
         ("notes", "search", "address", *APP, "--recall", "all"),
         ("notes", "search", "address", "--app", "other"),
+        ("notes", "search", "address", *APP, "--archived"),
         ("notes", "get", old, *APP),
         ("evolution", new, *APP),
         ("evolution", new, *APP, "--out", str(page)),
