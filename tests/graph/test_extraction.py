@@ -164,6 +164,82 @@ async def test_what_is_denied_asked_or_supposed_is_not_said(text: str) -> None:
     assert await extract_statements(text) == []
 
 
+# -- orders, problems and refunds -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "item", "problem"),
+    [
+        ("The laptop I ordered arrived damaged", "laptop", "damaged laptop"),
+        ("I ordered a laptop last week but it arrived damaged", "laptop", "damaged laptop"),
+        ("I bought two chairs online, and they were delivered badly scratched.", "two chairs", "damaged two chairs"),
+        ("Unfortunately the vase that I bought from Acme came with a cracked foot.", "vase", "damaged vase"),
+        ("The phone I purchased last month stopped working.", "phone", "defective phone"),
+        ("The Trail 500 I have ordered is defective", "Trail 500", "defective Trail 500"),
+        ("The red shoes which I ordered never arrived", "red shoes", "missing red shoes"),
+        ("The headphones I ordered arrived too late.", "headphones", "late headphones"),
+    ],
+)
+async def test_an_order_that_went_wrong_contains_its_item_and_has_an_issue(text: str, item: str, problem: str) -> None:
+    found = await extract_text(text)
+
+    assert [format_statement(statement) for statement in found.statements] == [
+        f"holds user ordered {item}",
+        f"holds {item} order contains {item}",
+        f"holds {item} order has_issue {problem}",
+    ]
+    types = {mention.name: mention.type for mention in found.mentions}
+    assert (types[item], types[f"{item} order"], types[problem]) == ("product", "order", "issue")
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("My laptop arrived broken.", "holds laptop has_issue damaged laptop"),
+        ("I see that the blender came with broken blades", "holds blender has_issue damaged blender"),
+        ("I received a defective phone", "holds phone has_issue defective phone"),
+        ("Order #1234 arrived dented.", "holds order 1234 has_issue damaged order 1234"),
+        ("My order #1234 has not arrived", "holds order 1234 has_issue missing order 1234"),
+        ("My parcel arrived torn", "holds order of user has_issue damaged order of user"),
+        ("I want a full refund for the broken blender", "holds user requested_refund_for blender"),
+        ("I want a full refund for the broken blender", "holds blender has_issue damaged blender"),
+        ("I'd like my money back for the red shoes", "holds user requested_refund_for red shoes"),
+        ("Anna Smith asked for a replacement for the Trail 500", "holds Anna Smith requested_refund_for Trail 500"),
+        ("I am asking for a refund on order #1234.", "holds user requested_refund_for order 1234"),
+        ("Please refund order #1234", "holds order 1234 @refund 'requested'"),
+    ],
+)
+async def test_problems_and_refunds_are_found_without_an_order_too(text: str, statement: str) -> None:
+    assert statement in await extract_statements(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The laptop I ordered arrived undamaged.",
+        "The laptop I ordered arrived in perfect condition.",
+        "The laptop I ordered did not arrive damaged.",
+        "If the laptop I ordered arrives damaged, I want a refund.",
+        "Did the laptop I ordered arrive damaged?",
+        "The storm damaged the roof.",
+        "I damaged my laptop.",
+        "The laptop was not damaged.",
+        "My heart is broken.",
+        "My brother stopped working at the harbour.",
+        "My wife does not work.",
+        "The ferry arrived late.",
+        "Anna arrived late and tired.",
+        "I do not want a refund for the laptop.",
+        "Would I get a refund for the broken laptop?",
+        "The refund policy covers damaged goods.",
+        "My order is big.",
+        "Your logic is faulty.",
+    ],
+)
+async def test_what_is_no_problem_with_an_order_is_not_taken_for_one(text: str) -> None:
+    assert await extract_statements(text) == []
+
+
 async def test_who_did_one_thing_did_the_next_one_too() -> None:
     assert await extract_statements("Anna left Acme and joined Globex") == [
         "ends Anna works_for Acme",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sharedmem.graph.extraction.rules import Rule, compile_rule
 
 _CALLED = (
@@ -9,7 +11,7 @@ _CALLED = (
     "|renamed itself to|renamed itself|is known as|goes by name"
 )
 _MOVING = "will move|will relocate|am moving|is moving|are moving|am going to move|is going to move"
-_BOUGHT = "ordered|have ordered|has ordered|bought|have bought|has bought|purchased"
+_BOUGHT = "[have|has|had] (ordered|bought|purchased)"
 
 _STATEMENTS: tuple[tuple[str, str], ...] = (
     # Where people live
@@ -85,7 +87,7 @@ _STATEMENTS: tuple[tuple[str, str], ...] = (
     ("{person}'s friend {other:person}", "friend_of(person, other)"),
     # Orders
     (
-        f"{{person}} ({_BOUGHT}) {{item:product|order|thing}}",
+        f"{{person}} {_BOUGHT} {{item:product|order|thing}}",
         "ordered(person, item)",
     ),
     (
@@ -116,6 +118,67 @@ _FUTURE: tuple[tuple[str, str], ...] = (
     ("{company} (will be called|will be renamed to) {new:company}", "@name(company) = {new}"),
 )
 """A statement about the future needs a date."""
+
+# -- problems with what was ordered ---------------------------------------------------------------
+
+_DAMAGE = "damaged|broken|cracked|scratched|dented|torn|ripped|shattered|smashed"
+_DEFECT = "defective|faulty|incomplete"
+_ARRIVED = "arrived|has arrived|have arrived|came|was delivered|were delivered"
+_BADLY = "[badly|completely|totally|severely|heavily|slightly|partly|with]"
+_FAILS = "stopped working|does not work|do not work|did not work|not working|does not turn on|will not turn on"
+_NOT_THERE = (
+    "never arrived|never came|has not arrived|have not arrived|did not arrive yet|did not arrive at all|got lost"
+)
+_ITEM = "{item:product|thing}"
+_ASKS = (
+    "want|would like|need|request|requested|demand|expect|ask for|asked for|am asking for|is asking for|claim|claimed"
+)
+_REFUND = "(refund|full refund|partial refund|replacement|reimbursement) (for|on)"
+
+_PROBLEMS: tuple[tuple[str, str], ...] = (
+    ("damaged", f"({_ARRIVED}) {_BADLY} ({_DAMAGE})"),
+    ("defective", f"({_ARRIVED}|is|was|are|were) {_BADLY} ({_DEFECT})"),
+    ("defective", f"({_FAILS})"),
+    ("missing", f"({_NOT_THERE})"),
+    ("late", f"({_ARRIVED}) late"),
+)
+"""The kind of a problem, and what is said of something that has it."""
+
+
+def _problem_rules() -> Iterator[tuple[str, str]]:
+    """Yield rules about orders that went wrong: of an order without a number, the name follows from its item."""
+    for kind, problem in _PROBLEMS:
+        placed = 'ordered(person, item); contains("{item} order": order, item)'
+        of_order = f'{placed}; has_issue("{{item}} order": order, "{kind} {{item}}": issue)'
+        yield f"{_ITEM} [that|which] {{person}} {_BOUGHT} [online|here|from you] {problem}", of_order
+        yield f"{_ITEM} [that|which] {{person}} {_BOUGHT} (from|at|on) {{shop:company|any}} {problem}", of_order
+        yield (
+            f"{{person}} {_BOUGHT} {_ITEM} [,|online|online ,] (but|and) {{again:person}} (it|they) {problem}",
+            of_order,
+        )
+        yield f"{{order}} {problem}", f'has_issue(order, "{kind} {{order}}": issue)'
+        anonymous = '"order of {person}": order'
+        issue = f'"{kind} order of {{person}}": issue'
+        yield (
+            f"{{person}}'s (order|package|parcel|delivery|shipment) {problem}",
+            f"ordered(person, {anonymous}); has_issue({anonymous}, {issue})",
+        )
+    for kind, words in (("damaged", _DAMAGE), ("defective", _DEFECT)):
+        broken = f'has_issue(item, "{kind} {{item}}": issue)'
+        yield f"{_ITEM} ({_ARRIVED}) {_BADLY} ({words})", broken
+        yield f"{{person}} ({_ASKS}) {_REFUND} ({words}) {_ITEM}", broken
+        yield f"{{person}} (received|got|have received) ({words}) {_ITEM}", broken
+
+
+_REFUNDS: tuple[tuple[str, str], ...] = (
+    (f"{{person}} ({_ASKS}) {_REFUND} [{_DAMAGE}|{_DEFECT}] {_ITEM}", "requested_refund_for(person, item)"),
+    (f"{{person}} ({_ASKS}) {_REFUND} {{order}}", "requested_refund_for(person, order)"),
+    (
+        f"{{person}} ({_ASKS}) {{own:person}}'s money back for [{_DAMAGE}|{_DEFECT}] {_ITEM}",
+        "requested_refund_for(person, item)",
+    ),
+    ("(please refund|refund) {order}", "@refund(order) = requested"),
+)
 _STATES = ("returned", "cancelled", "delivered", "shipped", "refunded", "lost", "paid", "delayed")
 _SPELLING_VARIANTS = {"cancelled": "(cancelled|canceled)"}
 
@@ -125,7 +188,8 @@ def _rules() -> tuple[Rule, ...]:
         (f"{{order}} (was|has been|is|got) {_SPELLING_VARIANTS.get(state, state)}", f"@status(order) = {state}")
         for state in _STATES
     ]
-    present = [compile_rule(when, [then]) for when, then in (*_STATEMENTS, *states)]
+    everyday = (*_STATEMENTS, *states, *_problem_rules(), *_REFUNDS)
+    present = [compile_rule(when, [then]) for when, then in everyday]
     return (*present, *(compile_rule(when, [then], since="required") for when, then in _FUTURE))
 
 

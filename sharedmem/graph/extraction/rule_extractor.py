@@ -190,7 +190,7 @@ class _EpisodeReader:
         if text.rstrip("\"') ").endswith("?") or _HYPOTHETICAL.match(text):
             return
         sentence = mask_sentence(self._text, span, spots, [time.span for time in times])
-        fits = self._rules.fits(self._text, sentence, self._types) if spots else []
+        fits = self._rules.fits(self._text, sentence, self._types)
         if fits:
             self._last = len(self._statements)
         elif times and _CORRECTION.match(text):

@@ -170,14 +170,17 @@ _PIECE = re.compile(
     r"\{(?P<slot>[^{}]*)\}(?P<own>'s)?|\[(?P<maybe>[^\[\]]*)\]|\((?P<either>[^()]*)\)|(?P<word>[^\s{}\[\]()]+)|(?P<bad>\S)"
 )
 _SLOT = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s*(?::\s*(?P<types>[\w-]+(?:\s*\|\s*[\w-]+)*)\s*)?")
+_END = r"\"[^\"]*\"(?:\s*:\s*[\w-]+)?|\w+"
 _CONCLUSION = re.compile(
     r"(?P<ends>ends\s+)?(?P<type>@?[^\W\d][\w -]*?)\s*"
-    r"\(\s*(?P<source>\"[^\"]*\"|\w+)\s*(?:,\s*(?P<target>\"[^\"]*\"|\w+)\s*)?\)"
+    rf"\(\s*(?P<source>{_END})\s*(?:,\s*(?P<target>{_END})\s*)?\)"
     r"(?:\s*=\s*(?P<value>\S.*))?",
     re.DOTALL,
 )
 _SEMICOLON = re.compile(r";(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)")
 _VALUE_SLOT = re.compile(r"\{(\w+)\}")
+_GIVEN_NAME = re.compile(r"\"(?P<name>[^\"]*)\"(?:\s*:\s*(?P<type>[\w-]+))?")
+"""An end of a conclusion in quotes, and its type: `"{item} order": order`."""
 
 _BETWEEN = f"(?:{DATE_PLACEHOLDER} ){{0,2}}"
 _NAME = f"[{NAME_PLACEHOLDERS}]"
@@ -186,7 +189,18 @@ _NO_THING = (
     "and|or|but|because|since|which|that|who|with|without|for|from|to|into|in|on|at|by|of|off|as|if|when|while|before|after"
     "|until|is|are|was|were|be|been|am|has|have|had|will|would|can|could|not|no|it|they|them|this|these|those|my|your|via"
     "|through|during|about|over|under|than|then|arrived|broken|back|out|up|down|again|it's|he|she|we|you"
+    "|do|does|did|never|stopped|ordered|bought|purchased|online"
 )
+# "Unfortunately, I see that the laptop arrived": the thing begins after the article.
+_AFTER_ARTICLE = re.compile(r".*\b(?:a|an|the)\s+", re.IGNORECASE | re.DOTALL)
+_GENERAL_THINGS = frozenset(
+    (
+        *("order", "orders", "package", "packages", "parcel", "parcels", "delivery", "deliveries"),
+        *("shipment", "shipments", "item", "items", "product", "products", "thing", "things"),
+        *("something", "anything", "everything", "nothing", "stuff", "one", "ones"),
+    )
+)
+"""Words that name no thing of their own."""
 _PATTERNS: Mapping[SlotKind, str] = {
     "name": f"{_NAME} ",
     "me": f"{_NAME} ",
@@ -215,7 +229,7 @@ class Conclusion(NamedTuple):
     says: Literal["holds", "ends", "alias"]
     type: str
     source: str
-    """Name of a slot, or a name in quotes."""
+    """Name of a slot, or a name in quotes that may contain slots, with its type."""
     target: str
     value: Any
     value_slot: str
@@ -235,6 +249,11 @@ class Rule:
     """A sentence that it matches contains at least one of these words."""
     words: frozenset[str]
     """All its words."""
+
+    @property
+    def says(self) -> frozenset[tuple[str, str]]:
+        """What its conclusions say of which relations."""
+        return frozenset((conclusion.says, conclusion.type) for conclusion in self.conclusions)
 
 
 def parse_rule(text: str, *, since: Since = "episode") -> Rule:
@@ -389,13 +408,23 @@ def _parse_conclusion(part: str, slots: Mapping[str, Slot], text: str) -> Conclu
 
 def _check_end(name: str, slots: Mapping[str, Slot], text: str) -> None:
     if name.startswith('"'):
-        if not name.strip('" '):
+        given, _ = _given_name(name)
+        if not given.strip():
             raise InvalidError("rule", text, "a name in quotes is empty")
+        unknown = next((slot for slot in _VALUE_SLOT.findall(given) if slot not in slots), None)
+        if unknown is not None:
+            raise InvalidError("rule", text, f"no slot of the pattern is called {unknown}")
     elif name and name not in slots:
         known = ", ".join(sorted(slots)) or "none"
         raise InvalidError("rule", text, f"no slot of the pattern is called {name}; use one of: {known}")
     elif name and slots[name].kind in {"amount", "number", "words"}:
         raise InvalidError("rule", text, f"{name} is a value, not a name; write it as @attribute(...) = {{{name}}}")
+
+
+def _given_name(end: str) -> tuple[str, str]:
+    """Return (name, type) of an end of a conclusion in quotes."""
+    match = _GIVEN_NAME.fullmatch(end)
+    return ("", "") if match is None else (match["name"], (match["type"] or "").lower())
 
 
 def _check_shape(match: re.Match[str], text: str) -> None:
@@ -450,7 +479,9 @@ class RuleMatch(NamedTuple):
 
     def end_of(self, name: str) -> str:
         """Return the name at one end of a conclusion."""
-        return name.strip('"') if name.startswith('"') else self.filled[name].text if name else ""
+        if name.startswith('"'):
+            return _VALUE_SLOT.sub(lambda slot: self.filled[slot[1]].text, _given_name(name)[0])
+        return self.filled[name].text if name else ""
 
 
 class StatedTime(NamedTuple):
@@ -498,7 +529,7 @@ class RuleSet:
             ]
             found += fits
             taken += fits if number < self._own else []
-        return sorted(found[:_MOST_MATCHES], key=lambda fit: fit.begin)
+        return sorted(_longest(found[:_MOST_MATCHES]), key=lambda fit: fit.begin)
 
     def _fitting(
         self, rule: Rule, text: str, sentence: MaskedSentence, types: Mapping[str, str]
@@ -519,6 +550,10 @@ class RuleSet:
                 return None
             first, last = _tokens(sentence, match.span(number))
             spelled = text[sentence.tokens[first].begin : sentence.tokens[last].end]
+            if slot.kind == "thing" and spot is None:
+                spelled = _AFTER_ARTICLE.sub("", spelled)
+                if spelled.lower() in _GENERAL_THINGS:
+                    return None
             filled[slot.name] = SlotMatch(slot, spot.name if spot is not None else spelled, spot)
         return filled
 
@@ -540,6 +575,19 @@ def _tokens(sentence: MaskedSentence, span: tuple[int, int]) -> tuple[int, int]:
 
 def _overlaps(fit: RuleMatch, taken: Sequence[RuleMatch]) -> bool:
     return any(fit.begin < other.end and other.begin < fit.end and fit.rule is not other.rule for other in taken)
+
+
+def _longest(fits: Sequence[RuleMatch]) -> list[RuleMatch]:
+    """Return the matches without those inside a longer one of another rule that has all their relations.
+
+    "The laptop I ordered arrived damaged" is one statement about an order, and not another one about "I ordered".
+    """
+    return [fit for fit in fits if not any(_contains(other, fit) for other in fits)]
+
+
+def _contains(longer: RuleMatch, fit: RuleMatch) -> bool:
+    is_longer = longer.end - longer.begin > fit.end - fit.begin
+    return is_longer and longer.begin <= fit.begin and fit.end <= longer.end and fit.rule.says <= longer.rule.says
 
 
 def stated_times(fits: Sequence[RuleMatch], dates: Sequence[DateMention]) -> list[StatedTime]:
@@ -631,7 +679,7 @@ def find_names(fit: RuleMatch) -> Iterator[tuple[str, EntitySpan | None, str]]:
     for conclusion in fit.rule.conclusions:
         for end in filter(None, (conclusion.source, conclusion.target)):
             if end.startswith('"'):
-                yield end.strip('"'), None, ""
+                yield fit.end_of(end), None, _given_name(end)[1]
             else:
                 filled = fit.filled[end]
                 yield filled.text, filled.spot, PERSON if filled.slot.kind == "me" else ""
