@@ -14,7 +14,7 @@ from support.small_graph_fixtures import add_unrelated_episode, sorted_fact_text
 from sharedmem import Settings
 from sharedmem.errors import InvalidError, UnavailableError, UnsupportedError
 from sharedmem.graph.graph import Graph
-from sharedmem.models import UNKNOWN, ContextSet, Fact, GraphHit
+from sharedmem.models import UNKNOWN, ContextSet, Entity, Fact, GraphHit
 from sharedmem.testing import fake_hub
 
 server, provider, hub, graph = (
@@ -216,3 +216,36 @@ async def test_without_an_embedder_words_and_graph_decide(server: RedisProcess |
         assert "no embedder" in (context.degraded or "")
         with pytest.raises(UnsupportedError):
             await graph.vector_search("Ada", group_id=GROUP)
+
+
+# -- by other words -------------------------------------------------------------------------------
+
+
+async def test_static_vectors_find_the_damaged_laptop_by_other_words() -> None:
+    """docs/graph-retrieval.md: what static vectors find."""
+    talk = (
+        "I ordered a laptop last week but it arrived damaged",
+        "Maria Lopez moved to Porto in May.",
+        "Our opening hours are from nine to five.",
+        "The newsletter can be cancelled in the settings.",
+        "I would like to change my delivery address.",
+        "The invoice for March has a wrong VAT number.",
+        "Can you recommend a good pair of headphones?",
+        "My password does not work any more.",
+        "The gift card expires in December.",
+        "Thanks, that solved my problem.",
+    )
+    settings = Settings(embedder="wordllama", durable_url="none", graph_summary_every=0)
+    async with fake_hub(settings=settings) as hub:
+        graph = hub.store("shop").graph
+        for number, text in enumerate(talk):
+            await graph.add_episode(text, group_id=GROUP, id=f"e{number}", user="ada")
+
+        (entity,) = await graph.vector_search("broken product refund", group_id=GROUP, kinds=("entity",), limit=1)
+        episodes = await graph.vector_search("broken product refund", group_id=GROUP, limit=3)
+        context = await graph.retrieve("broken product refund", group_id=GROUP, k=5)
+
+    assert isinstance(entity.item, Entity)
+    assert entity.item.name == "damaged laptop"
+    assert "e0" in ids(episodes)
+    assert "laptop order has issue damaged laptop" in texts(context)[:2]
