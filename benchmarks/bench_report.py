@@ -124,7 +124,12 @@ def save(results: Results, goals: Sequence[Verdict], path: Path) -> None:
 
 
 def put_on_page(results: Results, goals: Sequence[Verdict], page: Path, *, part: str) -> None:
-    """Replace the text between the markers `<!-- <part>: begin -->` and `end` of a page by the ratios of this run.
+    """Replace a part of a page by the ratios of this run; see `replace_part`."""
+    replace_part(page, part, _page_lines(results, goals))
+
+
+def replace_part(page: Path, part: str, lines: Iterable[str]) -> None:
+    """Replace the text between the markers `<!-- <part>: begin -->` and `end` of a page.
 
     Raises:
         ValueError: the page has no such markers.
@@ -134,7 +139,7 @@ def put_on_page(results: Results, goals: Sequence[Verdict], page: Path, *, part:
     if begin not in text or end not in text:
         raise ValueError(f"{page} has no lines {begin} and {end} to write between")
     inside = re.compile(f"{re.escape(begin)}.*{re.escape(end)}", re.DOTALL)
-    body = "\n".join([begin, "", *_page_lines(results, goals), "", end])
+    body = "\n".join([begin, "", *lines, "", end])
     page.write_text(inside.sub(lambda _: body, text), encoding="utf-8")
 
 

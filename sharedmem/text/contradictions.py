@@ -1,8 +1,8 @@
 """Contradictions between two texts whose embeddings are near.
 
-An embedding hardly distinguishes 2 mg from 20 mg, may from may not, Paris from Rome. A guard compares the words that
-only one of the two texts has. A text that merely says less does not contradict, unless it leaves out a number
-or a name.
+An embedding hardly distinguishes 2 mg from 20 mg, may from may not, Paris from Rome, `read_key` from `write_key`. A
+guard compares the words that only one of the two texts has. A text that merely says less does not contradict, unless
+it leaves out a number or a name.
 """
 
 from __future__ import annotations
@@ -278,6 +278,16 @@ _TOKEN = re.compile(
     r"|\d+(?:[.,:/]\d+)*"  # the 4 of iPhone4 and GPT-4
     r"|[<>=!]=|[<>=≤≥≠%$€£₹¥?!.;:\n]"
 )
+# Names of code, files and hosts, which tokens split into words: `parse_config`, `src/api/client.py`, `api.example.com`.
+_IDENTIFIER = re.compile(
+    r"(?<![\w/.-])(?:"
+    r"(?P<code>/[\w.-]{1,64}(?:/[\w.-]{1,64}){1,16}"  # /etc/hosts
+    r"|/?[\w-]{1,64}(?:/[\w-]{1,64}){1,16}\.[a-z]\w{0,15}"  # src/client.py
+    r"|[^\W_]{1,64}(?:_{1,4}[^\W_]{1,64}){1,16})"  # parse_config
+    r"|[^\W_][\w-]{1,64}(?:\.[a-z][\w-]{1,64}){1,8})"  # client.py, api.example.com
+)
+_QUOTED = re.compile(r"""(?<!\w)(?:"([^"]{2,80})"|'([^']{2,80})'(?!\w)|`([^`]{2,80})`|“([^”]{2,80})”)""")
+_IDENTIFIER_SIGN = re.compile(r"""[_/"'`“]|\.[a-z]""")
 _SENTENCE_ENDS = frozenset("?!.;:\n")
 _EMPTY_FORM = {""}
 _CONJUNCTIONS = frozenset({"and", "or", "nor", "vs", "versus", "between"})
@@ -314,12 +324,14 @@ def find_contradiction(a: str, b: str) -> str | None:
         a, b: two texts that seem near; their order does not matter.
 
     Returns:
-        `numbers` (amounts, dates, versions, units), `negation`, `names`, `opposites` or `order` (the same words with
-            two of them exchanged); None without a contradiction. About 20 microseconds for two
-            sentences, and linear in their length.
+        `numbers` (amounts, dates, versions, units), `negation`, `names` (of code and files, too), `opposites` or
+            `order` (the same words with two of them exchanged); None without a contradiction. About 20 microseconds
+            for two sentences, and linear in their length.
     """
     if a == b:
         return None
+    if _identifiers_differ(a, b):
+        return "names"
     left, right = _parse_text(a), _parse_text(b)
     fresh_left, fresh_right = left.forms - right.forms, right.forms - left.forms
     if not fresh_left and not fresh_right:
@@ -333,6 +345,25 @@ def find_contradiction(a: str, b: str) -> str | None:
     if _names_differ(left, right, fresh_left, fresh_right):
         return "names"
     return "opposites" if _has_opposite(fresh_left, fresh_right, OPPOSITES) else None
+
+
+def _identifiers_differ(a: str, b: str) -> bool:
+    """Return whether only one text names some code or path, or each has a name in quotes or with dots of its own."""
+    if not (_IDENTIFIER_SIGN.search(a) or _IDENTIFIER_SIGN.search(b)):
+        return False
+    (code_a, other_a), (code_b, other_b) = _identifiers(a), _identifiers(b)
+    return code_a != code_b or bool(other_a - other_b and other_b - other_a)
+
+
+def _identifiers(text: str) -> tuple[set[str], set[str]]:
+    """Return (names of code and paths, names with dots and in quotes) in a text."""
+    code, others = (
+        set(),
+        {" ".join("".join(found).casefold().split()).strip(" .,;!?") for found in _QUOTED.findall(text)},
+    )
+    for found in _IDENTIFIER.finditer(text):
+        (code if found["code"] else others).add(found[0].casefold().strip("/.-"))
+    return code, others
 
 
 def is_negated(text: str) -> bool:

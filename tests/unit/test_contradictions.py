@@ -140,6 +140,42 @@ def test_a_text_that_says_more_is_not_told_apart_by_plain_words() -> None:
     assert find_contradiction("the service restarts", "the service restarts quickly, as expected") is None
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("Explain parse_config in the client.", "Explain flush_batch in the client."),
+        ("parse_config may be called twice.", "It may be called twice."),
+        ("Do not edit src/api/client.py by hand.", "Do not edit src/jobs/client.py by hand."),
+        ("Do not edit /etc/hosts/deny by hand.", "Do not edit this by hand."),
+        ("Restart the host db.example.com today.", "Restart the host api.example.com today."),
+        ("The tests of client.py need a server.", "The tests of retry.py need a server."),
+        ("Call flush_batch_now", "Call now_flush_batch"),
+        ("Summarise 'Tool use in search', please.", "Summarise 'Tool use in law', please."),
+        ('The key is "alpha one".', 'The key is "beta one".'),
+    ],
+)
+def test_other_names_of_code_files_and_hosts_tell_texts_apart(a: str, b: str) -> None:
+    assert find_contradiction(a, b) == find_contradiction(b, a) == "names"
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("What does parse_config do?", "What is it that parse_config does?"),
+        ("Edit src/api/client.py.", "Edit `src/api/client.py`, please"),
+        ("Open it and/or close it", "Close it or open it"),
+        ("What is quora.com for?", "What is quora for?"),
+        ("Tea at four, e.g. green tea", "Tea at four, for example green tea"),
+        ("It is done.Then he went home", "It is done. Then he went home"),
+        ('He said "Yes."', 'He said "yes"'),
+        ("Summarise 'Tool use'", "Summarise tool use"),
+        ("the parents' house isn't Ada's, it's 'theirs'", "the house of the parents isn't Ada's"),
+    ],
+)
+def test_other_ways_to_write_a_text_are_no_other_names_of_code(a: str, b: str) -> None:
+    assert find_contradiction(a, b) in {None, "opposites"}
+
+
 @pytest.mark.parametrize("text", ["", " ", "?!", "🙂", "你好", "שלום", "a" * 1_000_000, "1" * 100_000, "." * 100_000])
 def test_odd_texts_are_compared_too(text: str) -> None:
     assert find_contradiction(text, text) is None
