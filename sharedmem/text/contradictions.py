@@ -357,10 +357,8 @@ def _identifiers_differ(a: str, b: str) -> bool:
 
 def _identifiers(text: str) -> tuple[set[str], set[str]]:
     """Return (names of code and paths, names with dots and in quotes) in a text."""
-    code, others = (
-        set(),
-        {" ".join("".join(found).casefold().split()).strip(" .,;!?") for found in _QUOTED.findall(text)},
-    )
+    code: set[str] = set()
+    others = {" ".join("".join(found).casefold().split()).strip(" .,;!?") for found in _QUOTED.findall(text)}
     for found in _IDENTIFIER.finditer(text):
         (code if found["code"] else others).add(found[0].casefold().strip("/.-"))
     return code, others
