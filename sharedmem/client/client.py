@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sharedmem.client import http_protocol
 from sharedmem.client.errors import unreachable_error
+from sharedmem.client.feeds import FeedReader, ServiceFeeds
+from sharedmem.client.http_protocol import check_reply
 from sharedmem.client.operations import ServiceOperations
 from sharedmem.client.routes import HttpRequest
 from sharedmem.client.service import HttpReply, ServiceCalls
@@ -75,6 +78,26 @@ class AsyncSender:
         except httpx2.RequestError as error:
             raise unreachable_error(self._place.shown, f"{type(error).__name__}: {error}".rstrip(": ")) from error
         return HttpReply(response.status_code, response.content)
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest, headers: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a stream; its parts come as they arrive.
+
+        Raises:
+            SharedMemoryError: the service refuses; UnavailableError also when no part comes for the time of a request.
+        """
+        import httpx2  # noqa: PLC0415  # only who has a client needs it
+
+        http, timeout = await self._opened(), httpx2.Timeout(self._timeout_s)
+        try:
+            async with http.stream(
+                request.method, request.path, params=request.query, headers=headers, timeout=timeout
+            ) as response:
+                if not response.is_success:
+                    check_reply(response.status_code, await response.aread(), server=self._place.shown)
+                yield response.aiter_bytes()
+        except httpx2.RequestError as error:
+            raise unreachable_error(self._place.shown, f"{type(error).__name__}: {error}".rstrip(": ")) from error
 
     async def close(self) -> None:
         """Close the connections; a later request opens others."""
@@ -150,6 +173,8 @@ class SharedMemoryClient(ServiceOperations, ProcessBound):
         )
         self._calls = ServiceCalls(self._sender, server=place.shown, retry_for_s=retry_for)
         super().__init__(self._calls)
+        self.feeds = ServiceFeeds(FeedReader(self._sender, server=place.shown, retry_for_s=retry_for))
+        """Changes, messages and events of memories, as they happen."""
 
     async def call(self, operation: str, **fields: Any) -> Any:
         """Call any operation that the service describes by its name, such as `value.write`.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sharedmem.client import http_protocol
 from sharedmem.client.errors import unreachable_error
+from sharedmem.client.feeds import BlockingServiceFeeds, FeedReader
+from sharedmem.client.http_protocol import check_reply
 from sharedmem.client.routes import HttpRequest
 from sharedmem.client.service import HttpReply, ServiceCalls, run_blocking
 from sharedmem.client.sync_operations import ServiceOperations
@@ -71,6 +74,23 @@ class BlockingSender:
             raise unreachable_error(self._place.shown, f"{type(error).__name__}: {error}".rstrip(": ")) from error
         return HttpReply(response.status_code, response.content)
 
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest, headers: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a stream; reading its parts blocks the thread.
+
+        Raises:
+            SharedMemoryError: the service refuses; UnavailableError also when no part comes for the time of a request.
+        """
+        import httpx2  # noqa: PLC0415  # only who has a client needs it
+
+        try:
+            with self._opened().stream(request.method, request.path, params=request.query, headers=headers) as response:
+                if not response.is_success:
+                    check_reply(response.status_code, response.read(), server=self._place.shown)
+                yield _parts(response)
+        except httpx2.RequestError as error:
+            raise unreachable_error(self._place.shown, f"{type(error).__name__}: {error}".rstrip(": ")) from error
+
     def close(self) -> None:
         """Close the connections; a later request opens others."""
         with self._opening:
@@ -98,6 +118,11 @@ class BlockingSender:
             limits=limits,
             transport=transport,
         )
+
+
+async def _parts(response: httpx2.Response) -> AsyncIterator[bytes]:
+    for part in response.iter_bytes():
+        yield part
 
 
 class SharedMemoryClient(ServiceOperations, ProcessBound):
@@ -142,6 +167,8 @@ class SharedMemoryClient(ServiceOperations, ProcessBound):
         )
         self._calls = ServiceCalls(self._sender, server=place.shown, retry_for_s=retry_for)
         super().__init__(self._calls)
+        self.feeds = BlockingServiceFeeds(FeedReader(self._sender, server=place.shown, retry_for_s=retry_for))
+        """Changes, messages and events of memories, as they happen."""
 
     def call(self, operation: str, **fields: Any) -> Any:
         """Call any operation that the service describes by its name, such as `value.write`."""

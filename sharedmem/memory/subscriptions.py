@@ -316,6 +316,11 @@ class StandingQuery(ProcessBound):
         self._matched: dict[str, None] = {}
         self._looked_at = looked_at
 
+    @property
+    def cursor(self) -> str:
+        """Where this query began to look, before the first event is read: `since` of another subscription."""
+        return str(self._cursor)
+
     def __aiter__(self) -> AsyncIterator[MemoryEvent]:
         return self
 

@@ -29,7 +29,8 @@ from sharedmem.faces.rest.context import Call, Endpoint
 from sharedmem.faces.rest.disconnect import StreamSender, cancel_on_exit, wait_for_disconnect
 from sharedmem.faces.rest.problems import FieldsError, problem_response
 from sharedmem.faces.rest.request_binding import parse_json
-from sharedmem.models import Change, Gap, MemoryEvent, Message, Missed
+from sharedmem.memory.subscriptions import StandingQuery
+from sharedmem.models import Change, Gap, Message, Missed
 from sharedmem.runtime import get_logger
 
 CHANGES, MESSAGES, MEMORIES = "/changes", "/channels/{channel}/messages", "/memory/events"
@@ -276,8 +277,9 @@ async def _message_events(messages: AsyncIterator[Message], channel: str) -> Asy
         yield ServerSentEvent("missed" if isinstance(message, Missed) else "message", message)
 
 
-async def _memory_events(events: AsyncIterator[MemoryEvent]) -> AsyncGenerator[ServerSentEvent, None]:
-    yield ServerSentEvent("started", {})
+async def _memory_events(events: StandingQuery) -> AsyncGenerator[ServerSentEvent, None]:
+    cursor = events.cursor
+    yield ServerSentEvent("started", {"cursor": cursor}, cursor)
     async for event in events:
         yield ServerSentEvent(event.event, event, event.cursor)
 
@@ -338,8 +340,9 @@ _FILTERS = {"application/json": {"schema": {"type": "object"}}}
 _MEMORIES_DOCUMENT = _document(
     feeds()["memory.subscribe"].summary,
     "memory",
-    "Events: `started`, `written` when a memory comes to match, `changed`, `withdrawn` when it is deleted or matches "
-    "no more, `gap` where memories may be gone without an event, `closing`, `problem`. The id of each event of a "
+    "Events: `started` (its id is where the feed stands now), `written` when a memory comes to match, `changed`, "
+    "`withdrawn` when it is deleted or matches no more, `gap` where memories may be gone without an event, `closing`, "
+    "`problem`. The id of each event of a "
     "memory is a cursor: a client that comes back with it in `Last-Event-ID` misses nothing.",
     [
         {"name": "query", "in": "query", "required": True, "schema": _TEXT, "example": "delivery address"},
