@@ -20,6 +20,7 @@ import sharedmem.models
 from sharedmem.actor import AgentMemory, DecisionLog
 from sharedmem.cache import SemanticCache
 from sharedmem.client import operations
+from sharedmem.client.feeds import ServiceFeeds
 from sharedmem.client.pages import ListPage
 from sharedmem.data.access import Access
 from sharedmem.graph.graph import Graph
@@ -99,7 +100,7 @@ PAGES = (
         "objects",
         (Models, Query, BoundModel),
     ),
-    Page("client", "HTTP client", "`sharedmem.client`", "clients", (sharedmem.client.SharedMemoryClient, ListPage)),
+    Page("client", "HTTP client", "`sharedmem.client`", "clients", (sharedmem.client.SharedMemoryClient, ServiceFeeds, ListPage)),
     Page(
         "client_operations",
         "HTTP client: operations",

@@ -1510,6 +1510,11 @@ class StandingQuery(Face["AsyncStandingQuery"]):
         looked_at: when that was so, in microseconds since 1970.
     """
 
+    @property
+    def cursor(self) -> str:
+        """Where this query began to look, before the first event is read: `since` of another subscription."""
+        return self._async.cursor
+
     def __iter__(self) -> Self:
         return self
 
