@@ -100,7 +100,13 @@ PAGES = (
         "objects",
         (Models, Query, BoundModel),
     ),
-    Page("client", "HTTP client", "`sharedmem.client`", "clients", (sharedmem.client.SharedMemoryClient, ServiceFeeds, ListPage)),
+    Page(
+        "client",
+        "HTTP client",
+        "`sharedmem.client`",
+        "clients",
+        (sharedmem.client.SharedMemoryClient, ServiceFeeds, ListPage),
+    ),
     Page(
         "client_operations",
         "HTTP client: operations",

@@ -26,7 +26,7 @@ _LONGEST_EVENT = 1 << 26
 """Bytes; a service sends no longer ones."""
 
 
-class ServerSentEvent(NamedTuple):
+class FeedEvent(NamedTuple):
     """One event of a stream."""
 
     name: str
@@ -35,7 +35,7 @@ class ServerSentEvent(NamedTuple):
     """Empty if it has none."""
 
 
-class StreamSender(Protocol):
+class StreamOpener(Protocol):
     """Opens streams and waits between tries."""
 
     def monotonic(self) -> float:
@@ -63,7 +63,7 @@ class ServiceFeed(Generic[T]):
     after_break: Callable[[Mapping[str, object]], T] | None = None
     """Makes what a reader gets after a break in which something may have been lost; None: nothing can be."""
 
-    def parsed(self, event: ServerSentEvent, server: str) -> T | None:
+    def parsed(self, event: FeedEvent, server: str) -> T | None:
         """Return what an event says; None for one that a later version has added."""
         kind = self.events.get(event.name)
         if kind is None:
@@ -96,6 +96,17 @@ MEMORY_SUBSCRIBE: ServiceFeed[MemoryEvent] = ServiceFeed(
 FEEDS = {feed.operation.name: feed for feed in (CHANGE_WATCH, MESSAGE_SUBSCRIBE, MEMORY_SUBSCRIBE)}
 
 
+@dataclass
+class _FeedPlace:
+    """Where the reader of a feed is."""
+
+    last_id: str = ""
+    tries: RetryState | None = None
+    """None while events come."""
+    pause_s: float = 0.0
+    breaks: int = 0
+
+
 class FeedReader:
     """Reads feeds, and opens broken streams again.
 
@@ -105,7 +116,7 @@ class FeedReader:
         retry_for_s: seconds for which a broken stream is opened again.
     """
 
-    def __init__(self, sender: StreamSender, *, server: str, retry_for_s: float) -> None:
+    def __init__(self, sender: StreamOpener, *, server: str, retry_for_s: float) -> None:
         self._sender = sender
         self._server = server
         self._retry_for_s = retry_for_s
@@ -117,26 +128,36 @@ class FeedReader:
             SharedMemoryError: the service refuses the feed, or could not be reached for `retry_for_s`.
         """
         request = build_request(feed.operation, feed.operation.needed(fields))
-        last_id, is_first = "", True
-        tries: RetryState | None = None
+        place = _FeedPlace()
         while True:
-            try:
-                async with aclosing(self._events(request, last_id)) as events:
-                    async for event in events:
-                        last_id, tries = event.id or last_id, None
-                        if event.name == "started" and not is_first and feed.after_break is not None:
-                            yield feed.after_break(fields)
-                        is_first = False
-                        found = feed.parsed(event, self._server)
-                        if found is not None:
-                            yield found
-                raise unreachable_error(self._server, "the stream has ended")
-            except SharedMemoryError as error:
-                tries = tries or RetryState(self._retry_for_s, self._sender.monotonic())
-                pause_s = tries.pause_s(error, self._sender.monotonic())
-            await self._sender.pause(pause_s)
+            async with aclosing(self._until_broken(request, place)) as events:
+                async for event in events:
+                    if event.name == "started" and place.breaks and feed.after_break is not None:
+                        yield feed.after_break(fields)
+                    found = feed.parsed(event, self._server)
+                    if found is not None:
+                        yield found
+            await self._sender.pause(place.pause_s)
 
-    async def _events(self, request: HttpRequest, last_id: str) -> AsyncGenerator[ServerSentEvent, None]:
+    async def _until_broken(self, request: HttpRequest, place: _FeedPlace) -> AsyncGenerator[FeedEvent, None]:
+        """Yield the events after a place until the stream breaks; then the place says how long to wait.
+
+        Raises:
+            SharedMemoryError: opening it again cannot help, or there is no time for it.
+        """
+        try:
+            async with aclosing(self._events(request, place.last_id)) as events:
+                async for event in events:
+                    place.last_id, place.tries = event.id or place.last_id, None
+                    yield event
+            raise unreachable_error(self._server, "the stream has ended")
+        except SharedMemoryError as error:
+            place.breaks += 1
+            now = self._sender.monotonic()
+            place.tries = place.tries or RetryState(self._retry_for_s, now)
+            place.pause_s = place.tries.pause_s(error, now)
+
+    async def _events(self, request: HttpRequest, last_id: str) -> AsyncGenerator[FeedEvent, None]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
         async with self._sender.stream(request, headers) as parts, aclosing(_parsed_events(parts)) as events:
             async for event in events:
@@ -146,7 +167,7 @@ class FeedReader:
                 yield event
 
 
-async def _parsed_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[ServerSentEvent, None]:
+async def _parsed_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[FeedEvent, None]:
     """Yield the events of a stream; comments are left out.
 
     Lines end by a line feed alone: JSON may have other characters that end a line elsewhere.
@@ -159,7 +180,7 @@ async def _parsed_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[ServerSe
         for block in blocks:
             fields = dict(_fields(block))
             if b"event" in fields:
-                yield ServerSentEvent(
+                yield FeedEvent(
                     fields[b"event"].decode(), fields.get(b"data", b"null"), fields.get(b"id", b"").decode()
                 )
 
