@@ -104,7 +104,8 @@ class _FeedPlace:
     tries: RetryState | None = None
     """None while events come."""
     pause_s: float = 0.0
-    breaks: int = 0
+    was_open: bool = False
+    """Whether a stream has been open."""
 
 
 class FeedReader:
@@ -132,8 +133,9 @@ class FeedReader:
         while True:
             async with aclosing(self._until_broken(request, place)) as events:
                 async for event in events:
-                    if event.name == "started" and place.breaks and feed.after_break is not None:
+                    if event.name == "started" and place.was_open and feed.after_break is not None:
                         yield feed.after_break(fields)
+                    place.was_open = True
                     found = feed.parsed(event, self._server)
                     if found is not None:
                         yield found
@@ -152,7 +154,6 @@ class FeedReader:
                     yield event
             raise unreachable_error(self._server, "the stream has ended")
         except SharedMemoryError as error:
-            place.breaks += 1
             now = self._sender.monotonic()
             place.tries = place.tries or RetryState(self._retry_for_s, now)
             place.pause_s = place.tries.pause_s(error, now)
