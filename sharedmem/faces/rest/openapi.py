@@ -387,17 +387,21 @@ _JSON = "application/json"
 _MOST_ROOTS = 16
 
 
+# The browser checks both files against these digests: what another server sends must not act with the reader's token.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui.css">
+<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.35.0/swagger-ui.css"
+ integrity="sha384-WlYgdmXYOOBWL5apwjDEZwN+U3HmXSSu5R6V5aGxEcf7z+KuRNwBhoxKVN1i3D5I" crossorigin="anonymous">
 </head>
 <body>
 <div id="swagger-ui"></div>
-<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui-bundle.js"></script>
+<noscript>The description itself: <a href={address}>openapi.json</a></noscript>
+<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.35.0/swagger-ui-bundle.js"
+ integrity="sha384-gjRm0bEPMeTmMh5jT2cHccIwCUZSTd8YC+j0d0sXw0MdGEfScduGpSyF3ZSSLkX9" crossorigin="anonymous"></script>
 <script>
 SwaggerUIBundle({{url: {address}, dom_id: "#swagger-ui", deepLinking: true}});
 </script>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from sharedmem import Hub, Settings
 from sharedmem.api.table import operations
 from sharedmem.faces.rest import create_app
 from sharedmem.faces.rest.router import PREFIX
+from sharedmem.testing import fake_hub
 
 CHECKS: list[Any] = [
     status_code_conformance,
@@ -151,3 +153,12 @@ def test_the_description_is_sound_and_says_how_to_show_a_token() -> None:
     assert DESCRIPTION["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert {row.tag for row in operations().values()} <= {tag["name"] for tag in DESCRIPTION["tags"]}
     assert len(str(DESCRIPTION)) < 440_000
+
+
+async def test_the_page_for_people_runs_only_files_with_a_known_digest() -> None:
+    async with fake_hub() as hub, client_of_app(create_app(hub, admission="open_to_all")) as http:
+        page = (await http.get("/docs")).text
+
+    elsewhere = re.findall(r'<(?:script|link)[^>]*"https://[^>]*>', page)
+    assert len(elsewhere) == 2
+    assert all('integrity="sha384-' in tag and re.search(r"@\d+\.\d+\.\d+/", tag) for tag in elsewhere)
