@@ -26,6 +26,7 @@ from sharedmem.data.access import Access
 from sharedmem.graph.graph import Graph
 from sharedmem.indexes import Indexes
 from sharedmem.memory.memories import Memories
+from sharedmem.memory.rollups import MemoryRollups
 from sharedmem.om.bound_models import BoundModel
 from sharedmem.om.query import Query
 from sharedmem.om.read_models import Models
@@ -72,7 +73,13 @@ PAGES = (
             sharedmem.Presence,
         ),
     ),
-    Page("memory", "Memory", "`store.memory`: sentences, found by meaning and by words", "memory", (Memories,)),
+    Page(
+        "memory",
+        "Memory",
+        "`store.memory`: sentences, found by meaning and by words",
+        "memory",
+        (Memories, MemoryRollups),
+    ),
     Page("cache", "Semantic cache", "`store.cache`: answers of models", "cache", (SemanticCache,)),
     Page("graph", "Knowledge graph", "`store.graph`: entities and dated facts", "graph", (Graph,)),
     Page("synthesis", "Synthesis", "`store.synthesis`: notes of conversations", "synthesis", (Synthesis,)),

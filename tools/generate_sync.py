@@ -38,6 +38,7 @@ from sharedmem.graph.graph import Graph
 from sharedmem.hub import Hub
 from sharedmem.indexes import Indexes
 from sharedmem.memory.memories import Memories
+from sharedmem.memory.rollups import MemoryRollups
 from sharedmem.memory.subscriptions import StandingQuery
 from sharedmem.store import SharedMemoryStore
 from sharedmem.synthesis.batcher import Batcher
@@ -63,6 +64,7 @@ FACES: tuple[type, ...] = (
     ClaimedTask,
     TaskQueue,
     StandingQuery,
+    MemoryRollups,
     Memories,
     SemanticCache,
     Graph,

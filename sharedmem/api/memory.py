@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field
 from sharedmem.api.operation import Facet
 from sharedmem.memory.memories import Memories
 from sharedmem.memory.ranking import RankingWeights
+from sharedmem.memory.rollups import MemoryRollups
 from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD
 from sharedmem.models import (
     AddResult,
@@ -228,6 +229,17 @@ _memory.operation(
     fields=_THREAD,
 )
 
+_rollups = Facet("memory", lambda store, _: store.memory.rollups)
+
+_rollups.operation(
+    "thread.roll_up",
+    MemoryRollups.roll_up_thread,
+    "POST /memory/threads/{thread_id}/rollups",
+    answer="rollups",
+    fields=_THREAD,
+)
+_rollups.operation("memory.roll_up_old", MemoryRollups.roll_up_old, "POST /memory/rollups", answer="rollups")
+
 _memory.feed("memory.subscribe", Memories.subscribe, _events, takes=MemoryFollow, gives=MemoryEvent)
 
-FACETS = (_memory,)
+FACETS = (_memory, _rollups)

@@ -1898,6 +1898,21 @@ class MemoryOperations:
             table.MEMORY_RECENT, {"thread_id": thread_id, "limit": limit, "order_by": order_by}
         )
 
+    async def roll_up_old(self, older_than_days: int | None = None) -> list[str]:
+        """Summarise old memories that are no turns, those of a thread, user, agent, run and category together.
+
+        Args:
+            older_than_days: least age by `timestamp`; None takes the setting `rollup_old_after_days`.
+
+        Returns:
+            Ids of the new memories, as `roll_up_thread`.
+
+        Raises:
+            InvalidError: the age is not a number from 1 to 36,500, or neither it nor the setting is given.
+            AccessDeniedError, UnavailableError, LimitedError, ConfigError: as `roll_up_thread`.
+        """
+        return await self._service.run(table.MEMORY_ROLL_UP_OLD, {"older_than_days": older_than_days})
+
     async def search(
         self,
         query: str,
@@ -3308,6 +3323,26 @@ class ThreadOperations:
 
     def __init__(self, calls: ServiceCalls) -> None:
         self._service = calls
+
+    async def roll_up(self, thread_id: str = "main", *, turns: int | None = None, keep: int | None = None) -> list[str]:
+        """Summarise the older turns of a thread that are due now.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            turns: how many older turns become one memory, 1 to 1,000; None takes `rollup_turns` and
+                `rollup_tokens`.
+            keep: how many of the newest turns stay out, 0 to 1,000; None takes the setting `rollup_keep` (10).
+
+        Returns:
+            Ids of the new memories. Each has category `summary` and tag `rollup`, and names the turns that it covers in
+            `related_memory_ids`.
+
+        Raises:
+            InvalidError: an argument is invalid, or neither `turns` nor one of these settings is given.
+            AccessDeniedError: this actor may not write here.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
+        """
+        return await self._service.run(table.THREAD_ROLL_UP, {"thread_id": thread_id, "turns": turns, "keep": keep})
 
     async def stats(self, thread_id: str = "main") -> ThreadStats:
         """Return what a thread contains in this scope, without its summaries.

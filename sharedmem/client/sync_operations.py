@@ -1069,6 +1069,10 @@ class MemoryOperations:
             self._service.run(table.MEMORY_RECENT, {"thread_id": thread_id, "limit": limit, "order_by": order_by})
         )
 
+    def roll_up_old(self, older_than_days: int | None = None) -> list[str]:
+        """Summarise old memories that are no turns, those of a thread, user, agent, run and category together."""
+        return run_blocking(self._service.run(table.MEMORY_ROLL_UP_OLD, {"older_than_days": older_than_days}))
+
     def search(
         self,
         query: str,
@@ -1835,6 +1839,12 @@ class ThreadOperations:
 
     def __init__(self, calls: ServiceCalls) -> None:
         self._service = calls
+
+    def roll_up(self, thread_id: str = "main", *, turns: int | None = None, keep: int | None = None) -> list[str]:
+        """Summarise the older turns of a thread that are due now."""
+        return run_blocking(
+            self._service.run(table.THREAD_ROLL_UP, {"thread_id": thread_id, "turns": turns, "keep": keep})
+        )
 
     def stats(self, thread_id: str = "main") -> ThreadStats:
         """Return what a thread contains in this scope, without its summaries."""

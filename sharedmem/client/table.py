@@ -519,6 +519,14 @@ MEMORY_RECENT: ServiceOperation[list[MemoryItem]] = ServiceOperation(
     defaults={"limit": 10, "order_by": "timestamp"},
     answer_field="items",
 )
+MEMORY_ROLL_UP_OLD: ServiceOperation[list[str]] = ServiceOperation(
+    "memory.roll_up_old",
+    "POST",
+    "/api/v1/memory/rollups",
+    list[str],
+    defaults={"older_than_days": None},
+    answer_field="rollups",
+)
 MEMORY_SEARCH: ServiceOperation[MemorySearchReply] = ServiceOperation(
     "memory.search",
     "POST",
@@ -890,6 +898,14 @@ SYNTHESIS_UPDATE_MEMORY_STATUS: ServiceOperation[Note] = ServiceOperation(
     Note,
     defaults={"archive_reason": "manual_update"},
 )
+THREAD_ROLL_UP: ServiceOperation[list[str]] = ServiceOperation(
+    "thread.roll_up",
+    "POST",
+    "/api/v1/memory/threads/{thread_id}/rollups",
+    list[str],
+    defaults={"turns": None, "keep": None},
+    answer_field="rollups",
+)
 THREAD_STATS: ServiceOperation[ThreadStats] = ServiceOperation(
     "thread.stats", "GET", "/api/v1/memory/threads/{thread_id}/stats", ThreadStats
 )
@@ -1015,6 +1031,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         MEMORY_LIST,
         MEMORY_MERGE_DUPLICATES,
         MEMORY_RECENT,
+        MEMORY_ROLL_UP_OLD,
         MEMORY_SEARCH,
         MEMORY_SEARCH_HYBRID,
         MEMORY_SEARCH_KEYWORDS,
@@ -1095,6 +1112,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         SYNTHESIS_TRAVERSE_MEMORY_EVOLUTION_CHAIN,
         SYNTHESIS_UNARCHIVE,
         SYNTHESIS_UPDATE_MEMORY_STATUS,
+        THREAD_ROLL_UP,
         THREAD_STATS,
         THREAD_SUMMARY,
         VALUE_ENTRY,

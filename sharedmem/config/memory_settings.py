@@ -63,6 +63,34 @@ class NamespaceSettings(BaseModel):
         description="Who scores the importance of a new memory whose caller gives none: none (it is medium), rules (a "
         "heuristic for English), or model (one call of the llm).",
     )
+    rollup_turns: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Older turns of a conversation that become one memory, once there are so many; 0: never.",
+    )
+    rollup_tokens: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Tokens of older turns from which fewer turns are summarised, checked every 10 turns; 0: never.",
+    )
+    rollup_keep: int = Field(10, ge=0, le=1000, description="Newest turns of a conversation that are not summarised.")
+    rollup_expire_s: int = Field(
+        0,
+        ge=0,
+        le=TEN_YEARS_S,
+        description="Seconds after which memories that a roll-up covers expire; 0: they stay.",
+    )
+    rollup_old_after_days: int = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="Days after which memories that are no turns are summarised, several into one; 0: never.",
+    )
+    rollup_old_every_s: int = Field(
+        86_400, ge=60, le=2_678_400, description="Seconds from one look for such old memories to the next."
+    )
     cache_enabled: bool = Field(
         default=True, description="Whether the semantic cache is used; without it nothing is stored or found there."
     )

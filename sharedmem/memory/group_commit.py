@@ -341,6 +341,7 @@ class DedupBatch:
             return True
         version = int(rest[0])
         if case.into is None:
+            case.draft.turn = int(rest[1])
             self._note(case, AddResult(id=id_, version=version, embedded=not case.draft.waits))
         else:
             embedded = case.into.vector is not None or self._context.embedder is None
@@ -529,11 +530,13 @@ class MemoryAdder:
 
     Args:
         access: rights and scope of the caller.
+        on_added: called with what was added; None: not called.
     """
 
-    def __init__(self, access: MemoryAccess) -> None:
+    def __init__(self, access: MemoryAccess, on_added: Callable[[Sequence[NewMemory]], None] | None = None) -> None:
         self._access = access
         self._context = access.context
+        self._on_added = on_added
         self._home = MemoryScope.of(access)
         self._commit = GroupCommit.of(access.context, access.namespace)
         self._scorer = ImportanceScorer.of(access.context, access.namespace)
@@ -554,7 +557,10 @@ class MemoryAdder:
         if self._scorer is not None:
             await self._scorer.score([draft])
         (future,) = self._commit.put([draft])
-        return await future
+        result = await future
+        if self._on_added is not None:
+            self._on_added([draft])
+        return result
 
     async def add_many(
         self,
@@ -579,6 +585,8 @@ class MemoryAdder:
                     await self._scorer.score(page)
                 await self._commit.embeddings.embed(page)
                 results += await _gather_results(self._commit.put(page))
+                if self._on_added is not None:
+                    self._on_added(page)
                 if on_progress is not None:
                     on_progress(len(results), len(drafts))
         return results

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal, Unpack
 
 from sharedmem.knowledge_context import KnowledgeContext
@@ -12,9 +13,11 @@ from sharedmem.memory.duplicates import DuplicateMerger, DuplicateProgress
 from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.memory.reader import MemoryListing, MemoryReader
+from sharedmem.memory.rollup_worker import RollupWorker
+from sharedmem.memory.rollups import MemoryRollups
 from sharedmem.memory.search import (
-    MODES,
     Filters,
+    HitOrder,
     MemorySearcher,
     Rerank,
     SearchHits,
@@ -24,7 +27,6 @@ from sharedmem.memory.search import (
     check_phrases,
     check_query,
     check_share,
-    check_threshold,
 )
 from sharedmem.memory.stats import MemoryStatistics
 from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD, EventCallback, MemorySubscriptions, StandingQuery
@@ -72,8 +74,10 @@ class Memories(ProcessBound):
         rewriter = MemoryRewriter(access)
         self._reader = reader = MemoryReader(access)
         self._searcher = MemorySearcher(access, reader)
-        self._adder = MemoryAdder(access)
+        worker = RollupWorker.of(context, scope, lambda acting: Memories(context, acting).rollups)
+        self._adder = MemoryAdder(access, None if worker is None else partial(worker.note, scope))
         self._writer = MemoryWriter(access, rewriter)
+        self._rollups = MemoryRollups(access, reader, self._adder, self._writer)
         self._summarizer = MemorySummarizer(access, reader, self._writer)
         self._history = MemoryHistory(access, rewriter)
         self._duplicates = DuplicateMerger(access, reader, rewriter)
@@ -105,6 +109,11 @@ class Memories(ProcessBound):
         access = self._access
         given = {"user_id": user_id, "agent_id": agent_id, "thread_id": thread_id, "run_id": run_id}
         return Memories(access.context, access.scope, narrow(access, given))
+
+    @property
+    def rollups(self) -> MemoryRollups:
+        """Memories that summarise several older ones of this scope."""
+        return self._rollups
 
     # -- add and change
 
@@ -322,24 +331,9 @@ class Memories(ProcessBound):
             AccessDeniedError: this actor may not read the namespace.
             UnavailableError: the server cannot be reached, or could not finish in time.
         """
-        chosen = self._access.settings.search_mode if mode is None else mode
-        check_choice("mode", chosen, MODES)
-        text = check_query("query", query)
-        return await self._searcher.search(
-            SearchRequest(
-                query=text,
-                keywords=text,
-                mode=chosen,
-                limit=self._searcher.most_hits(limit),
-                filters=check_filter(filters),
-                threshold=check_threshold(threshold, chosen),
-                explain=explain,
-                recipe=recipe or RankingWeights(),
-                diversity=check_share("diversity", diversity),
-                rerank=self._searcher.reranker(rerank, chosen),
-                phrases=check_phrases("query", text) if chosen == "keywords" else (),
-            )
-        )
+        order = HitOrder(explain, recipe, diversity, rerank)
+        request = self._searcher.request(query, mode, order, threshold=threshold, limit=limit, filters=filters)
+        return await self._searcher.search(request)
 
     async def search_semantic(
         self, query: str, *, threshold: float | None = None, limit: int | None = None, filters: Filters = None

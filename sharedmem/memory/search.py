@@ -79,6 +79,16 @@ class SearchRequest:
     """Texts that a hit must contain word by word."""
 
 
+class HitOrder(NamedTuple):
+    """How the caller of a search wants the hits to be ranked and explained."""
+
+    explain: bool
+    recipe: RankingWeights | None
+    """None: the measured weights."""
+    diversity: float | None
+    rerank: Rerank | Literal[False] | None
+
+
 def check_query(field: str, text: str) -> str:
     """Return a query without surrounding blanks, cut to the length that a search uses.
 
@@ -283,6 +293,34 @@ class MemorySearcher:
             for ranked in order
         ]
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
+
+    def request(
+        self,
+        query: str,
+        mode: SearchMode | None,
+        order: HitOrder,
+        *,
+        threshold: float | None,
+        limit: int | None,
+        filters: Filters,
+    ) -> SearchRequest:
+        """Return the checked request of `Memories.search`."""
+        chosen = self._access.settings.search_mode if mode is None else mode
+        check_choice("mode", chosen, MODES)
+        text = check_query("query", query)
+        return SearchRequest(
+            query=text,
+            keywords=text,
+            mode=chosen,
+            limit=self.most_hits(limit),
+            filters=check_filter(filters),
+            threshold=check_threshold(threshold, chosen),
+            explain=order.explain,
+            recipe=order.recipe or RankingWeights(),
+            diversity=check_share("diversity", order.diversity),
+            rerank=self.reranker(order.rerank, chosen),
+            phrases=check_phrases("query", text) if chosen == "keywords" else (),
+        )
 
     def most_hits(self, limit: int | None) -> int:
         """Return how many hits a search may have, by the caller or by the settings.

@@ -81,6 +81,8 @@ class NewMemory:
     """Whether the embedder was called: a text may have no vector."""
     waits: bool = False
     """Whether its embedding is made later."""
+    turn: int = -1
+    """Its turn index, once it is written; -1 before, and if it was merged into another memory."""
     measured: dict[str, float] | None = None
     """What calls of providers for it took: `input_tokens`, `output_tokens`, `latency_ms`; None without such calls."""
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from sharedmem.memory.memories import Memories as AsyncMemories
     from sharedmem.memory.ranking import RankingWeights
     from sharedmem.memory.reader import MemoryListing
+    from sharedmem.memory.rollups import MemoryRollups as AsyncMemoryRollups
     from sharedmem.memory.search import Filters, SearchHits
     from sharedmem.memory.subscriptions import StandingQuery as AsyncStandingQuery
     from sharedmem.memory.transfer import ImportedItem, ImportProgress
@@ -1522,6 +1523,58 @@ class StandingQuery(Face["AsyncStandingQuery"]):
         return self._portal.run(self._async.__anext__())
 
 
+class MemoryRollups(Face["AsyncMemoryRollups"]):
+    """Makes memories that summarise older ones, for one scope.
+
+    Args:
+        access: rights and scope of the caller.
+        reader: reads memories of this scope.
+        adder, writer: store roll-ups, and give lifetimes to what they cover.
+    """
+
+    def roll_up_thread(
+        self, thread_id: str | None = None, *, turns: int | None = None, keep: int | None = None
+    ) -> list[str]:
+        """Summarise the older turns of a thread that are due now.
+
+        A hub does this by itself where the settings ask for it. One call of the language model for each new memory.
+        Looks at the newest 5,000 entries of the thread.
+
+        Args:
+            thread_id: `main` when not given, or the thread that this scope is narrowed to.
+            turns: how many older turns become one memory, 1 to 1,000; None takes `rollup_turns` and `rollup_tokens`.
+            keep: how many of the newest turns stay out, 0 to 1,000; None takes the setting `rollup_keep` (10).
+
+        Returns:
+            Ids of the new memories. Each has category `summary` and tag `rollup`, and names the turns that it covers in
+            `related_memory_ids`.
+
+        Raises:
+            InvalidError: an argument is invalid, or neither `turns` nor one of these settings is given.
+            AccessDeniedError: this actor may not write here.
+            UnavailableError, LimitedError, ConfigError: the server or the language model cannot be reached.
+        """
+        return self._portal.run(self._async.roll_up_thread(thread_id, turns=turns, keep=keep))
+
+    def roll_up_old(self, older_than_days: int | None = None) -> list[str]:
+        """Summarise old memories that are no turns, those of a thread, user, agent, run and category together.
+
+        Five to fifty memories become one; fewer are left for later. Looks at the newest 20,000 that are old enough.
+        One call of the language model for each new memory.
+
+        Args:
+            older_than_days: least age by `timestamp`; None takes the setting `rollup_old_after_days`.
+
+        Returns:
+            Ids of the new memories, as `roll_up_thread`.
+
+        Raises:
+            InvalidError: the age is not a number from 1 to 36,500, or neither it nor the setting is given.
+            AccessDeniedError, UnavailableError, LimitedError, ConfigError: as `roll_up_thread`.
+        """
+        return self._portal.run(self._async.roll_up_old(older_than_days))
+
+
 class Memories(Face["AsyncMemories"]):
     """Semantic memory of one namespace, with the rights of one actor; optionally of one user, agent, thread or run.
 
@@ -1556,6 +1609,11 @@ class Memories(Face["AsyncMemories"]):
         return Memories(
             self._portal, self._async.within(user_id=user_id, agent_id=agent_id, thread_id=thread_id, run_id=run_id)
         )
+
+    @property
+    def rollups(self) -> MemoryRollups:
+        """Memories that summarise several older ones of this scope."""
+        return MemoryRollups(self._portal, self._async.rollups)
 
     def add(
         self,

@@ -196,6 +196,8 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("memory.stats", {}, lambda stats: (stats.count, stats.by_category) == (2, {"office": 1, "": 1})),
     ("thread.stats", {"thread_id": "main"}, lambda stats: stats.turn_count == 2),
     ("thread.summary", {"max_turns": 5}, lambda summary: "lease ends in May" in summary),
+    ("thread.roll_up", {"thread_id": "talk", "turns": 2}, []),
+    ("memory.roll_up_old", {"older_than_days": 36_500}, []),
     (
         "memory.import",
         {"items": [{"id": "old", "memory": "Moss is green", "created_at": "2020-01-01T00:00:00Z"}]},

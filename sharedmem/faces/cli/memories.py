@@ -334,6 +334,34 @@ def thread_summary(
     return body(summary) if summary else empty_text()
 
 
+@operation_command("thread.roll_up", "rollup", group=threads, example="sharedmem thread rollup main --turns 20")
+def thread_rollup(
+    rollups: list[str],
+    thread_id: Thread,
+    turns: Annotated[
+        int | None, typer.Option(help="Older turns that become one memory; default: setting rollup_turns.")
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option(help="Newest turns that stay out; default: setting rollup_keep (10).")
+    ] = None,
+) -> RenderableType:
+    """Summarise the older turns of a thread: several become one memory that names them. The turns stay."""
+    return stack(*rollups) if rollups else empty_text()
+
+
+@operation_command(
+    "memory.roll_up_old", "rollup", group=memories, example="sharedmem memories rollup --older-than-days 90"
+)
+def memories_rollup(
+    rollups: list[str],
+    older_than_days: Annotated[
+        int | None, typer.Option(help="Least age in days; default: setting rollup_old_after_days.")
+    ] = None,
+) -> RenderableType:
+    """Summarise old memories of one kind: five to fifty become one memory that names them. They stay."""
+    return stack(*rollups) if rollups else empty_text()
+
+
 def _duplicates_picture(report: DuplicateReport, *, dry_run: bool) -> RenderableType:
     done = f"{format_count(report.found, 'duplicate')} {'found' if dry_run else 'merged'}"
     apart = f"{format_count(report.kept_apart, 'near pair')} kept apart"
