@@ -21,12 +21,8 @@ from sharedmem.memory.search import (
     MemorySearcher,
     Rerank,
     SearchHits,
-    SearchRequest,
     check_choice,
     check_limit,
-    check_phrases,
-    check_query,
-    check_share,
 )
 from sharedmem.memory.stats import MemoryStatistics
 from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD, EventCallback, MemorySubscriptions, StandingQuery
