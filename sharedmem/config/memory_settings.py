@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from sharedmem.config.pattern_rules import PatternRules
 from sharedmem.config.provider_settings import PART, TEN_YEARS_S
 
 
@@ -107,23 +108,8 @@ class NamespaceSettings(BaseModel):
     )
 
 
-class NamespaceRules(Mapping[str, NamespaceSettings]):
-    """Patterns of namespaces with the settings of each, in the given order; immutable and hashable."""
-
-    def __init__(self, rules: Mapping[str, NamespaceSettings]) -> None:
-        self._rules = dict(rules)
-
-    def __getitem__(self, pattern: str) -> NamespaceSettings:
-        return self._rules[pattern]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rules)
-
-    def __len__(self) -> int:
-        return len(self._rules)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._rules.items()))
+class NamespaceRules(PatternRules[NamespaceSettings]):
+    """Patterns of namespaces with the settings of each."""
 
     def __repr__(self) -> str:
         return repr(rules_as_given(self))

@@ -42,6 +42,7 @@ from sharedmem.config.memory_settings import (
     rules_as_given,
 )
 from sharedmem.config.observability_settings import ObservabilitySettings
+from sharedmem.config.pattern_rules import PatternRules
 from sharedmem.config.provider_settings import PART, TEN_YEARS_S, ProviderSettings
 from sharedmem.config.sources import (
     PATHS,
@@ -146,23 +147,8 @@ class Kind(StrEnum):
     KNOWLEDGE = "knowledge"
 
 
-class KindRules(Mapping[str, Kind]):
-    """Key patterns with the kind of each, in the given order; immutable and hashable."""
-
-    def __init__(self, rules: Mapping[str, Kind]) -> None:
-        self._rules = dict(rules)
-
-    def __getitem__(self, pattern: str) -> Kind:
-        return self._rules[pattern]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rules)
-
-    def __len__(self) -> int:
-        return len(self._rules)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._rules.items()))
+class KindRules(PatternRules[Kind]):
+    """Key patterns with the kind of each."""
 
     def __repr__(self) -> str:
         return repr({pattern: str(kind) for pattern, kind in self.items()})

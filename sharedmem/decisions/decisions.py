@@ -25,6 +25,7 @@ from sharedmem.decisions.validation import (
     check_reasoning,
     check_window_ms,
 )
+from sharedmem.errors import InvalidError
 from sharedmem.models import (
     ExecutionClaim,
     ExecutionRecord,
@@ -210,6 +211,8 @@ class Decisions(ProcessBound):
         check_similarity("threshold", threshold)
         check_kind(symbol, action)
         check_reasoning(reasoning)
+        if not reasoning.strip():
+            raise InvalidError("reasoning", reasoning, "give a text to compare with")
         near = await self._plans.find_similar(
             reasoning, session=session, symbol=symbol, action=action, threshold=threshold, limit=limit
         )

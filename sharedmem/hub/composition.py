@@ -394,7 +394,7 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     from sharedmem.memory.record_family import MEMORY_RECORDS  # noqa: PLC0415
     from sharedmem.memory.repository import MemoryRepository  # noqa: PLC0415
     from sharedmem.providers.factory import open_embedder, open_model, open_reranker, with_cache  # noqa: PLC0415
-    from sharedmem.providers.thresholds import dedup_warning, recommended_dedup_similarity  # noqa: PLC0415
+    from sharedmem.providers.thresholds import low_dedup_thresholds  # noqa: PLC0415
     from sharedmem.synthesis.record_family import NOTE_RECORDS  # noqa: PLC0415
 
     base = hub.context
@@ -402,16 +402,9 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     given = None if embedder is None else with_cache(embedder, settings, clock=clock, counters=counters)
     chosen = given or open_embedder(settings, clock, counters)
     name, dimension = (chosen.name, chosen.dimension) if chosen else ("", 0)
-    if chosen is not None and (warning := dedup_warning(settings.dedup_similarity, name)):
-        _logger.warning(
-            "%s",
-            warning,
-            extra={
-                "threshold": settings.dedup_similarity,
-                "recommended": recommended_dedup_similarity(name),
-                "embedder": name,
-            },
-        )
+    for low in low_dedup_thresholds(settings, name) if chosen else ():
+        extra = {"threshold": low.similarity, "recommended": low.recommended, "embedder": name}
+        _logger.warning("%s", low.warning, extra=extra)
     context = base.extended(
         KnowledgeContext,
         memories=_build_index(hub, MEMORY_RECORDS.with_vectors(name, dimension)),

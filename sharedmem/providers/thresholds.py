@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from sharedmem.config import Settings
+
 _USUAL = 0.95
 # By the name of the embedder: the similarity at which, with guards, 2 % of 7,464 pairs of different questions count as
 # the same (docs/memory.md). More than a cache tolerates, since a merge can be undone.
@@ -30,12 +34,30 @@ def recommended_dedup_similarity(embedder: str) -> float:
     return _MEASURED.get(embedder, _USUAL)
 
 
-def dedup_warning(similarity: float, embedder: str) -> str:
-    """Return why a threshold merges memories that differ; empty if it is not below the recommended one."""
+class LowThreshold(NamedTuple):
+    """A threshold of the settings from which memories that differ may be merged."""
+
+    similarity: float
+    recommended: float
+    warning: str
+    """What is wrong, in a sentence."""
+
+
+def low_dedup_thresholds(settings: Settings, embedder: str) -> list[LowThreshold]:
+    """Return the thresholds of the settings, also those of single namespaces, that are below the recommended one."""
     recommended = recommended_dedup_similarity(embedder)
-    if similarity >= recommended:
-        return ""
-    return (
-        f"dedup_similarity is {similarity:g}, below {recommended:g}, which calibration recommends for {embedder}:"
-        " memories that differ may be merged"
-    )
+    of_namespaces = {
+        f"dedup_similarity of the namespaces {pattern}": rule.dedup_similarity
+        for pattern, rule in settings.namespace_settings.items()
+        if "dedup_similarity" in rule.model_fields_set
+    }
+    return [
+        LowThreshold(
+            similarity,
+            recommended,
+            f"{name} is {similarity:g}, below {recommended:g}, which calibration recommends for {embedder}:"
+            " memories that differ may be merged",
+        )
+        for name, similarity in {"dedup_similarity": settings.dedup_similarity, **of_namespaces}.items()
+        if similarity < recommended
+    ]

@@ -18,7 +18,7 @@ from sharedmem.clock import new_id
 from sharedmem.memory.dedup import merge_items
 from sharedmem.memory.memories import Memories
 from sharedmem.models import AddResult, MemoryItem, MemoryMessage
-from sharedmem.providers.thresholds import dedup_warning
+from sharedmem.providers.thresholds import low_dedup_thresholds
 from sharedmem.testing import fake_hub
 
 HARBOUR = "The quiet old harbour of Bergen opens its gates early in the morning"
@@ -305,5 +305,15 @@ async def test_a_threshold_below_the_recommended_one_is_warned_of_once(
     ("embedder", "least"), [("wordllama:l2_supercat-256", 0.936), ("wordllama:l2_supercat-64", 0.949), ("other", 0.95)]
 )
 def test_the_recommended_threshold_is_that_of_the_embedder(embedder: str, least: float) -> None:
-    assert dedup_warning(least, embedder) == ""
-    assert str(least) in dedup_warning(least - 0.001, embedder)
+    below = Settings(dedup_similarity=least - 0.001)
+
+    assert low_dedup_thresholds(Settings(dedup_similarity=least), embedder) == []
+    assert [one.recommended for one in low_dedup_thresholds(below, embedder)] == [least]
+
+
+def test_the_threshold_of_a_namespace_is_warned_of_too() -> None:
+    chosen = Settings(namespace_settings={"lab-*": {"dedup_similarity": 0.8}, "desk": {"dedup_similarity": 0.97}})
+
+    (low,) = low_dedup_thresholds(chosen, "other")
+
+    assert low.warning.startswith("dedup_similarity of the namespaces lab-* is 0.8, below 0.95")

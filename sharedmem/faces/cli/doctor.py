@@ -227,19 +227,19 @@ def _check_capabilities(hub: Hub) -> Iterator[Check]:
 async def _check_dedup_threshold(settings: Settings) -> Check:
     """Whether near memories are merged only where that is safe, as calibration has found."""
     from sharedmem.providers.factory import open_embedder  # noqa: PLC0415  # the extra may be missing
-    from sharedmem.providers.thresholds import dedup_warning, recommended_dedup_similarity  # noqa: PLC0415
+    from sharedmem.providers.thresholds import low_dedup_thresholds  # noqa: PLC0415
 
     threshold = settings.dedup_similarity
-    if threshold >= recommended_dedup_similarity(""):
+    if not low_dedup_thresholds(settings, ""):
         # The embedder need not be loaded: this is enough for any.
         return good_check("dedup threshold", f"{threshold:g}")
     embedder = await asyncio.to_thread(open_embedder, settings, SystemClock(), Counters())
     if embedder is None:
         return good_check("dedup threshold", f"{threshold:g}; without an embedder only equal texts are merged")
     await embedder.close()
-    if warning := dedup_warning(threshold, embedder.name):
-        recommended = f"{recommended_dedup_similarity(embedder.name):g}"
-        return notice_check("dedup threshold", warning, f"set dedup_similarity to {recommended} or more")
+    if low := low_dedup_thresholds(settings, embedder.name):
+        warnings = "; ".join(one.warning for one in low)
+        return notice_check("dedup threshold", warnings, f"set dedup_similarity to {low[0].recommended:g} or more")
     return good_check("dedup threshold", f"{threshold:g}, enough for {embedder.name}")
 
 

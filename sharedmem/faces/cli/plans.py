@@ -9,7 +9,7 @@ import typer
 
 from sharedmem.decisions.validation import DEFAULT_WINDOW_S
 from sharedmem.faces.cli.app import plans
-from sharedmem.faces.cli.operations import operation_command
+from sharedmem.faces.cli.operations import Reads, operation_command
 from sharedmem.faces.cli.output import (
     dim,
     fields_table,
@@ -20,13 +20,15 @@ from sharedmem.faces.cli.output import (
     stack,
     styled_text,
 )
-from sharedmem.models import Duplicate, ExecutionRecord, ExecutionStats, PlanRecord
+from sharedmem.models import Duplicate, ExecutionRecord, ExecutionStats, PastDecision, PlanPattern, PlanRecord
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
 
+OfAction = Annotated[str | None, typer.Option(help="Only plans with this action.")]
+Limit = Annotated[int, typer.Option(help="Show at most that many.")]
 Session = Annotated[str, typer.Argument(help="Name of the session.")]
 OfSymbol = Annotated[str | None, typer.Option(help="Only what is about this symbol.")]
 _STYLES = {"running": "cyan", "succeeded": "green", "failed": "red", "unknown": "yellow", "orphaned": "yellow"}
@@ -37,7 +39,7 @@ def plans_list(
     found: list[PlanRecord],
     session: Session,
     symbol: OfSymbol = None,
-    limit: Annotated[int, typer.Option(help="Show at most that many.")] = 10,
+    limit: Limit = 10,
 ) -> RenderableType:
     """Show the newest plans, newest first."""
     rows = [
@@ -63,6 +65,62 @@ def plans_check(
     if found.plan is None:
         return styled_text(("new: ", "green"), "no such plan was saved in that time")
     return styled_text(("duplicate ", "yellow"), f"of {found.plan.plan_hash}, saved ", _age(found.plan.timestamp_ms))
+
+
+@operation_command(
+    "plan.find_similar", "similar", group=plans, example='sharedmem plans similar "the trend is strong" --symbol BTC'
+)
+def plans_similar(  # each filter is an option
+    found: list[PastDecision],
+    reasoning: Annotated[str, typer.Argument(help="The reasoning to compare with.")],
+    *,
+    session: Annotated[str | None, typer.Option(help="Only plans of this session.")] = None,
+    symbol: OfSymbol = None,
+    action: OfAction = None,
+    threshold: Annotated[float, typer.Option(help="Least cosine similarity, above 0, up to 1.")] = 0.5,
+    limit: Limit = 10,
+) -> RenderableType:
+    """Show earlier plans with a similar reasoning and how they went, the most similar first."""
+    return _past_picture(found)
+
+
+@operation_command("plan.history", "history", group=plans, example="sharedmem plans history desk --since 2026-05-01")
+def plans_history(
+    found: list[PastDecision],
+    session: Session,
+    symbol: OfSymbol = None,
+    since: Annotated[datetime | None, typer.Option(help="Only plans after this."), Reads(datetime.astimezone)] = None,
+    until: Annotated[datetime | None, typer.Option(help="Only plans before this."), Reads(datetime.astimezone)] = None,
+    limit: Limit = 100,
+) -> RenderableType:
+    """Show past plans and how they went, newest first; with the setting decision_history also those long ago."""
+    return _past_picture(found)
+
+
+@operation_command("plan.patterns", "patterns", group=plans, example="sharedmem plans patterns --symbol BTC")
+def plans_patterns(
+    found: list[PlanPattern],
+    session: Annotated[str | None, typer.Argument(help="Only this session.")] = None,
+    symbol: OfSymbol = None,
+    action: OfAction = None,
+    within: Annotated[float, typer.Option(help="Seconds between a plan and the one that followed it.")] = 3600.0,
+    limit: Limit = 20,
+) -> RenderableType:
+    """Show what tended to follow plans of each kind, and how that went."""
+    headings = ("plan", "then", "times", "share", "lift", "ended", "succeeded")
+    rows = [
+        (
+            f"{one.first.symbol} {one.first.action}",
+            f"{one.then.symbol} {one.then.action}",
+            one.times,
+            f"{one.share:.0%}",
+            f"{one.lift:.2f}",
+            one.ended,
+            one.succeeded,
+        )
+        for one in found
+    ]
+    return rows_table(rows, *headings, right=headings[2:])
 
 
 @operation_command("execution.stats", "stats", group=plans, example="sharedmem plans stats desk")
@@ -111,6 +169,24 @@ def plans_resolve(
 def plans_sessions(names: list[str]) -> RenderableType:
     """Show the sessions that have plans."""
     return list_table(names, first=1)
+
+
+def _past_picture(found: list[PastDecision]) -> RenderableType:
+    headings = ("session", "plan", "symbol", "action", "similarity", "saved", "execution", "reasoning")
+    rows = [
+        (
+            one.plan.session_id,
+            one.plan.plan_hash,
+            one.plan.symbol,
+            one.plan.action,
+            "" if one.plan.similarity is None else f"{one.plan.similarity:.2f}",
+            _age(one.plan.timestamp_ms),
+            styled_text((one.execution.state, _STYLES[one.execution.state])) if one.execution else "",
+            one.plan.reasoning,
+        )
+        for one in found
+    ]
+    return rows_table(rows, *headings, right=["similarity"])
 
 
 def _age(timestamp_ms: int) -> Text:

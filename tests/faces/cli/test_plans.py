@@ -55,6 +55,23 @@ def test_a_duplicate_is_told_with_the_plan_it_repeats(shell: Shell) -> None:
     assert other == {"is_duplicate": False, "plan": None}
 
 
+def test_past_plans_are_found_by_reasoning_by_time_and_by_what_followed(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAREDMEM_EMBEDDER", "hashing")
+    short = meanwhile(shell, plan_and_lose)
+
+    (similar,) = shell("plans", "similar", "the trend is very strong", "--symbol", "BTC").data
+    past = shell("plans", "history", "desk", "--since", "2026-01-01").data
+    (pattern,) = shell("plans", "patterns", "desk", "--within", "60").data
+
+    assert (similar["plan"]["plan_hash"], similar["execution"]["state"]) == (short, "unknown")
+    assert [one["plan"]["symbol"] for one in past] == ["BTC", "ETH"]
+    assert (pattern["first"]["symbol"], pattern["then"]["symbol"], pattern["times"]) == ("ETH", "BTC", 1)
+    assert shell("plans", "history", "desk", "--until", "2026-01-01").data == []
+    assert shell("plans", "similar", " ").code == 2
+
+
 def test_what_nobody_knows_is_found_and_resolved(shell: Shell) -> None:
     short = meanwhile(shell, plan_and_lose)
     (waiting,) = shell("plans", "open", "desk").data
@@ -96,9 +113,22 @@ def test_people_see_tables(shell: Shell) -> None:
         [*place, "check", "desk", "BTC", "BUY", "another reason"],
         [*place, "stats", "desk"],
         [*place, "open", "nobody"],
+        [*place, "history", "desk"],
+        [*place, "patterns"],
     ).out
 
-    for word in (short, WHY, "unknown", "no answer", f"duplicate of {short}", "new: ", "win rate", "nothing there"):
+    for word in (
+        short,
+        WHY,
+        "unknown",
+        "no answer",
+        f"duplicate of {short}",
+        "new: ",
+        "win rate",
+        "nothing there",
+        "BTC BUY",
+        "lift",
+    ):
         assert word in screen
     done = on_a_terminal(*place, "resolve", "desk", short, "failed")
     assert f"{short} has failed" in done.out
