@@ -128,6 +128,7 @@ _LONGEST_STRING_BYTES = 512 * 1024 * 1024
 
 # Greedy up to the last "@": of a malformed URL, rather hide too much than too little.
 _USER_PASSWORD = re.compile(r"(?<=://)([^:]*):.*@", re.DOTALL)
+_CREDENTIALS = re.compile(r"://[^\s]*[@?]")
 _QUERY_PASSWORD = re.compile(r"([?&][^=&#]*password=)[^&#]*", re.IGNORECASE)
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:,\s]+)(?::(\d{1,5}))?")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -224,13 +225,19 @@ def _check_durable_url(url: str) -> str:
     return url
 
 
+_BUCKET = r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[A-Za-z0-9._=+-]+)*/?"
+
+
 def _check_blob_url(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     account, slash, container = rest.partition("/")
-    if scheme not in {"azure", "azure+http"} or not separator or not account or not slash or not container:
-        raise ValueError("it should be azure://account.blob.core.windows.net/container")
+    is_azure = scheme in {"azure", "azure+http"} and bool(account and slash and container)
+    is_bucket = scheme in {"s3", "gs"} and re.fullmatch(_BUCKET, rest) is not None
     if not url.isprintable() or "@" in rest or "?" in rest:
-        raise ValueError("it should contain no control characters and no credentials; give those as blob_key")
+        advice = "give an Azure key as blob_key, others as AWS and Google Cloud take them"
+        raise ValueError(f"it should contain no control characters and no credentials; {advice}")
+    if not separator or not (is_azure or is_bucket):
+        raise ValueError("it should be azure://account.blob.core.windows.net/container, s3://bucket or gs://bucket")
     return url
 
 
@@ -335,9 +342,13 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
     )
     blob_dir: Path | None = Field(None, description="Folder of the blob files; without it `blobs` in data_dir.")
     blob_url: _BlobUrl | None = Field(
-        None, description="Container of the blobs instead of a folder: azure://account.blob.core.windows.net/container."
+        None,
+        description="Container or bucket of the blobs instead of a folder: "
+        "azure://account.blob.core.windows.net/container, s3://bucket or gs://bucket.",
     )
-    blob_key: SecretStr | None = Field(None, description="Account key of blob_url; without it Entra ID logs in.")
+    blob_key: SecretStr | None = Field(
+        None, description="Account key of an azure blob_url; without it Entra ID logs in."
+    )
     durable_url: _DurableUrl | None = Field(
         None,
         description="Durable tier: sqlite:///path/file.db, cosmos://account.documents.azure.com, or none. Default: the "
@@ -577,7 +588,9 @@ def _config_error(error: ValidationError, origins: Mapping[str, str]) -> ConfigE
 
 def _describe_problem(field: str, problem: ErrorDetails) -> str:
     where = "".join(f" at {part!r}" for part in problem["loc"][1:] if part != "[key]")
-    found = "its value" if field in _SECRET else f"{problem['input']!r:.80}"
+    # A URL with credentials in it is refused by most settings: they are not for the message either.
+    is_secret = field in _SECRET or _CREDENTIALS.search(str(problem["input"])) is not None
+    found = "its value" if is_secret else f"{problem['input']!r:.80}"
     wish = re.sub("^(Input|String) should", "it should", problem["msg"].removeprefix("Value error, "))
     if problem["type"] == "string_type":
         wish = "it should be text; put it in quotes"

