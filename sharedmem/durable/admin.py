@@ -7,10 +7,20 @@ from typing import NamedTuple
 
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.key_loader import JoinNamespace
+from sharedmem.durable.memory_samples import MemorySamples
 from sharedmem.durable.outbox.relay import OutboxRelay
 from sharedmem.durable.protocol import Durable, Scalar
 from sharedmem.durable.record_recovery import NamespaceRecovery
-from sharedmem.models import DeadLetter, DurableLag, DurableRecord, DurableStatus, Verification
+from sharedmem.durable.samples import SAMPLES
+from sharedmem.models import (
+    DeadLetter,
+    DurableLag,
+    DurableRecord,
+    DurableStatus,
+    SampleQuery,
+    SampleResult,
+    Verification,
+)
 from sharedmem.runtime.process_bound import ProcessBound
 
 
@@ -22,6 +32,7 @@ class AdminServices(NamedTuple):
     inspector: Inspector
     warmer: NamespaceRecovery
     join: JoinNamespace
+    samples: MemorySamples
 
 
 class DurableAdmin(ProcessBound):
@@ -69,6 +80,44 @@ class DurableAdmin(ProcessBound):
             UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
         """
         return await self._staff.durable.query(namespace, of_type=of_type, where=where, limit=limit)
+
+    def samples(self) -> tuple[SampleQuery, ...]:
+        """Return the sample queries on memories that `run_sample` runs. No request."""
+        return SAMPLES
+
+    async def run_sample(  # each is a parameter of some sample
+        self,
+        name: str,
+        namespace: str,
+        *,
+        thread_id: str | None = None,
+        text: str | None = None,
+        vector: Sequence[float] | None = None,
+        category: str | None = None,
+        limit: int = 10,
+    ) -> SampleResult:
+        """Run a sample query on the memories in the store, without Redis.
+
+        Changes that still wait for the store are not in the result (`drain`), nor are expired memories. In Cosmos DB
+        with a container for memories it is one query in its language; of any other store, all memories of the
+        namespace are read.
+
+        Args:
+            name: one of `samples`.
+            namespace: the namespace of the memories.
+            thread_id: only memories of this thread.
+            text: words, or a phrase.
+            vector: the embedding of a text, by the embedder of the memories; those of another length are left out.
+            category: only memories of this category.
+            limit: most memories, 1 to 1,000; `duplicates` returns at most five.
+
+        Raises:
+            InvalidError: there is no such sample, or a parameter is missing, invalid, or not one of this sample.
+            UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
+        """
+        return await self._staff.samples.run(
+            name, namespace, thread_id=thread_id, text=text, vector=vector, category=category, limit=limit
+        )
 
     async def status(self) -> DurableStatus:
         """Return the state of the store and its lag; it works also during an outage of the store.

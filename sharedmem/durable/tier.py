@@ -15,6 +15,7 @@ from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.key_loader import KeyLoader, LoadTimes, LogRestorer
 from sharedmem.durable.liveness import has_expired, living_documents
 from sharedmem.durable.loss_detection import DataLossGuard
+from sharedmem.durable.memory_samples import MemorySamples
 from sharedmem.durable.outbox.relay import OutboxRelay, RelayLimits
 from sharedmem.durable.outbox.stream import parse_records
 from sharedmem.durable.protocol import Durable, DurableContext
@@ -87,7 +88,8 @@ class DurableTier:
             remembers=server.settings.memory_durability,
         )
         warmer = NamespaceRecovery(self.store, server.keyspace, self.loader, self._records)
-        self.admin = DurableAdmin(AdminServices(self.store, self.relay, inspector, warmer, self.join))
+        samples = MemorySamples(self.store, self._clock)
+        self.admin = DurableAdmin(AdminServices(self.store, self.relay, inspector, warmer, self.join, samples))
 
     # -- for writers and readers of keys
 

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
         DurableStatus,
         Outcome,
         Put,
+        SampleQuery,
+        SampleResult,
         Spending,
         Verification,
     )
@@ -244,6 +246,8 @@ __all__ = [
     "RetentionRule",
     "RetentionRules",
     "Role",
+    "SampleQuery",
+    "SampleResult",
     "SaveResult",
     "SearchCost",
     "SearchMode",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -171,3 +171,26 @@ class Verification(Record):
     waiting: int
     """Number of keys with changes in the outbox, which were not compared."""
     differences: list[Difference]
+
+
+class SampleQuery(Record):
+    """A sample query on the memories of the durable tier."""
+
+    name: str
+    description: str
+    requires: tuple[str, ...] = ()
+    """Parameters that must be given."""
+    takes: tuple[str, ...] = ()
+    """Parameters that may be given."""
+
+
+class SampleResult(Record):
+    """The result of a sample query."""
+
+    name: str
+    namespace: str
+    rows: tuple[dict[str, Any], ...]
+    """Memories with their `id`, `thread_id`, `turn_index`, `memory`, `content`, `timestamp` and `metadata`, and their
+    `similarity` for a query by meaning; or one row of statistics."""
+    query: str = ""
+    """The query in the language of the store; empty if the store has none for memories."""

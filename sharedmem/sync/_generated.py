@@ -112,6 +112,8 @@ if TYPE_CHECKING:
         Recall,
         RelationType,
         RetentionRules,
+        SampleQuery,
+        SampleResult,
         SaveResult,
         SearchMode,
         StatusReason,
@@ -4677,6 +4679,46 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
             UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
         """
         return self._portal.run(self._async.query(namespace, of_type=of_type, where=where, limit=limit))
+
+    def samples(self) -> tuple[SampleQuery, ...]:
+        """Return the sample queries on memories that `run_sample` runs. No request."""
+        return self._async.samples()
+
+    def run_sample(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        thread_id: str | None = None,
+        text: str | None = None,
+        vector: Sequence[float] | None = None,
+        category: str | None = None,
+        limit: int = 10,
+    ) -> SampleResult:
+        """Run a sample query on the memories in the store, without Redis.
+
+        Changes that still wait for the store are not in the result (`drain`), nor are expired memories. In Cosmos DB
+        with a container for memories it is one query in its language; of any other store, all memories of the
+        namespace are read.
+
+        Args:
+            name: one of `samples`.
+            namespace: the namespace of the memories.
+            thread_id: only memories of this thread.
+            text: words, or a phrase.
+            vector: the embedding of a text, by the embedder of the memories; those of another length are left out.
+            category: only memories of this category.
+            limit: most memories, 1 to 1,000; `duplicates` returns at most five.
+
+        Raises:
+            InvalidError: there is no such sample, or a parameter is missing, invalid, or not one of this sample.
+            UnavailableError, LimitedError, AccessDeniedError: as `namespaces`.
+        """
+        return self._portal.run(
+            self._async.run_sample(
+                name, namespace, thread_id=thread_id, text=text, vector=vector, category=category, limit=limit
+            )
+        )
 
     def status(self) -> DurableStatus:
         """Return the state of the store and its lag; it works also during an outage of the store.

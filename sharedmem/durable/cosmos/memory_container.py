@@ -84,7 +84,7 @@ def document_of(record: DurableRecord, now_ms: int, held: Document | None = None
     document = {**native, **fields, **own}
     if not native:
         document |= fields_of_body(record.body)
-    elif _rebuild_body(document) != record.body:
+    elif not javascript_safe(record.body) or _rebuild_body(document) != record.body:
         document["exact"] = record.body
     left_s = ttl_s(record, now_ms, alone=record.type == TYPE)
     return document if left_s is None else {**document, "ttl": left_s}
@@ -117,7 +117,7 @@ def _native_fields(record: DurableRecord) -> Document:
         item = body["item"]
         numbers = _numbers(body.get("embedding"))
         fields = {_RENAMED.get(name, name): item[name] for name in _ITEM if name in item}
-        if not isinstance(item.get("thread_id", ""), str) or not javascript_safe(record.body):
+        if not isinstance(item.get("thread_id", ""), str):
             return {}
     except (ValueError, LookupError, TypeError, AttributeError, struct.error):
         return {}

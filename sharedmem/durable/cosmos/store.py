@@ -36,9 +36,11 @@ from sharedmem.durable.cosmos.layout import (
 )
 from sharedmem.durable.cosmos.memory_container import SCOPE as MEMORY_SCOPE
 from sharedmem.durable.cosmos.memory_container import TYPE as MEMORY_TYPE
+from sharedmem.durable.cosmos.memory_samples import sample_query, sample_rows
 from sharedmem.durable.cosmos.record_container import identity_document, identity_of, newest_of_each, place_of
 from sharedmem.durable.liveness import is_user_namespace
 from sharedmem.durable.protocol import Scalar
+from sharedmem.durable.samples import NativeAnswer, SampleRequest
 from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put
 
@@ -248,6 +250,18 @@ class CosmosDurable:
             UnavailableError, LimitedError, AccessDeniedError, NotFoundError: as `get`.
         """
         return await self._section_for(of_type).query(namespace, of_type, where=where or {}, limit=limit)
+
+    async def sample_memories(self, request: SampleRequest) -> NativeAnswer | None:
+        """Answer a sample query in one query of the container of memories; None without that container.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError, NotFoundError: as `get`.
+        """
+        if MEMORY_SCOPE not in self._apart:
+            return None
+        query = sample_query(request)
+        answered = await self._account.at(self._apart[MEMORY_SCOPE][0]).all(query)
+        return NativeAnswer(sample_rows(request, answered), query.text)
 
     async def iterate(
         self, namespace: str, *, changed_after: int = 0, heads_only: bool = False, after: tuple[str, str] | None = None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from sharedmem.clock import SystemClock
+from sharedmem.config import Settings
 from sharedmem.durable.admin import DurableAdmin
+from sharedmem.durable.samples import SAMPLES
+from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.faces.cli.app import DURABLE, command, durable
 from sharedmem.faces.cli.output import (
     dim,
@@ -23,8 +28,17 @@ from sharedmem.faces.cli.output import (
     stack,
     styled_text,
 )
-from sharedmem.faces.cli.session import options_of, use_hub
-from sharedmem.models import Charges, DeadLetter, DurableLag, DurableStatus, Verification
+from sharedmem.faces.cli.session import Options, options_of, use_hub
+from sharedmem.models import (
+    Charges,
+    DeadLetter,
+    DurableLag,
+    DurableStatus,
+    SampleQuery,
+    SampleResult,
+    Verification,
+)
+from sharedmem.runtime import Counters
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -116,6 +130,55 @@ def restore(context: typer.Context, namespaces: Namespaces = None) -> None:
     options = options_of(context)
     restored = use_hub(options, lambda hub, _: _restore_namespaces(hub.durable, namespaces))
     print_answer(options, restored, lambda: _restored_picture(restored))
+
+
+@command("samples", None, group=durable, example="sharedmem durable samples")
+def durable_samples(context: typer.Context) -> None:
+    """List the sample queries that `durable sample` runs on the memories of the durable tier."""
+    print_answer(options_of(context), SAMPLES, lambda: _samples_picture(SAMPLES))
+
+
+@command("sample", None, group=durable, example='sharedmem durable sample nearest --text "when is high tide?"')
+def durable_sample(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Which; `durable samples` lists them.")],
+    thread: Annotated[str | None, typer.Option(help="Only memories of this thread.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Words, or a phrase; for a query by meaning it is embedded as the settings say.")
+    ] = None,
+    category: Annotated[str | None, typer.Option(help="Only memories of this category.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-k", help="Show at most that many.")] = 10,
+) -> None:
+    """Run a sample query on the memories in the durable tier, without Redis."""
+    options = options_of(context)
+    given = _sample_parameters(options, name, {"thread_id": thread, "text": text, "category": category})
+    found = use_hub(options, lambda hub, namespace: hub.durable.run_sample(name, namespace, **given, limit=limit))
+    print_answer(options, found, lambda: _sample_picture(found))
+
+
+def _sample_parameters(options: Options, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a sample; where it takes a vector, that of the text."""
+    takes = next(({*one.requires, *one.takes} for one in SAMPLES if one.name == name), set[str]())
+    text = given["text"]
+    if "vector" not in takes:
+        return given
+    if not text:
+        raise InvalidError("text", text, f"the sample {name} requires it; give --text")
+    vector = asyncio.run(_embedded(options.settings(), text))
+    return {**given, "text": text if "text" in takes else None, "vector": vector}
+
+
+async def _embedded(settings: Settings, text: str) -> list[float]:
+    from sharedmem.providers.factory import open_embedder  # noqa: PLC0415  # few commands need vectors
+
+    embedder = open_embedder(settings, SystemClock(), Counters())
+    if embedder is None:
+        raise UnsupportedError("a query by meaning", "pip install 'sharedmem-hub[local]', or set embedder")
+    try:
+        numbers: list[float] = (await embedder.embed([text], purpose="query")).vectors[0].tolist()
+    finally:
+        await embedder.close()
+    return numbers
 
 
 async def _verify_namespaces(tier: DurableAdmin, namespaces: Sequence[str] | None) -> list[Verification]:
@@ -210,6 +273,38 @@ def _differences_picture(found: Verification) -> RenderableType:
         for one in found.differences
     ]
     return rows_table(rows, "key", "what", "in Redis", "in the tier", title=f"namespace {found.namespace}")
+
+
+def _samples_picture(samples: Sequence[SampleQuery]) -> RenderableType:
+    rows = [
+        (one.name, one.description, ", ".join(_options(one.requires)), ", ".join(_options(one.takes)))
+        for one in samples
+    ]
+    return rows_table(rows, "name", "what it returns", "requires", "takes")
+
+
+def _options(parameters: Sequence[str]) -> list[str]:
+    """Return the options of parameters; a vector is that of the text."""
+    spelled = {"thread_id": "--thread", "text": "--text", "vector": "--text", "category": "--category"}
+    return list(dict.fromkeys(spelled[parameter] for parameter in parameters))
+
+
+def _sample_picture(found: SampleResult) -> RenderableType:
+    if not found.rows:
+        return empty_text()
+    if "id" not in found.rows[0]:
+        return fields_table([(name.replace("_", " "), value) for name, value in found.rows[0].items()])
+    has_similarity = any("similarity" in row for row in found.rows)
+    headings = ["id", "thread", "turn", "when", "memory", *(["similarity"] if has_similarity else [])]
+    rows = [
+        (
+            *(row["id"], row["thread_id"], "-" if row["turn_index"] is None else row["turn_index"]),
+            *(row["timestamp"] or "-", row["memory"] or ""),
+            *((f"{row['similarity']:.3f}",) if has_similarity else ()),
+        )
+        for row in found.rows
+    ]
+    return rows_table(rows, *headings, right=["turn", "similarity"])
 
 
 def _restored_picture(restored: dict[str, int]) -> RenderableType:

@@ -169,3 +169,67 @@ def test_people_get_tables(shell: Shell, data_dir: Path) -> None:
     assert "1 difference" in screen
     assert "restored" in screen
     assert "Try:  sharedmem durable status" in screen
+
+
+# -- sample queries ---------------------------------------------------------------------------------
+
+
+def memorize(shell: Shell) -> None:
+    """Three memories of a thread, in the tier."""
+
+    async def in_a_hub() -> None:
+        async with Hub.open(settings=Settings(data_dir=shell.data_dir)) as hub:
+            memory = hub.store(shell.namespace).memory
+            for text in ("the tide table is wrong", "the harbour opens at six", "a ferry leaves [bold]late[/bold]"):
+                await memory.add(text, thread_id="harbour")
+            await hub.durable.drain(timeout=60)
+
+    asyncio.run(in_a_hub())
+
+
+def test_sample_queries_are_listed_and_run_by_name(shell: Shell) -> None:
+    memorize(shell)
+
+    names = [sample["name"] for sample in shell("durable", "samples").data]
+    newest = shell("durable", "sample", "recent-turns", "--thread", "harbour", "-k", "2").data
+    near = shell("durable", "sample", "nearest", "--text", "tide tables").data
+    both = shell("durable", "sample", "hybrid", "--text", "harbour").data
+    statistics = shell("durable", "sample", "thread-statistics", "--thread", "harbour").data
+
+    assert {"recent-turns", "nearest", "hybrid", "phrase", "duplicates", "thread-statistics", "count"} <= set(names)
+    assert [row["turn_index"] for row in newest["rows"]] == [2, 1]
+    assert near["rows"][0]["memory"] == "the tide table is wrong"
+    assert both["rows"][0]["memory"] == "the harbour opens at six"
+    assert statistics["rows"][0]["turn_count"] == 3
+
+
+def test_the_rows_of_a_sample_query_are_a_table_for_people(shell: Shell, data_dir: Path) -> None:
+    memorize(shell)
+    place = ("--data-dir", str(data_dir), "--namespace", shell.namespace)
+
+    screen = several_on_a_terminal(
+        (*place, "durable", "samples"),
+        (*place, "durable", "sample", "phrase", "--text", "LATE"),
+        (*place, "durable", "sample", "nearest", "--text", "LATE", "-k", "1"),
+        (*place, "durable", "sample", "thread-statistics", "--thread", "harbour"),
+        (*place, "durable", "sample", "phrase", "--text", "absent"),
+    ).out
+
+    assert "the memories nearest in meaning" in screen
+    assert "[bold]late" in screen
+    assert "similarity" in screen
+    assert "turn count" in screen
+    assert "nothing there" in screen
+
+
+def test_a_sample_query_that_cannot_be_run_says_what_is_missing(shell: Shell) -> None:
+    for words, told in (
+        (("newest",), "give one of recent-turns"),
+        (("recent-turns",), "requires it"),
+        (("nearest",), "give --text"),
+        (("count", "--text", "tide"), "does not take it"),
+        (("recent", "-k", "0"), "ask for 1 to 1,000"),
+    ):
+        answer = shell("durable", "sample", *words)
+
+        assert (answer.code, told in answer.err) == (2, True), answer
