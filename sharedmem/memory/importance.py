@@ -138,7 +138,8 @@ class ImportanceScorer:
             self._report(error)
             return importance_by_rules(text)
         self._is_failing = False
-        spent = {"input_tokens": sum(count_tokens(message.content) for message in asked), "output_tokens": 1}
+        read = sum(count_tokens(message.content, model=model.name) for message in asked)
+        spent = {"input_tokens": read, "output_tokens": 1}
         draft.measure(spent | {"latency_ms": round((clock.monotonic() - began) * 1000, 3)})
         return scored
 

@@ -43,8 +43,8 @@ async def write_summary(item: MemoryItem, model: LanguageModel, clock: Clock) ->
     if not can_follow_instructions(model):
         return WrittenSummary(summary or None, {})
     spent: dict[str, float] = {
-        "input_tokens": sum(count_tokens(message.content) for message in asked),
-        "output_tokens": count_tokens(summary),
+        "input_tokens": sum(count_tokens(message.content, model=model.name) for message in asked),
+        "output_tokens": count_tokens(summary, model=model.name),
         "latency_ms": round((clock.monotonic() - began) * 1000, 3),
     }
     return WrittenSummary(summary or None, spent)

@@ -147,7 +147,9 @@ class OpenAIEmbedder:
         positions = non_blank_positions(sound)
         if not positions:
             return Embeddings(np.zeros((len(sound), self.dimension), dtype=np.float32), 0)
-        pieces = await asyncio.to_thread(split_into_chunks, [sound[position] for position in positions])
+        pieces = await asyncio.to_thread(
+            split_into_chunks, [sound[position] for position in positions], model=self.name
+        )
         answers = await _gather_batches([self._ask(batch) for batch in _batches(pieces, self._batch)])
         rows = combine_chunk_vectors(np.concatenate([answer.rows for answer in answers]), pieces, len(positions))
         return Embeddings(spread_rows(rows, positions, len(sound)), sum(answer.tokens for answer in answers))
@@ -378,8 +380,11 @@ class OpenAIModel:
         return {"model": self._service.endpoint.model, "messages": list(asked)}
 
     def _count(self, asked: Sequence[Mapping[str, str]], reply: _ChatReply) -> None:
-        read = reply.read if reply.read is not None else sum(count_tokens(message["content"]) for message in asked)
-        written = reply.written if reply.written is not None else count_tokens(reply.text)
+        read, written = reply.read, reply.written
+        if read is None:
+            read = sum(count_tokens(message["content"], model=self.name) for message in asked)
+        if written is None:
+            written = count_tokens(reply.text, model=self.name)
         amounts: tuple[tuple[Literal["read", "written"], int], ...] = (("read", read), ("written", written))
         for direction, tokens in amounts:
             self._counters.add("llm_tokens", tokens, model=self.name, direction=direction)

@@ -81,16 +81,16 @@ async def embed_note(
     text = own_text(text)
     if not text.strip():
         return None
-    pieces = await _text_pieces(text, tokens=tokens, overlap=overlap)
+    pieces = await _text_pieces(text, tokens=tokens, overlap=overlap, model=embedder.name)
     vectors, _ = await embedder.embed([piece.text for piece in pieces])
     mean = normalize((vectors.astype(np.float64).sum(axis=0) / len(pieces)).astype(np.float32))
     return mean if mean.any() else None
 
 
-async def _text_pieces(text: str, *, tokens: int, overlap: int) -> list[TextChunk]:
+async def _text_pieces(text: str, *, tokens: int, overlap: int, model: str) -> list[TextChunk]:
     if len(text) <= _AT_ONCE_CHARACTERS:
-        return split_into_chunks([text], longest=tokens, overlap=overlap)
-    return await asyncio.to_thread(split_into_chunks, [text], longest=tokens, overlap=overlap)
+        return split_into_chunks([text], longest=tokens, overlap=overlap, model=model)
+    return await asyncio.to_thread(split_into_chunks, [text], longest=tokens, overlap=overlap, model=model)
 
 
 T = TypeVar("T")

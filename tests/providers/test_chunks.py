@@ -32,6 +32,10 @@ from sharedmem.testing.provider_suite import EmbedderSuite
 # -- pieces ---------------------------------------------------------------------------------------
 
 
+CL100K, O200K = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4", "fb374d419588a4632f3f557e76b4b70aebbca790"
+"""Names of the files of encodings."""
+
+
 @pytest.fixture(autouse=True)
 def _tokens_are_found_out_anew() -> Iterator[None]:
     chunks._tiktoken_starts.cache_clear()
@@ -94,10 +98,46 @@ def stand_in(name: str, source: str, folder: Path, monkeypatch: pytest.MonkeyPat
 
 def test_tiktoken_counts_where_its_file_is_at_hand(tiktoken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tiktoken))
-    (tiktoken / "9b5ad71b2ce5302211f9c61530b329a4922fc6a4").write_bytes(b"")
+    (tiktoken / CL100K).write_bytes(b"")
 
     assert count_tokens("a" * 30) == 10
     assert [len(piece.text) for piece in split_into_chunks(["a" * 2_000])] == [1_500, 650]
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [
+        ("openai:gpt-4o", 6),
+        ("azure:gpt-4o", 6),
+        ("openai:openai/gpt-4o", 6),
+        ("gpt-4o", 6),
+        ("openai:text-embedding-3-small@512", 10),
+        ("openai:llama3", 10),
+        ("openai:gpt2", 10),
+        ("openai:davinci-codex", 10),
+        ("", 10),
+    ],
+)
+def test_tokens_are_those_of_the_model_and_of_cl100k_where_its_encoding_is_not_known_or_not_there(
+    tiktoken: Path, monkeypatch: pytest.MonkeyPatch, model: str, tokens: int
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tiktoken))
+    for file in (CL100K, O200K):
+        (tiktoken / file).write_bytes(b"")
+
+    assert count_tokens("a" * 30, model=model) == tokens
+    assert [piece.tokens for piece in split_into_chunks(["a" * 300], model=model)] == [tokens * 10]
+
+
+def test_without_the_usual_file_models_of_other_encodings_are_estimated(
+    tiktoken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tiktoken))
+    (tiktoken / O200K).write_bytes(b"")
+
+    assert count_tokens("a" * 30, model="openai:gpt-4o") == 6
+    assert count_tokens("a" * 30, model="openai:text-embedding-3-small") == 5
+    assert count_tokens("a" * 30) == 5
 
 
 def test_tiktoken_is_not_made_to_download_its_file(tiktoken: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,18 +32,27 @@ class SentenceTransformer:
 '''
 
 TIKTOKEN = '''
-"""As much of tiktoken as is used: three characters make a token."""
+"""As much of tiktoken as is used: three characters make a token of cl100k_base, five one of o200k_base."""
+
+WIDTHS = {"cl100k_base": 3, "o200k_base": 5, "p50k_base": 2}
+MODELS = {"text-embedding-3-small": "cl100k_base", "gpt-4o": "o200k_base", "davinci-codex": "p50k_base", "gpt2": "gpt2"}
 
 
 class Encoding:
+    def __init__(self, width):
+        self.width = width
+
     def encode_ordinary(self, text):
-        return list(range(0, len(text), 3))
+        return list(range(0, len(text), self.width))
 
     def decode_with_offsets(self, tokens):
         return "", tokens
 
 
 def get_encoding(name):
-    assert name == "cl100k_base"
-    return Encoding()
+    return Encoding(WIDTHS[name])
+
+
+def encoding_name_for_model(model_name):
+    return MODELS[model_name]
 '''

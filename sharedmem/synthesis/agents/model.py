@@ -162,7 +162,7 @@ class ModelAgents:
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
         """Run `Agents.fast_summary`. One question, two if the first answer is empty."""
-        asked = _check_prompt_size(fast_summary_prompt(messages))
+        asked = _check_prompt_size(fast_summary_prompt(messages), self.name)
         for _ in range(2):
             text = (await self._model.write(asked, max_tokens=_FAST_TOKENS)).strip()
             if has_words(text):
@@ -191,7 +191,7 @@ class ModelAgents:
 
     async def _complete(self, asked: Sequence[ChatMessage], form: type[AnswerT]) -> AnswerT:
         # Checked again: not every model validates its answers with the schema's own method.
-        return require_content(await self._model.complete(_check_prompt_size(asked), form))
+        return require_content(await self._model.complete(_check_prompt_size(asked, self.name), form))
 
     def _resolution(self, note: Note, verdict: ConflictVerdict | None) -> Resolution:
         if verdict is None:
@@ -223,8 +223,8 @@ def _by_handle(answer: ConflictOutput, old: Mapping[str, Note]) -> dict[str, Con
     return verdicts
 
 
-def _check_prompt_size(asked: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
-    tokens = sum(count_tokens(message.content) for message in asked)
+def _check_prompt_size(asked: Sequence[ChatMessage], model: str) -> Sequence[ChatMessage]:
+    tokens = sum(count_tokens(message.content, model=model) for message in asked)
     if tokens <= MOST_TOKENS:
         return asked
     advice = f"a prompt has {MOST_TOKENS:,} at most, and is never cut; pass less text at a time"
