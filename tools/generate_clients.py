@@ -330,7 +330,7 @@ def __init__(self, calls: ServiceCalls) -> None:
 def _group(noun: str, rows: Sequence[Operation[Any]], imports: Imports, *, is_async: bool) -> str:
     own = {row.name.partition(".")[2]: row for row in rows if row.name.startswith(f"{noun}.")}
     methods = [_method(verb, own[verb], imports, is_async=is_async) for verb in _ordered(own)]
-    head = f'class {_group_name(noun)}:\n    """Operations `{noun}.*` of the service."""\n'
+    head = f'class {_group_name(noun, is_async=is_async)}:\n    """Operations `{noun}.*` of the service."""\n'
     return head + textwrap.indent(_INIT + "\n" + "\n\n".join(methods), "    ")
 
 
@@ -339,8 +339,8 @@ def _ordered(names: Collection[str]) -> list[str]:
     return sorted(names, key=lambda name: hasattr(builtins, name))
 
 
-def _group_name(noun: str) -> str:
-    return "".join(part.capitalize() for part in noun.split("_")) + "Operations"
+def _group_name(noun: str, *, is_async: bool) -> str:
+    return ("" if is_async else "Blocking") + "".join(part.capitalize() for part in noun.split("_")) + "Operations"
 
 
 def _whole(nouns: Sequence[str], rows: Sequence[Operation[Any]], imports: Imports, *, is_async: bool) -> str:
@@ -348,12 +348,12 @@ def _whole(nouns: Sequence[str], rows: Sequence[Operation[Any]], imports: Import
     top = [by_name[f"synthesis.{name}"] for name in OF_THE_CLIENT]
     methods = [_method(row.method.__name__, row, imports, is_async=is_async, of_the_library=True) for row in top]
     groups = [
-        f'@cached_property\ndef {noun}(self) -> {_group_name(noun)}:\n    """Operations `{noun}.*`."""\n'
-        f"    return {_group_name(noun)}(self._service)"
-        for noun in _ordered(nouns)
+        f'@cached_property\ndef {noun}(self) -> {group}:\n    """Operations `{noun}.*`."""\n'
+        f"    return {group}(self._service)"
+        for noun, group in ((noun, _group_name(noun, is_async=is_async)) for noun in _ordered(nouns))
     ]
     title = "All operations of the service, grouped by noun; those of synthesis that SPEC names also directly."
-    head = f'class ServiceOperations:\n    """{title}"""\n'
+    head = f'class {_group_name("service", is_async=is_async)}:\n    """{title}"""\n'
     return head + textwrap.indent(_INIT + "\n" + "\n\n".join([*methods, *groups]), "    ")
 
 

@@ -15,7 +15,7 @@ from sharedmem.client.feeds import BlockingServiceFeeds, FeedReader
 from sharedmem.client.http_protocol import check_reply
 from sharedmem.client.routes import HttpRequest
 from sharedmem.client.service import HttpReply, ServiceCalls, run_blocking
-from sharedmem.client.sync_operations import ServiceOperations
+from sharedmem.client.sync_operations import BlockingServiceOperations
 from sharedmem.models import EvolutionGraph, GraphFormat, Note, SynthesisTask
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.visualization.chain import draw_chain
@@ -125,7 +125,7 @@ async def _parts(response: httpx2.Response) -> AsyncIterator[bytes]:
         yield part
 
 
-class SharedMemoryClient(ServiceOperations, ProcessBound):
+class SharedMemoryClient(BlockingServiceOperations, ProcessBound):
     """A memory service: `with SharedMemoryClient("http://127.0.0.1:8420", token=...) as memory: ...`.
 
     The calls are those of `sharedmem.client.SharedMemoryClient`, which documents them.

@@ -79,7 +79,7 @@ from sharedmem.models import (
 )
 
 
-class BarrierOperations:
+class BlockingBarrierOperations:
     """Operations `barrier.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -96,7 +96,7 @@ class BarrierOperations:
         return run_blocking(self._service.run(table.BARRIER_WAITING, {"name": name}))
 
 
-class CacheOperations:
+class BlockingCacheOperations:
     """Operations `cache.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -175,7 +175,7 @@ class CacheOperations:
         return run_blocking(self._service.run(table.CACHE_STATS, {}))
 
 
-class ChangeOperations:
+class BlockingChangeOperations:
     """Operations `change.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -186,7 +186,7 @@ class ChangeOperations:
         return run_blocking(self._service.run(table.CHANGE_CURSOR, {"pattern": pattern}))
 
 
-class CounterOperations:
+class BlockingCounterOperations:
     """Operations `counter.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -206,7 +206,7 @@ class CounterOperations:
         )
 
 
-class EpisodeOperations:
+class BlockingEpisodeOperations:
     """Operations `episode.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -237,7 +237,7 @@ class EpisodeOperations:
         return run_blocking(self._service.run(table.EPISODE_SUMMARIZE, {"session": session}))
 
 
-class ExecutionOperations:
+class BlockingExecutionOperations:
     """Operations `execution.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -365,7 +365,7 @@ class ExecutionOperations:
         return run_blocking(self._service.run(table.EXECUTION_OPEN, {"session": session}))
 
 
-class GraphOperations:
+class BlockingGraphOperations:
     """Operations `graph.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -756,7 +756,7 @@ class GraphOperations:
         return run_blocking(self._service.run(table.GRAPH_UNMERGE, {"entity": entity, "group_id": group_id}))
 
 
-class HashOperations:
+class BlockingHashOperations:
     """Operations `hash.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -800,7 +800,7 @@ class HashOperations:
         return run_blocking(self._service.run(table.HASH_SET, {"key": key, "values": values, "ttl": ttl, "kind": kind}))
 
 
-class KeyOperations:
+class BlockingKeyOperations:
     """Operations `key.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -837,7 +837,7 @@ class KeyOperations:
         return run_blocking(self._service.run(table.KEY_LIST, {"pattern": pattern, "limit": limit, "cursor": cursor}))
 
 
-class LeaseOperations:
+class BlockingLeaseOperations:
     """Operations `lease.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -883,7 +883,7 @@ class LeaseOperations:
         return run_blocking(self._service.run(table.LEASE_STATE, {"name": name, "kind": kind}))
 
 
-class LimitOperations:
+class BlockingLimitOperations:
     """Operations `limit.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -951,7 +951,7 @@ class LimitOperations:
         )
 
 
-class ListOperations:
+class BlockingListOperations:
     """Operations `list.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -984,7 +984,7 @@ class ListOperations:
         return run_blocking(self._service.run(table.LIST_READ, {"key": key, "start": start, "end": end}))
 
 
-class MemoryOperations:
+class BlockingMemoryOperations:
     """Operations `memory.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1196,7 +1196,7 @@ class MemoryOperations:
         )
 
 
-class MessageOperations:
+class BlockingMessageOperations:
     """Operations `message.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1207,7 +1207,7 @@ class MessageOperations:
         return run_blocking(self._service.run(table.MESSAGE_PUBLISH, {"channel": channel, "message": message}))
 
 
-class NamespaceOperations:
+class BlockingNamespaceOperations:
     """Operations `namespace.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1226,7 +1226,7 @@ class NamespaceOperations:
         return run_blocking(self._service.run(table.NAMESPACE_USAGE, {}))
 
 
-class OnceOperations:
+class BlockingOnceOperations:
     """Operations `once.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1257,7 +1257,7 @@ class OnceOperations:
         return run_blocking(self._service.run(table.ONCE_STATE, {"key": key}))
 
 
-class PlanOperations:
+class BlockingPlanOperations:
     """Operations `plan.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1403,7 +1403,7 @@ class PlanOperations:
         return run_blocking(self._service.run(table.PLAN_LIST, {"session": session, "symbol": symbol, "limit": limit}))
 
 
-class PresenceOperations:
+class BlockingPresenceOperations:
     """Operations `presence.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1422,7 +1422,7 @@ class PresenceOperations:
         return run_blocking(self._service.run(table.PRESENCE_LIST, {"role": role}))
 
 
-class QueueOperations:
+class BlockingQueueOperations:
     """Operations `queue.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1566,7 +1566,7 @@ class QueueOperations:
         return run_blocking(self._service.run(table.QUEUE_LIST, {"limit": limit, "cursor": cursor}))
 
 
-class SetOperations:
+class BlockingSetOperations:
     """Operations `set.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1609,7 +1609,7 @@ class SetOperations:
         return run_blocking(self._service.run(table.SET_SIZE, {"key": key}))
 
 
-class SynthesisOperations:
+class BlockingSynthesisOperations:
     """Operations `synthesis.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1834,7 +1834,7 @@ class SynthesisOperations:
         )
 
 
-class ThreadOperations:
+class BlockingThreadOperations:
     """Operations `thread.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1855,7 +1855,7 @@ class ThreadOperations:
         return run_blocking(self._service.run(table.THREAD_SUMMARY, {"thread_id": thread_id, "max_turns": max_turns}))
 
 
-class ValueOperations:
+class BlockingValueOperations:
     """Operations `value.*` of the service."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -1900,7 +1900,7 @@ class ValueOperations:
         return run_blocking(self._service.run(table.VALUE_WRITE_MANY, {"values": values, "ttl": ttl, "kind": kind}))
 
 
-class ServiceOperations:
+class BlockingServiceOperations:
     """All operations of the service, grouped by noun; those of synthesis that SPEC names also directly."""
 
     def __init__(self, calls: ServiceCalls) -> None:
@@ -2074,116 +2074,116 @@ class ServiceOperations:
         return run_blocking(self._service.run(table.SYNTHESIS_GET_CONNECTION_POOL_STATS, {}))
 
     @cached_property
-    def barrier(self) -> BarrierOperations:
+    def barrier(self) -> BlockingBarrierOperations:
         """Operations `barrier.*`."""
-        return BarrierOperations(self._service)
+        return BlockingBarrierOperations(self._service)
 
     @cached_property
-    def cache(self) -> CacheOperations:
+    def cache(self) -> BlockingCacheOperations:
         """Operations `cache.*`."""
-        return CacheOperations(self._service)
+        return BlockingCacheOperations(self._service)
 
     @cached_property
-    def change(self) -> ChangeOperations:
+    def change(self) -> BlockingChangeOperations:
         """Operations `change.*`."""
-        return ChangeOperations(self._service)
+        return BlockingChangeOperations(self._service)
 
     @cached_property
-    def counter(self) -> CounterOperations:
+    def counter(self) -> BlockingCounterOperations:
         """Operations `counter.*`."""
-        return CounterOperations(self._service)
+        return BlockingCounterOperations(self._service)
 
     @cached_property
-    def episode(self) -> EpisodeOperations:
+    def episode(self) -> BlockingEpisodeOperations:
         """Operations `episode.*`."""
-        return EpisodeOperations(self._service)
+        return BlockingEpisodeOperations(self._service)
 
     @cached_property
-    def execution(self) -> ExecutionOperations:
+    def execution(self) -> BlockingExecutionOperations:
         """Operations `execution.*`."""
-        return ExecutionOperations(self._service)
+        return BlockingExecutionOperations(self._service)
 
     @cached_property
-    def graph(self) -> GraphOperations:
+    def graph(self) -> BlockingGraphOperations:
         """Operations `graph.*`."""
-        return GraphOperations(self._service)
+        return BlockingGraphOperations(self._service)
 
     @cached_property
-    def key(self) -> KeyOperations:
+    def key(self) -> BlockingKeyOperations:
         """Operations `key.*`."""
-        return KeyOperations(self._service)
+        return BlockingKeyOperations(self._service)
 
     @cached_property
-    def lease(self) -> LeaseOperations:
+    def lease(self) -> BlockingLeaseOperations:
         """Operations `lease.*`."""
-        return LeaseOperations(self._service)
+        return BlockingLeaseOperations(self._service)
 
     @cached_property
-    def limit(self) -> LimitOperations:
+    def limit(self) -> BlockingLimitOperations:
         """Operations `limit.*`."""
-        return LimitOperations(self._service)
+        return BlockingLimitOperations(self._service)
 
     @cached_property
-    def memory(self) -> MemoryOperations:
+    def memory(self) -> BlockingMemoryOperations:
         """Operations `memory.*`."""
-        return MemoryOperations(self._service)
+        return BlockingMemoryOperations(self._service)
 
     @cached_property
-    def message(self) -> MessageOperations:
+    def message(self) -> BlockingMessageOperations:
         """Operations `message.*`."""
-        return MessageOperations(self._service)
+        return BlockingMessageOperations(self._service)
 
     @cached_property
-    def namespace(self) -> NamespaceOperations:
+    def namespace(self) -> BlockingNamespaceOperations:
         """Operations `namespace.*`."""
-        return NamespaceOperations(self._service)
+        return BlockingNamespaceOperations(self._service)
 
     @cached_property
-    def once(self) -> OnceOperations:
+    def once(self) -> BlockingOnceOperations:
         """Operations `once.*`."""
-        return OnceOperations(self._service)
+        return BlockingOnceOperations(self._service)
 
     @cached_property
-    def plan(self) -> PlanOperations:
+    def plan(self) -> BlockingPlanOperations:
         """Operations `plan.*`."""
-        return PlanOperations(self._service)
+        return BlockingPlanOperations(self._service)
 
     @cached_property
-    def presence(self) -> PresenceOperations:
+    def presence(self) -> BlockingPresenceOperations:
         """Operations `presence.*`."""
-        return PresenceOperations(self._service)
+        return BlockingPresenceOperations(self._service)
 
     @cached_property
-    def queue(self) -> QueueOperations:
+    def queue(self) -> BlockingQueueOperations:
         """Operations `queue.*`."""
-        return QueueOperations(self._service)
+        return BlockingQueueOperations(self._service)
 
     @cached_property
-    def synthesis(self) -> SynthesisOperations:
+    def synthesis(self) -> BlockingSynthesisOperations:
         """Operations `synthesis.*`."""
-        return SynthesisOperations(self._service)
+        return BlockingSynthesisOperations(self._service)
 
     @cached_property
-    def thread(self) -> ThreadOperations:
+    def thread(self) -> BlockingThreadOperations:
         """Operations `thread.*`."""
-        return ThreadOperations(self._service)
+        return BlockingThreadOperations(self._service)
 
     @cached_property
-    def value(self) -> ValueOperations:
+    def value(self) -> BlockingValueOperations:
         """Operations `value.*`."""
-        return ValueOperations(self._service)
+        return BlockingValueOperations(self._service)
 
     @cached_property
-    def hash(self) -> HashOperations:
+    def hash(self) -> BlockingHashOperations:
         """Operations `hash.*`."""
-        return HashOperations(self._service)
+        return BlockingHashOperations(self._service)
 
     @cached_property
-    def list(self) -> ListOperations:
+    def list(self) -> BlockingListOperations:
         """Operations `list.*`."""
-        return ListOperations(self._service)
+        return BlockingListOperations(self._service)
 
     @cached_property
-    def set(self) -> SetOperations:
+    def set(self) -> BlockingSetOperations:
         """Operations `set.*`."""
-        return SetOperations(self._service)
+        return BlockingSetOperations(self._service)
