@@ -14,6 +14,7 @@ from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules
 from sharedmem.graph.bitemporal.changes import check_interval, start_stamp
 from sharedmem.graph.bitemporal.entity_versions import to_entity
 from sharedmem.graph.bitemporal.projection import MOST_EPISODES
+from sharedmem.graph.bitemporal.relations import SUMMARY_RELATION
 from sharedmem.graph.episode_input import (
     EpisodeInput,
     check_extractable,
@@ -66,7 +67,8 @@ async def known_facts(backend: GraphBackend, group: str, episode: Episode) -> Kn
     rows = [seen.facts[id_] for id_ in facts if id_ in seen.facts]
     return Known(
         [to_entity(seen.entities[id_], group, {}) for id_ in entities if id_ in seen.entities],
-        [to_latest_fact(row, group) for row in rows if row.current is not None],
+        # A model has nothing to say about the links of summaries.
+        [to_latest_fact(row, group) for row in rows if row.current is not None and row.type != SUMMARY_RELATION],
     )
 
 

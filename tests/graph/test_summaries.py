@@ -15,6 +15,7 @@ from sharedmem import Hub, InvalidError, NotFoundError, Settings, UnavailableErr
 from sharedmem.coordination.queues.task_queue import TaskQueue
 from sharedmem.graph.graph import Graph
 from sharedmem.graph.summaries import QUEUE, DueSummary, build_summary, next_due_summary
+from sharedmem.graph.writer import known_facts
 from sharedmem.models import Episode
 from sharedmem.providers.protocol import ChatMessage, Model
 from sharedmem.testing import ManualClock, fake_hub
@@ -371,6 +372,14 @@ async def test_links_are_no_part_of_what_a_question_needs_to_know(graph: Graph) 
     context = await graph.retrieve("What is the summary of conversation:s1 of user:ann?", group_id=GROUP)
 
     assert {item.kind for item in context.items} == {"summary"}
+
+
+async def test_links_are_not_shown_to_a_model_that_extracts_facts(graph: Graph) -> None:
+    await talk(graph, range(EVERY))
+    await until_there_are(graph, 1)
+    question = Episode(content="Was conversation:s1 of user:ann in a summary?", group_id=GROUP)
+
+    assert (await known_facts(graph.backend, GROUP, question)).facts == []
 
 
 @pytest.mark.parametrize("users", [5, None, "ann", [1, "bob"]])
