@@ -9,8 +9,10 @@ from pathlib import Path
 
 from sharedmem.archive import transfer as archives
 from sharedmem.archive.backfill import Backfilled, BackfillMapping, backfill, read_mapping, validate_mapping
+from sharedmem.archive.daily import RotatedExport, export_daily
 from sharedmem.archive.endpoint import ArchiveEndpoint
 from sharedmem.archive.frames import UnpackLimits
+from sharedmem.archive.rotation import DEFAULT_DAILY, DEFAULT_WEEKLY, KeptExports
 from sharedmem.archive.transfer import Copied, Exported, Imported, Progress, stream_archive
 from sharedmem.runtime.process_bound import ProcessBound
 
@@ -62,6 +64,43 @@ class Archives(ProcessBound):
         """
         return await archives.export(
             self._endpoint, namespace, Path(file), version=self._version, replace=replace, progress=progress
+        )
+
+    async def export_daily(
+        self,
+        namespace: str,
+        folder: Path | str,
+        *,
+        daily: int = DEFAULT_DAILY,
+        weekly: int = DEFAULT_WEEKLY,
+        compressed: bool = True,
+        progress: Progress | None = None,
+    ) -> RotatedExport:
+        """Export a namespace unless it has an export of today (UTC), read it back, then delete outdated exports.
+
+        The same call continues an export that was interrupted today. Only files that are named as these exports are
+        deleted, and only after the new one was read back without an error.
+
+        Args:
+            namespace: the namespace.
+            folder: where its exports are; created when missing.
+            daily: how many of the newest exports are kept, from 1.
+            weekly: of how many of the newest weeks (Monday to Sunday) the newest export is kept too.
+            compressed: whether new files are compressed (`.jsonl.zst`).
+            progress: called from time to time.
+
+        Returns:
+            The file of today, what was exported (None if it existed), and the deleted files.
+
+        Raises:
+            InvalidError: a number is out of bounds; or the export could not be read back. Then its name ends in
+                `.damaged`, and nothing is deleted.
+            ConflictError: another process is writing the export of today.
+            NotFoundError, UnavailableError, UnsupportedError: as `export`, or a file cannot be deleted.
+        """
+        kept = KeptExports(daily, weekly)
+        return await export_daily(
+            self, namespace, Path(folder), kept, clock=self._endpoint.clock, compressed=compressed, progress=progress
         )
 
     async def stream(self, namespace: str, *, compressed: bool = True) -> AsyncIterator[bytes]:

@@ -349,6 +349,9 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
     blob_key: SecretStr | None = Field(
         None, description="Account key of an azure blob_url; without it Entra ID logs in."
     )
+    export_dir: Path | None = Field(
+        None, description="Folder of the daily exports: for `sharedmem exports`, and for metrics about their age."
+    )
     durable_url: _DurableUrl | None = Field(
         None,
         description="Durable tier: sqlite:///path/file.db, cosmos://account.documents.azure.com, or none. Default: the "

@@ -11,7 +11,7 @@ from sharedmem.config.sections import MEMORY_SECTION, flatten_memory_section
 from sharedmem.errors import ConfigError
 
 CONFIG_VARIABLE = "SHAREDMEM_CONFIG"
-PATHS = ("data_dir", "blob_dir", "tls_ca_file", "tls_cert_file", "tls_key_file", "log_file")
+PATHS = ("data_dir", "blob_dir", "export_dir", "tls_ca_file", "tls_cert_file", "tls_key_file", "log_file")
 
 
 def expand_user(path: Path) -> Path:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sharedmem.archive.archives import Archives as AsyncArchives
     from sharedmem.archive.archives import MappingLike
     from sharedmem.archive.backfill import Backfilled
+    from sharedmem.archive.daily import RotatedExport
     from sharedmem.archive.frames import UnpackLimits
     from sharedmem.archive.transfer import Exported, Imported, Progress
     from sharedmem.cache.decorator import Amount
@@ -4860,6 +4861,44 @@ class Archives(Face["AsyncArchives"]):
             UnsupportedError: the compression library is not installed.
         """
         return self._portal.run(self._async.export(namespace, file, replace=replace, progress=progress))
+
+    def export_daily(
+        self,
+        namespace: str,
+        folder: Path | str,
+        *,
+        daily: int = 7,
+        weekly: int = 4,
+        compressed: bool = True,
+        progress: Progress | None = None,
+    ) -> RotatedExport:
+        """Export a namespace unless it has an export of today (UTC), read it back, then delete outdated exports.
+
+        The same call continues an export that was interrupted today. Only files that are named as these exports are
+        deleted, and only after the new one was read back without an error.
+
+        Args:
+            namespace: the namespace.
+            folder: where its exports are; created when missing.
+            daily: how many of the newest exports are kept, from 1.
+            weekly: of how many of the newest weeks (Monday to Sunday) the newest export is kept too.
+            compressed: whether new files are compressed (`.jsonl.zst`).
+            progress: called from time to time.
+
+        Returns:
+            The file of today, what was exported (None if it existed), and the deleted files.
+
+        Raises:
+            InvalidError: a number is out of bounds; or the export could not be read back. Then its name ends in
+                `.damaged`, and nothing is deleted.
+            ConflictError: another process is writing the export of today.
+            NotFoundError, UnavailableError, UnsupportedError: as `export`, or a file cannot be deleted.
+        """
+        return self._portal.run(
+            self._async.export_daily(
+                namespace, folder, daily=daily, weekly=weekly, compressed=compressed, progress=progress
+            )
+        )
 
     def stream(self, namespace: str, *, compressed: bool = True) -> Iterator[bytes]:
         """Stream an archive of a namespace, in a few MiB of memory. Left-out documents are not reported.

@@ -16,7 +16,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from sharedmem import Hub, NotFoundError, Settings
-from sharedmem.faces.metrics import METRICS, Exporter, HubCollector
+from sharedmem.archive.rotation import list_exports
+from sharedmem.faces.metrics import METRICS, Exporter, HubCollector, TotalsCollector, read_totals
 from sharedmem.runtime import Counters, JsonFormatter, span
 from sharedmem.runtime.exposition import prometheus_text
 from sharedmem.testing import fake_hub
@@ -287,6 +288,40 @@ def test_a_json_line_holds_what_was_given_beside_the_message() -> None:
     assert line["logger"] == "sharedmem.memory"
     assert line["namespace"] == "research"
     assert line["level"] == "info"
+
+
+async def test_the_exporter_reads_the_age_of_exports_and_drills(tmp_path: Path) -> None:
+    settings = Settings(export_dir=tmp_path)
+    async with fake_hub(settings=settings) as hub:
+        for namespace in ("desk", "team"):
+            await hub.store(namespace).write("plan", 1)
+            await hub.archive.export_daily(namespace, tmp_path, compressed=False)
+        drill = {"ok": True, "at": "2026-03-01T12:00:00Z"}
+        (newest,) = (one for one in list_exports(tmp_path) if one.namespace == "team")
+        write_drill(newest.file, drill)
+        totals = await read_totals(hub)
+
+    families = {family.name: family for family in TotalsCollector(lambda: totals, lambda: None).collect()}
+    written = families["sharedmem_export_newest_timestamp_seconds"].samples
+    drilled = families["sharedmem_export_drilled_timestamp_seconds"].samples
+    assert [sample.labels["namespace"] for sample in written] == ["desk", "team"]
+    assert written[1].value == pytest.approx(newest.written.timestamp())
+    assert [(sample.labels["namespace"], sample.value) for sample in drilled] == [("team", 1_772_366_400.0)]
+
+
+def write_drill(file: str, report: dict[str, Any]) -> None:
+    Path(f"{file}.drill").write_text(json.dumps(report))
+
+
+async def test_exports_that_cannot_be_read_are_told_and_leave_the_rest(tmp_path: Path) -> None:
+    async with fake_hub(settings=Settings(export_dir=tmp_path / "missing")) as hub:
+        assert (await read_totals(hub)).failed == ()
+    (tmp_path / "file").touch()
+    async with fake_hub(settings=Settings(export_dir=tmp_path / "file")) as hub:
+        totals = await read_totals(hub)
+
+    assert totals.exports == {}
+    assert "cannot be read" in totals.failed[0]
 
 
 async def test_calls_are_spans_where_the_application_listens() -> None:

@@ -33,6 +33,7 @@ _COMMANDS_BY_MODULE = (
     ("namespace", ("usage", "clear", "acl")),
     ("durable", ("restore", "durable")),
     ("archives", ("export", "import", "copy", "backfill")),
+    ("daily_exports", ("exports",)),
     ("server", ("up", "down", "status")),
     ("tokens", ("token",)),
     ("serve", ("metrics", "serve")),
@@ -114,6 +115,9 @@ app.add_typer(queues, name="queue", rich_help_panel=COORDINATION, epilog="Try:  
 durable = typer.Typer(help="The durable tier, which keeps what must last; `durable` shows how it is.")
 app.add_typer(durable, name="durable", rich_help_panel=DURABLE, epilog="Try:  sharedmem durable status")
 
+exports = typer.Typer(help="Daily exports in a folder, and restores that are rehearsed; `exports` lists them.")
+app.add_typer(exports, name="exports", rich_help_panel=DURABLE, epilog="Try:  sharedmem exports run --folder exports")
+
 memories = typer.Typer(help="What agents remember; `memories` lists the newest, `memories ID` shows one.")
 app.add_typer(memories, name="memories", rich_help_panel=MEMORY, epilog="Try:  sharedmem memories list")
 threads = typer.Typer(help="Conversations, and what was said in them; `thread ID` shows what one holds.")
@@ -158,6 +162,7 @@ DEFAULT_COMMANDS = {
     "plans": DefaultCommands(plans, alone="sessions", named="list"),
     "queue": DefaultCommands(queues, alone="list", named="stats"),
     "durable": DefaultCommands(durable, alone="status"),
+    "exports": DefaultCommands(exports, alone="list"),
     "memories": DefaultCommands(memories, alone="list", named="get", flagged="list"),
     "thread": DefaultCommands(threads, named="stats"),
     "graph": DefaultCommands(graph, alone="groups"),

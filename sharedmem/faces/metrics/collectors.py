@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import accumulate
+from pathlib import Path
 from typing import TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from pydantic import Field
 
+from sharedmem.archive.rotation import list_exports
 from sharedmem.errors import SharedMemoryError, UnsupportedError
 from sharedmem.hub import Hub
 from sharedmem.models import CacheStats, DurableStatus, Health, IndexStatus, MemoryStats, Record
@@ -32,6 +36,10 @@ class Totals(Record):
     indexes: list[IndexStatus]
     durable: DurableStatus | None
     read_at: datetime
+    exports: dict[str, datetime] = Field(default_factory=dict)
+    """When the newest daily export of each namespace was written; empty without the setting `export_dir`."""
+    drills: dict[str, datetime] = Field(default_factory=dict)
+    """When a restore drill of each namespace last succeeded, likewise."""
     failed: tuple[str, ...] = ()
     """What could not be read, in sentences."""
 
@@ -56,6 +64,7 @@ async def read_totals(hub: Hub) -> Totals:
             caches[namespace] = await store.cache.stats()
         except SharedMemoryError as error:
             failed.append(f"{namespace}: {error}")
+    exports, drills = await _read_exports(hub.settings.export_dir, failed)
     return Totals(
         health=health,
         memories={name: found for name, found in memories.items() if found.count},
@@ -63,8 +72,24 @@ async def read_totals(hub: Hub) -> Totals:
         indexes=await hub.index.all(),
         durable=await _durable_status(hub),
         read_at=datetime.now(UTC),
+        exports=exports,
+        drills=drills,
         failed=tuple(failed),
     )
+
+
+async def _read_exports(folder: Path | None, failed: list[str]) -> tuple[dict[str, datetime], dict[str, datetime]]:
+    """Return when each namespace was last exported, and when a drill of it last succeeded."""
+    if folder is None:
+        return {}, {}
+    try:
+        newest_first = await asyncio.to_thread(list_exports, folder)
+    except SharedMemoryError as error:
+        failed.append(str(error))
+        return {}, {}
+    oldest_first = newest_first[::-1]
+    drilled = {one.namespace: one.drilled for one in oldest_first if one.drilled is not None}
+    return {one.namespace: one.written for one in oldest_first}, drilled
 
 
 def monthly_cost(request_units: float, over_s: float) -> float:
@@ -107,6 +132,8 @@ METRICS = {
     "sharedmem_durable_waiting": "Changes that wait for the durable tier, by namespace.",
     "sharedmem_durable_oldest_seconds": "Age of the oldest of them, by namespace.",
     "sharedmem_durable_dead_letters": "Changes that the durable tier refused, by namespace.",
+    "sharedmem_export_newest_timestamp_seconds": "When the newest daily export was written, by namespace.",
+    "sharedmem_export_drilled_timestamp_seconds": "When a restore drill last succeeded, by namespace.",
     "sharedmem_request_units": "Request units of Cosmos DB that all hubs of the server have spent.",
     "sharedmem_estimated_monthly_dollars": "What these would cost a month at the pace since the exporter began.",
     "sharedmem_operation_seconds": "How long calls took in this process, by operation.",
@@ -172,6 +199,7 @@ class TotalsCollector(Collector):
         yield from _of_caches(totals)
         yield from _of_indexes(totals)
         yield from _of_tier(totals.durable)
+        yield from _of_exports(totals)
         yield from self._spending(totals)
 
     def _spending(self, totals: Totals) -> Iterator[Metric]:
@@ -254,6 +282,15 @@ def _of_tier(status: DurableStatus | None) -> Iterator[Metric]:
     yield _gauge("sharedmem_durable_waiting", ["namespace"], [((lag.namespace,), lag.waiting) for lag in lags])
     yield _gauge("sharedmem_durable_oldest_seconds", ["namespace"], [((lag.namespace,), lag.oldest) for lag in lags])
     yield _gauge("sharedmem_durable_dead_letters", ["namespace"], [((lag.namespace,), lag.dead) for lag in lags])
+
+
+def _of_exports(totals: Totals) -> Iterator[Metric]:
+    for name, moments in (
+        ("sharedmem_export_newest_timestamp_seconds", totals.exports),
+        ("sharedmem_export_drilled_timestamp_seconds", totals.drills),
+    ):
+        if moments:
+            yield _gauge(name, ["namespace"], [((one,), at.timestamp()) for one, at in sorted(moments.items())])
 
 
 def _counter_families(counts: list[Count]) -> Iterator[Metric]:

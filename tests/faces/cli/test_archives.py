@@ -101,6 +101,47 @@ def test_foreign_records_come_in(shell: Shell, tmp_path: Path) -> None:
     assert shell("get", "2").data == "ho"
 
 
+def test_cron_exports_once_a_day_and_a_restore_is_rehearsed(shell: Shell, tmp_path: Path) -> None:
+    folder = ("--folder", str(tmp_path / "exports"))
+    shell("set", "plan", '{"topic": "tides"}')
+    nothing = shell("exports", *folder).data
+    early = shell("exports", "drill", *folder)
+
+    (first,) = shell("exports", "run", shell.namespace, *folder, "--plain").data
+    (again,) = shell("exports", "run", shell.namespace, *folder, "--plain").data
+    (drill,) = shell("exports", "drill", *folder).data
+    (listed,) = shell("exports", "list", *folder).data
+
+    assert nothing == []
+    assert (early.code, "run `sharedmem exports run` first" in early.err) == (3, True)
+    assert (first["exported"]["keys"], again["exported"], again["file"]) == (1, None, first["file"])
+    assert (drill["ok"], drill["keys"], drill["missing"]) == (True, 1, 0)
+    assert (listed["namespace"], listed["drilled"]) == (shell.namespace, drill["at"])
+
+
+def test_a_namespace_that_cannot_be_exported_does_not_stop_the_others(shell: Shell, tmp_path: Path) -> None:
+    shell("set", "plan", "1")
+    unset = shell("exports", "run")
+
+    done = shell("exports", "run", "never-written", shell.namespace, "--folder", str(tmp_path), "--plain")
+
+    assert (unset.code, "--folder" in unset.err) == (9, True)
+    assert done.code == 1
+    assert "not exported: never-written" in done.err
+    assert [one["namespace"] for one in json.loads(done.out)] == [shell.namespace]
+    refused = shell("exports", "run", "--folder", str(tmp_path), "--daily", "0")
+    assert (refused.code, "daily 0 is refused" in refused.err) == (2, True)
+
+
+def test_a_drill_that_fails_has_an_exit_code(shell: Shell, tmp_path: Path) -> None:
+    shell("set", "plan", "1")
+    (done,) = shell("exports", "run", shell.namespace, "--folder", str(tmp_path), "--plain").data
+    file = Path(done["file"])
+    file.write_text(file.read_text().replace('"body"', '"bodi"'))
+
+    assert shell("exports", "drill", "--folder", str(tmp_path)).code == 2
+
+
 def test_people_see_tables(shell: Shell, tmp_path: Path) -> None:
     shell("set", "plan", "1")
     place = ("--data-dir", str(shell.data_dir))
@@ -112,10 +153,14 @@ def test_people_see_tables(shell: Shell, tmp_path: Path) -> None:
         [*place, "export", shell.namespace, str(tmp_path / "a.jsonl")],
         [*place, "import", str(tmp_path / "a.jsonl")],
         [*place, "backfill", str(records), "--mapping", str(mapping), "--dry-run"],
+        [*place, "exports", "run", shell.namespace, "--folder", str(tmp_path / "exports"), "--plain"],
+        [*place, "exports", "drill", "--folder", str(tmp_path / "exports")],
+        [*place, "exports", "--folder", str(tmp_path / "exports")],
     )
 
-    assert done.out.count(" left 0") == 3, done.out
-    for word in ("digest", "as new there", "would be written", "is not JSON"):
+    assert done.out.count(" left 0") == 6, done.out
+    words = ("digest", "as new there", "would be written", "is not JSON", "everything came back", "restore rehearsed")
+    for word in words:
         assert word in done.out
 
 
