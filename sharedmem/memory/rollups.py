@@ -30,7 +30,7 @@ ROLLUP_TAG = "rollup"
 _MOST_READ = 5_000
 """Entries of a thread, from its newest, among which a call looks for turns to cover."""
 _MOST_OLD = 20_000
-"""Old memories that one call reads."""
+"""Old memories that one call covers."""
 _MOST_COVERED, _FEWEST_COVERED = 50, 5
 """Old memories that one roll-up covers; fewer are left for later."""
 _PAGE = 100
@@ -151,8 +151,8 @@ class MemoryRollups(ProcessBound):
     async def roll_up_old(self, older_than_days: int | None = None) -> list[str]:
         """Summarise old memories that are no turns, those of a thread, user, agent, run and category together.
 
-        Five to fifty memories become one; fewer are left for later. Looks at the newest 20,000 that are old enough.
-        One call of the language model for each new memory.
+        Five to fifty memories become one; fewer are left for later. Reads the memories that are old enough, until it
+        has found 20,000 that no roll-up covers. One call of the language model for each new memory.
 
         Args:
             older_than_days: least age by `timestamp`; None takes the setting `rollup_old_after_days`.
@@ -232,6 +232,11 @@ class MemoryRollups(ProcessBound):
 
     async def _make(self, group: RollupGroup, sources: Sequence[MemoryItem], prompt: str, made: list[str]) -> None:
         """Store the roll-up of some memories, unless there is one that begins with the same memory."""
+        id_ = _rollup_id(group, sources[0].id)
+        if existing := await self._reader.fetch([id_]):
+            # An earlier run has ended before the index had it, or its tag was changed: the model is not asked again.
+            await self._expire_sources([existing[0].item])
+            return
         text = "\n".join(map(_text_of, sources))
         asked = [ChatMessage(role="system", content=prompt), ChatMessage(role="user", content=text)]
         model = self._context.model
@@ -240,7 +245,7 @@ class MemoryRollups(ProcessBound):
             raise InvalidError("summary", summary, f"{model.name} returned an empty text; try again")
         last = sources[-1]
         rollup = MemoryItem(
-            id=_rollup_id(group, sources[0].id),
+            id=id_,
             user_id=group.user_id,
             agent_id=group.agent_id,
             thread_id=group.thread_id,
@@ -253,7 +258,7 @@ class MemoryRollups(ProcessBound):
             related_memory_ids=tuple(source.id for source in sources),
             metadata={"sources": len(sources), "from": str(sources[0].timestamp), "to": str(last.timestamp)},
         )
-        # An earlier run may have stored it, and ended before its index had it.
+        # A worker that has lost its lease may have stored it meanwhile.
         with suppress(VersionConflictError):
             await self._adder.add(rollup, {}, dedup=False)
             made.append(rollup.id)

@@ -1562,8 +1562,8 @@ class MemoryRollups(Face["AsyncMemoryRollups"]):
     def roll_up_old(self, older_than_days: int | None = None) -> list[str]:
         """Summarise old memories that are no turns, those of a thread, user, agent, run and category together.
 
-        Five to fifty memories become one; fewer are left for later. Looks at the newest 20,000 that are old enough.
-        One call of the language model for each new memory.
+        Five to fifty memories become one; fewer are left for later. Reads the memories that are old enough, until it
+        has found 20,000 that no roll-up covers. One call of the language model for each new memory.
 
         Args:
             older_than_days: least age by `timestamp`; None takes the setting `rollup_old_after_days`.

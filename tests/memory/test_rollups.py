@@ -186,6 +186,20 @@ async def wait_until_idle(hub: Hub) -> None:
     await wait_until(is_idle, description="no more tasks")
 
 
+async def test_a_rollup_that_was_edited_is_not_made_again() -> None:
+    async with fake_hub(model=scribe()) as hub:
+        memory = hub.store("team").memory
+        await talk(memory, range(6))
+        (made,) = await memory.rollups.roll_up_thread("t", turns=4, keep=2)
+        await memory.update(made, memory="In our own words", tags=())
+
+        assert await memory.rollups.roll_up_thread("t", turns=4, keep=2) == []
+        item = await memory.get(made)
+
+    assert item is not None
+    assert item.memory == "In our own words"
+
+
 async def test_two_hubs_roll_a_thread_up_once() -> None:
     server = fakeredis.FakeServer()
     models = scribe(), scribe()
