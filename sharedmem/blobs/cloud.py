@@ -61,6 +61,9 @@ class CloudService(Protocol):
     def is_refusal(self, error: Exception) -> bool:
         """Return whether an error says that the log-in is missing or lacks a right."""
 
+    def is_failure(self, error: Exception) -> bool:
+        """Return whether an error comes from the network or the service, and not from a mistake in the program."""
+
 
 def open_bucket(url: str, *, folder: str) -> CloudBlobStore:
     """Return the store in a bucket; the session is opened by the first call.
@@ -185,7 +188,10 @@ class CloudBlobStore:
         except Exception as error:
             if self._service.is_refusal(error):
                 why = f"{self.place} refuses the log-in; {self._service.login}"
-                raise AccessDeniedError("of blob_url", self._root.partition("/")[0], need, why) from error
+                bucket = self._root.partition("/")[0]
+                raise AccessDeniedError(f"{self._service.title} log-in", bucket, need, why) from error
+            if not self._service.is_failure(error):
+                raise
             why = f"it cannot be reached ({type(error).__name__}); check blob_url and the network, and try again"
             raise UnavailableError(self.place, why) from error
 

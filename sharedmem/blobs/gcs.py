@@ -12,6 +12,7 @@ from sharedmem.errors import UnsupportedError
 
 _TIMEOUT_S = 60
 _UNAUTHORIZED = 401
+_LIBRARIES = frozenset({"aiohttp", "gcsfs", "google", "requests"})
 # Longer bodies would block the event loop. The service wants a multiple of 256 KiB.
 _CHUNK_BYTES = 3 << 18
 _BOUNDARY = b"--==0=="
@@ -75,6 +76,12 @@ class GcsService:
         """Return whether an error says that the log-in is missing or lacks a right."""
         is_forbidden = type(error) is OSError and str(error).startswith("Forbidden")
         return is_forbidden or _code(error) == _UNAUTHORIZED or type(error).__module__.startswith("google.auth")
+
+    def is_failure(self, error: Exception) -> bool:
+        """Return whether an error comes from the network or the service."""
+        is_bad_request = type(error) is ValueError and str(error).startswith("Bad Request")
+        is_of_library = type(error).__module__.partition(".")[0] in _LIBRARIES
+        return isinstance(error, OSError) or is_of_library or is_bad_request
 
 
 def _code(error: Exception) -> int:

@@ -19,6 +19,7 @@ _SALT_BYTES = 16
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 60
 _CHANGED = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
 _REFUSED = frozenset({"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "SSOTokenLoadError"})
+_LIBRARIES = frozenset({"aiobotocore", "aiohttp", "botocore"})
 _NO_MARK = '"00000000000000000000000000000000"'
 
 
@@ -89,6 +90,10 @@ class S3Service:
     def is_refusal(self, error: Exception) -> bool:
         """Return whether an error says that the log-in is missing or lacks a right."""
         return isinstance(error, PermissionError) or type(error).__name__ in _REFUSED
+
+    def is_failure(self, error: Exception) -> bool:
+        """Return whether an error comes from the network or the service."""
+        return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _LIBRARIES
 
 
 def _code(error: OSError) -> str:

@@ -174,7 +174,10 @@ async def test_a_log_in_without_rights_is_told_by_every_call(moto_s3: MotoS3, mo
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
         async with bucket("s3://private") as store:
             for call in _all_calls(store):
-                with pytest.raises(AccessDeniedError, match="refuses the log-in; give AWS_ACCESS_KEY_ID"):
+                with pytest.raises(
+                    AccessDeniedError,
+                    match=r"'S3 log-in' may not .* 'private'.* refuses the log-in; give AWS_ACCESS_KEY_ID",
+                ):
                     await call()
 
 
@@ -196,6 +199,18 @@ async def test_a_service_that_is_away_is_told(
     async with bucket("s3://away") as store:
         with pytest.raises(UnavailableError, match=r"S3 s3://away: it cannot be reached \(.*\); check blob_url"):
             await store.get("n/a")
+
+
+async def test_a_mistake_is_not_told_as_an_outage(moto_s3: MotoS3) -> None:
+    class Mistaken(S3Service):
+        async def get(self, files: Any, path: str) -> bytes:
+            raise TypeError(f"{files} has no {path}")
+
+    store = CloudBlobStore(f"s3://{moto_s3.make_bucket()}", Mistaken(), folder="data")
+
+    with pytest.raises(TypeError):
+        await store.get("n/a")
+    await store.close()
 
 
 async def test_no_secret_is_shown(moto_s3: MotoS3, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,7 +127,7 @@ async def test_wherever_it_dies_the_task_ends_once_and_nobody_is_paid_twice(
 
 
 async def test_a_short_note_that_is_cut_off_is_made_once(store: SharedMemoryStore) -> None:
-    for point in range(1, 4):
+    for point in range(1, 5):
         for after in (False, True):
             app_id, panel, fuse = f"short-{point}-{after}", ScriptedAgents(), CrashPoint(point, after=after)
             mortal = make_synthesis_harness(
