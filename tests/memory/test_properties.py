@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -236,7 +237,8 @@ async def _filled(hub: Hub, names: dict[str, str]) -> Memories:
     return memory
 
 
-ANYTHING = st.text(max_size=40) | QUERIES
+# Without quotation marks: a phrase between them must be in the memory (test_phrases.py).
+ANYTHING = (st.text(max_size=40) | QUERIES).map(lambda text: re.sub('["\u201c\u201d]', " ", text))
 
 
 @FEW

@@ -363,7 +363,7 @@ async def test_a_memory_is_changed_only_as_it_was_seen(http: httpx2.AsyncClient)
 
 def test_every_field_of_a_memory_that_may_change_can_be_asked_to() -> None:
     fixed = {"id", "tenant_id", "thread_id", "turn_index", "hash", "created_at", "updated_at", "occurrences", "version"}
-    fixed |= {"created_by"}
+    fixed |= {"created_by", "adaptive_ttl"}
 
     assert set(MemoryFieldChanges.model_fields) == set(MemoryItem.model_fields) - fixed
     for name, kept in MemoryFieldChanges.model_fields.items():
