@@ -49,6 +49,17 @@ async def test_a_query_finds_archived_notes_only_when_it_is_asked_to(old: NoteHa
     assert ids(await found(old, "leeks", archived=True)) == {"soup"}
 
 
+async def test_of_many_archived_notes_those_are_read_whose_tags_are_nearest_to_the_query(harness: NoteHarness) -> None:
+    await harness.put(make_chain_note("gauge", says=GAUGE, tags=("tide gauge",)))
+    await harness.put(*(make_chain_note(f"n{day}", day=day, tags=("kitchen",)) for day in range(1, 12)))
+    harness.pass_years(11)
+    await harness.archiver.archive(APP)
+
+    (hit,) = await found(harness, archived=True, n_results=1)
+
+    assert hit.metadata.id == "gauge"
+
+
 async def test_an_archived_hit_has_its_text_its_place_and_a_flag(old: NoteHarness) -> None:
     hits = await found(old, archived=True, user_id="ada")
 
