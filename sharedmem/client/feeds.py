@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-import orjson
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from sharedmem.client.errors import raise_problem, unexpected_reply_error, unreachable_error
 from sharedmem.client.http_protocol import RetryState
@@ -163,7 +163,7 @@ class FeedReader:
         async with self._sender.stream(request, headers) as parts, aclosing(_parsed_events(parts)) as events:
             async for event in events:
                 if event.name == "problem":
-                    told = orjson.loads(event.data)
+                    told = from_json(event.data)
                     raise_problem(int(told.get("status", 500)), event.data, server=self._server)
                 yield event
 
