@@ -181,12 +181,10 @@ local function write(record, history, turns, one, i, some_past)
 end
 
 -- Delete a memory that was merged into another one of these writes.
-local function delete(i, one)
-  local stamp, record = whole(version + i - 1), KEYS[3 + i]
-  local keys = { record = record, history = KEYS[3 + count + i], turns = KEYS[3 + 2 * count + i], log = log,
-    digests = digests, endings = endings, authors = authors, pending = pending }
+local function delete(record, history, turns, one, i)
+  local stamp = whole(version + i - 1)
   one.most, one.history_s = most, history_s
-  delete_memory(keys, read_whole(record), one, stamp, i)
+  delete_memory(record, history, turns, log, digests, endings, authors, pending, read_whole(record), one, stamp, i)
   counted.deleted = (counted.deleted or 0) + 1
   return 'ok ' .. stamp .. ' 0'
 end
@@ -204,13 +202,14 @@ for i = 1, count do writes[i], from = read_terms(from) end
 read_holders(writes)
 local some_there, some_past = any_there(4), any_there(4 + count)
 for i = 1, whole_only and count or 0 do
-  verdicts[i] = objection(KEYS[3 + i], writes[i], some_there) or 'stale 0'
-  refused = refused or verdicts[i] ~= 'stale 0'
+  local why_not = objection(KEYS[3 + i], writes[i], some_there)
+  -- Without an objection of its own it is not written either if another one has one.
+  verdicts[i], refused = why_not or 'stale 0', refused or why_not ~= nil
 end
 for i = 1, refused and 0 or count do
-  local record, one = KEYS[3 + i], writes[i]
-  verdicts[i] = objection(record, one, some_there) or one.change == 'deleted' and delete(i, one)
-    or write(record, KEYS[3 + count + i], KEYS[3 + 2 * count + i], one, i, some_past)
+  local record, history, turns, one = KEYS[3 + i], KEYS[3 + count + i], KEYS[3 + 2 * count + i], writes[i]
+  verdicts[i] = objection(record, one, some_there) or one.change == 'deleted' and delete(record, history, turns, one, i)
+    or write(record, history, turns, one, i, some_past)
 end
 write_shared()
 return done(whole(redis.call('ZCARD', pending)) .. '\n' .. table.concat(verdicts, '\n'))

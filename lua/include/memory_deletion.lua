@@ -13,21 +13,31 @@ local function keep_last(history, was, stamp, one)
   redis.call('PEXPIRE', history, whole(one.history_s * 1000))
 end
 
--- `keys` has record, history, turns, log, digests, endings, authors and pending; `was` is what read_whole returned;
--- `one` has id, author (or empty), thread, change_json, most and history_s; `i` is its place among the targets.
-local function delete_memory(keys, was, one, stamp, i)
+local function log_deletion(log, stamp, id)
+  redis.call('ZADD', log, stamp, id)
+end
+
+local function forget_waiting(pending, id)
+  redis.call('ZREM', pending, id)
+end
+
+local function count_turn_gone(authors, author)
+  if author ~= '' and redis.call('HINCRBY', authors, author, -1) <= 0 then redis.call('HDEL', authors, author) end
+end
+
+-- `one` has id, author (or empty), thread, change_json, most and history_s; `was` is what read_whole returned, and `i`
+-- the place of the memory among the targets. Its keys, and those that all memories share.
+local function delete_memory(record, history, turns, log, digests, endings, authors, pending, was, one, stamp, i)
   -- A record that another client has damaged gives no past version.
-  if was[2] and was[3] and was[4] then keep_last(keys.history, was, stamp, one) end
+  if was[2] and was[3] and was[4] then keep_last(history, was, stamp, one) end
   for n = 2, 6 do was[n] = was[n] or '' end
-  redis.call('DEL', keys.record)
-  leave_turns(keys.turns, one.id .. ' ' .. was[6], was[2])
-  forget_digest(keys.digests, was[5], one.id)
-  redis.call('ZADD', keys.log, stamp, one.id)
-  remember_gone(keys.endings, one.id .. ' ' .. was[5] .. ' ' .. was[2] .. ' ' .. one.thread)
-  redis.call('ZREM', keys.pending, one.id)
-  if one.author ~= '' and redis.call('HINCRBY', keys.authors, one.author, -1) <= 0 then
-    redis.call('HDEL', keys.authors, one.author)
-  end
+  redis.call('DEL', record)
+  leave_turns(turns, one.id .. ' ' .. was[6], was[2])
+  forget_digest(digests, was[5], one.id)
+  log_deletion(log, stamp, one.id)
+  remember_gone(endings, one.id .. ' ' .. was[5] .. ' ' .. was[2] .. ' ' .. one.thread)
+  forget_waiting(pending, one.id)
+  count_turn_gone(authors, one.author)
   keep_gone(i, 'memory', stamp)
-  announce(stamp, 'memory.deleted', keys.record)
+  announce(stamp, 'memory.deleted', record)
 end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 from support.contexts import knowledge_of
@@ -11,6 +11,8 @@ from sharedmem import Hub, Settings
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem
+from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.redis.scripts.memories import COMMON_PARTS
 from sharedmem.testing import ManualClock, fake_hub
 
@@ -226,3 +228,29 @@ async def test_changes_are_announced_with_the_memory_s_name(hub: Hub, memory: Me
         (f"memory.{what}".encode(), f"{namespace}:$memory:{added.id}".encode())
         for what in ("added", "merged", "updated", "deleted")
     ]
+
+
+async def test_a_merge_that_is_undone_while_the_memory_is_deleted_leaves_nothing(settings: Settings) -> None:
+    class Interrupted(HashingEmbedder):
+        """Runs something before it embeds for an undo."""
+
+        before: Callable[[], Awaitable[object]] | None = None
+
+        async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:
+            before, self.before = self.before, None
+            if before is not None:
+                await before()
+            return await super().embed(texts, purpose=purpose)
+
+    embedder = Interrupted()
+    async with fake_hub(settings=settings.replace(embedding_cache_items=0), embedder=embedder) as hub:
+        memory = hub.store("team").memory
+        added = await memory.add("the crane is broken")
+        merged = await memory.add("The crane is broken!")
+        embedder.before = lambda: memory.delete(added.id)
+
+        with pytest.raises(InvalidError, match="undo the deletion first"):
+            await memory.undo(added.id, merged.version)
+
+        assert embedder.before is None
+        assert await memory.list() == []
