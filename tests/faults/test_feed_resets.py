@@ -172,11 +172,14 @@ async def test_what_a_dead_consumer_held_goes_to_another_one(direct: SharedMemor
 
         # The server counts the silence: the second one asks again until it has been long enough.
         async with closed_at_exit(aiter(second)) as theirs:
-            changes = [await anext(theirs) for _ in range(3)]
-        assert [change.key[-1] for change in changes] == ["a", "b", "c"]
+            changes: dict[str, Change] = {}
+            while len(changes) < 3:  # on a busy machine one of them has been silent for long enough to come again
+                change = await anext(theirs)
+                changes.setdefault(change.key[-1], change)
+        assert list(changes) == ["a", "b", "c"]
         assert await second.pending() == 3
-        assert await second.ack(*changes) == 3
-        assert await first.ack(*changes) == 0
+        assert await second.ack(*changes.values()) == 3
+        assert await first.ack(*changes.values()) == 0
         assert await first.pending() == 0
 
 

@@ -61,7 +61,7 @@ async def test_a_hub_of_fifty_thousand_edges_is_asked_and_told_in_bounded_steps(
     if not any(module[b"name"] == b"search" for module in raw.module_list()):
         pytest.skip("without a query engine a process reads all records before it searches the first time")
     await grown(graph, 50_000)
-    await wait_until(lambda: can_be_searched(graph), description="the index holds all of them", within_s=300)
+    await wait_until(lambda: can_be_searched(graph), description="the index holds all of them", within_s=1200)
 
     facts = await graph.facts("Hub", group_id=GROUP, limit=10)
     traversal = await graph.traverse_from_entities(["Hub"], group_id=GROUP, depth=2, fan_out=5, limit=100)

@@ -125,6 +125,7 @@ class RedisProcess:
             password=password or self._password,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
+            socket_timeout=300,
         )
 
     def info(self, section: str) -> bytes:

@@ -210,7 +210,9 @@ async def test_no_endpoint_tells_or_changes_anything_of_another_tenant(who: str)
 
 
 def of_acme(server: Any) -> dict[bytes, object]:
-    return {key: held for key, held in contents_of(server).items() if b"{acme}" in key}
+    # Its own workers wait for tasks meanwhile: their place in the line of waiters begins anew now and then.
+    found = contents_of(server).items()
+    return {key: held for key, held in found if b"{acme}" in key and b":$queue.waiters:" not in key}
 
 
 async def test_absolute_names_of_another_tenant_are_refused() -> None:
