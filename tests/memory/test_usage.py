@@ -66,11 +66,12 @@ async def test_counts_of_memories_that_are_gone_are_cleared_away_by_and_by(setti
         for id_ in set(ids) - set(stays):
             await memory.delete(id_)
 
-        for _ in range(12):
+        async def are_cleared() -> bool:
             await memory.get(stays[0])
             await memory.uses()
+            return {id_.decode() for id_ in await counted(hub)} == set(stays)
 
-        assert {id_.decode() for id_ in await counted(hub)} == set(stays)
+        await wait_until(are_cleared, description="the counts of the others are gone")
 
 
 async def test_uses_of_a_namespace_that_is_cleared_do_not_come_back(settings: Settings) -> None:
