@@ -147,8 +147,9 @@ class UsageCounter:
             most=LOOKED_AT,
             terms=[part for term in terms.items() for part in term],
         )
-        # The check passes over existing memories until the end, then begins again with the oldest.
-        self._place = self._place + there if self._suspects else 0
+        # The check passes over existing memories until the end, then begins again with the oldest. Behind a page that
+        # is not full there is nothing: to ask there again would only find what is used all the time.
+        self._place = self._place + there if len(self._suspects) == LOOKED_AT else 0
 
     async def _flush_later(self) -> None:
         try:
