@@ -12,6 +12,8 @@ from support.waiting import wait_until
 
 from sharedmem import Change, Hub, Missed, Settings, SharedMemoryStore, UnavailableError
 
+# redis-py may leave the socket of a connection open that a dying master has refused, which Python then warns of.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 _PATIENCE_S = 120
 """A sentinel that was not scheduled for two seconds does nothing for half a minute (its TILT mode)."""
 
