@@ -12,7 +12,7 @@
 //                         after         true: the request is carried out all the same
 //                         delayMs       how long the request waits first
 //   POST /-/ahead       {"seconds": N}: what has a ttl is N seconds older
-//   GET  /-/log         what was asked and answered: [{call, path, status}], null for a cut connection
+//   GET  /-/log         what was asked and answered: [{call, path, status}], null for a cut connection or none yet
 //   POST /-/reset       {"within": TEXT}: forget the faults and the log of these paths
 "use strict";
 
@@ -139,8 +139,10 @@ function fail(request, response, fault) {
 async function serve(request, response, carryOut) {
   const call = callOf(request);
   const fault = Number(request.headers["content-length"]) > MOST_BYTES ? { status: 413 } : nextFault(call, request);
-  const status = () => (response.writableFinished ? response.statusCode : null);
-  response.on("close", () => log.push({ call, path: request.url, status: status() }));
+  // In the order in which requests arrive: the end of one that was given up may be seen after its repetition's.
+  const entry = { call, path: request.url, status: null };
+  log.push(entry);
+  response.on("close", () => (entry.status = response.writableFinished ? response.statusCode : null));
   if (fault.delayMs) await sleep(fault.delayMs);
   if (!fault.drop && !fault.status) return carryOut();
   if (!fault.after) {
