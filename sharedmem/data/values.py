@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast, overload
 
 from sharedmem.blobs.blobs import BlobReference
@@ -29,7 +29,8 @@ from sharedmem.redis.durability import KindUnknownError, UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
 from sharedmem.redis.replies import Reply, ServerError
-from sharedmem.redis.scripts.values import KeyWrite, ValueScripts, WriteBatcher
+from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
+from sharedmem.redis.scripts.write_batcher import WriteBatcher
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -58,7 +59,7 @@ class Values:
         self._blobs = context.blobs
         self._largest = context.settings.blob_threshold_bytes
         self._value_scripts = ValueScripts(context.executor)
-        self._writer = WriteBatcher(self._value_scripts, keys.actor, context.background)
+        self._writer = WriteBatcher[KeyWrite](self._write_apart, context.background)
 
     @overload
     async def read(self, key: str, default: Any = None) -> Any: ...
@@ -298,6 +299,10 @@ class Values:
             for (key, target), reply in sorted(zip(targets.items(), replies, strict=True), key=_refusals_first):
                 versions[key] = await self._outcome(target, reply, _ANY)
         return {key: versions[key] for key in mapping}
+
+    def _write_apart(self, space: Space, records: Sequence[KeyWrite]) -> Awaitable[list[bytes]]:
+        """Write records of one call, each on its own condition."""
+        return self._value_scripts.value_write(space, self._value_keys.actor, records, together=False)
 
     async def _restore_value(self, target: Target) -> bytes | None:
         """Restore a durable key that is not in Redis, and return its value; None if it does not exist."""
