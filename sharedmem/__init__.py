@@ -37,6 +37,7 @@ from sharedmem.store import SharedMemoryStore
 if TYPE_CHECKING:
     from sharedmem.actor import ActorContext, Context, RemembersMixin
     from sharedmem.archive.archives import Archives
+    from sharedmem.conversations.conversations import Conversations
     from sharedmem.coordination.barriers import Barrier
     from sharedmem.coordination.leader import Candidacy
     from sharedmem.coordination.lease_session import Lease
@@ -59,6 +60,13 @@ if TYPE_CHECKING:
         Charges,
         ContextItem,
         ContextSet,
+        Conversation,
+        ConversationChange,
+        ConversationEntry,
+        ConversationList,
+        ConversationPage,
+        ConversationState,
+        ConversationStats,
         DeadLetter,
         Difference,
         DrawnEntity,
@@ -109,6 +117,7 @@ if TYPE_CHECKING:
         PlanKind,
         PlanPattern,
         PlanRecord,
+        PoppedEntries,
         Powers,
         Present,
         PutResult,
@@ -159,6 +168,14 @@ __all__ = [
     "Context",
     "ContextItem",
     "ContextSet",
+    "Conversation",
+    "ConversationChange",
+    "ConversationEntry",
+    "ConversationList",
+    "ConversationPage",
+    "ConversationState",
+    "ConversationStats",
+    "Conversations",
     "CorruptionError",
     "DeadLetter",
     "Decisions",
@@ -225,6 +242,7 @@ __all__ = [
     "PlanKind",
     "PlanPattern",
     "PlanRecord",
+    "PoppedEntries",
     "Powers",
     "Presence",
     "Present",
@@ -273,6 +291,7 @@ _LAZY = {
     "Candidacy": "sharedmem.coordination.leader",
     "ClaimedTask": "sharedmem.coordination.queues.worker",
     "Context": "sharedmem.actor",
+    "Conversations": "sharedmem.conversations.conversations",
     "Decisions": "sharedmem.decisions.decisions",
     "DurableAdmin": "sharedmem.durable.admin",
     "Episodes": "sharedmem.episodes.episodes",

@@ -30,6 +30,7 @@ from sharedmem.runtime.process_bound import ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.cache import SemanticCache
+    from sharedmem.conversations.conversations import Conversations
     from sharedmem.decisions.decisions import Decisions
     from sharedmem.episodes.episodes import Episodes
     from sharedmem.graph.graph import Graph
@@ -138,6 +139,13 @@ class SharedMemoryStore(
         from sharedmem.episodes.episodes import Episodes  # noqa: PLC0415  # likewise
 
         return Episodes(self._context, self._scope, embedder=self._embedder if has_memory() else None)
+
+    @cached_property
+    def conversations(self) -> Conversations:
+        """Conversations of the namespace: ordered logs of entries with a revision, forks, and a state beside each."""
+        from sharedmem.conversations.conversations import Conversations  # noqa: PLC0415  # likewise
+
+        return Conversations(self._context, self._scope)
 
     @cached_property
     def memory(self) -> Memories:

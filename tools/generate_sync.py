@@ -19,6 +19,7 @@ from introspect import is_ours, way_to_call
 from sharedmem.archive.archives import Archives
 from sharedmem.cache.decorator import CacheDecorator
 from sharedmem.cache.semantic_cache import SemanticCache
+from sharedmem.conversations.conversations import Conversations
 from sharedmem.coordination.barriers import Barrier
 from sharedmem.coordination.leader import Candidacy
 from sharedmem.coordination.lease_session import Lease
@@ -58,6 +59,7 @@ FACES: tuple[type, ...] = (
     Execution,
     Decisions,
     Episodes,
+    Conversations,
     Barrier,
     RateLimit,
     Presence,

@@ -8,6 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sharedmem.models.conversations import (
+        Conversation,
+        ConversationChange,
+        ConversationEntry,
+        ConversationList,
+        ConversationPage,
+        ConversationState,
+        ConversationStats,
+        PoppedEntries,
+    )
     from sharedmem.models.coordination import (
         Arrival,
         Backoff,
@@ -153,6 +163,13 @@ __all__ = [
     "ConsolidationReport",
     "ContextItem",
     "ContextSet",
+    "Conversation",
+    "ConversationChange",
+    "ConversationEntry",
+    "ConversationList",
+    "ConversationPage",
+    "ConversationState",
+    "ConversationStats",
     "ConversationSummary",
     "DeadLetter",
     "Depth",
@@ -229,6 +246,7 @@ __all__ = [
     "PlanPattern",
     "PlanRecord",
     "PoolStats",
+    "PoppedEntries",
     "Powers",
     "Present",
     "Put",
@@ -271,7 +289,7 @@ __all__ = [
 ]
 
 # The modules with records, in the order of search: first those that every store needs.
-_MODULES = ("record", "data", "coordination", "durable", "decisions", "memory", "notes", "graph")
+_MODULES = ("record", "data", "coordination", "conversations", "durable", "decisions", "memory", "notes", "graph")
 
 if not TYPE_CHECKING:  # a type checker would take any name for a record
 

@@ -61,12 +61,17 @@ LASTING_PARTS = (
     *("queue.dedup", "queue.dead", "queue.paused"),
     *("plan", "plan.order", "plan.duplicates", "plan.ages", "plan.sessions"),
     *("execution", "execution.finished", "execution.stats"),
+    *("conversation", "conversation.log", "conversation.ids", "conversation.readers", "conversation.state"),
+    *("conversation.index", "conversation.tags", "conversation.endings"),
     "kept.state",
     OBJECTS,
     *RECORD_PARTS,
 )
 # These have a key for each item (`KeySpace.item`): names have no braces, so no name ends like another one's item.
-ITEM_PARTS = ("queue.result", "queue.recent", "kept.staged")
+ITEM_PARTS = (
+    *("queue.result", "queue.recent", "kept.staged"),
+    *("conversation.log", "conversation.ids", "conversation.readers"),
+)
 _STATE = b"}:$kept.state:"
 _PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
 

@@ -33,6 +33,7 @@ _SESSION = "forget the session, or delete the key; the durable tier can restore 
 _RECORDS = "delete it; the durable tier or an archive can restore it (`sharedmem restore`, `sharedmem import`)"
 _COMPARED = "delete it; `sharedmem durable verify` shows what the durable tier lacks"
 _STATE = re.compile(rb"missing|cached|expires|kept|ephemeral|loading \S+|[a-z]+ \d+ \d+ [a-z] \d+")
+_CONVERSATION = "delete the conversation (`store.conversations.delete`), or the key"
 _SUMS = "delete it: it counts from zero again"
 
 
@@ -124,6 +125,26 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
     **_formats(
         "delete it: later changes create it again",
         zset="memory.endings memory.pending memory.used memory.touched cache.endings cache.gone",
+    ),
+    "conversation": KeyFormat(
+        ("hash",),
+        _CONVERSATION,
+        fields={
+            **dict.fromkeys((b"revision", b"updated", b"created"), _VERSION),
+            **dict.fromkeys((b"length", b"start", b"pinned", b"ttl_ms", b"ends", b"at"), re.compile(rb"\d{1,16}")),
+            b"state": re.compile(rb"0|\d{16}"),
+            b"renews": re.compile(rb"[01]"),
+            b"chain": re.compile(rb"(?:[^\n]+\n\d+\n\d+\n)*"),
+        },
+        required=frozenset({b"revision", b"updated", b"created", b"length", b"start", b"pinned"}),
+    ),
+    "conversation.log": KeyFormat(("list",), _CONVERSATION, items=re.compile(rb"(?s)\d{16} \S+ \d{0,3}\n.*")),
+    "conversation.ids": KeyFormat(("hash",), _CONVERSATION, _NUMBER),
+    "conversation.readers": KeyFormat(("hash",), _CONVERSATION, re.compile(rb"\d{1,16}")),
+    **_formats(
+        _CONVERSATION,
+        hash="conversation.state",
+        zset="conversation.index conversation.tags conversation.endings",
     ),
     "om": KeyFormat(("hash", "ReJSON-RL"), "delete it, and save the object again"),
     "memory.stats": KeyFormat(("hash",), _SUMS, re.compile(rb"-?\d{1,15}(?:\.\d+)?")),

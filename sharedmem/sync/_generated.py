@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sharedmem.cache.decorator import Amount
     from sharedmem.cache.semantic_cache import SemanticCache as AsyncSemanticCache
     from sharedmem.config import Kind, Settings
+    from sharedmem.conversations.conversations import Conversations as AsyncConversations
+    from sharedmem.conversations.conversations import Order
     from sharedmem.coordination.barriers import Barrier as AsyncBarrier
     from sharedmem.coordination.leader import Candidacy as AsyncCandidacy
     from sharedmem.coordination.lease_session import Lease as AsyncLease
@@ -64,6 +66,12 @@ if TYPE_CHECKING:
         CacheStats,
         Change,
         ContextSet,
+        Conversation,
+        ConversationChange,
+        ConversationList,
+        ConversationPage,
+        ConversationState,
+        ConversationStats,
         ConversationSummary,
         DeadLetter,
         Direction,
@@ -109,6 +117,7 @@ if TYPE_CHECKING:
         PlanPattern,
         PlanRecord,
         PoolStats,
+        PoppedEntries,
         Powers,
         Recall,
         RelationType,
@@ -1011,6 +1020,259 @@ class Episodes(Face["AsyncEpisodes"]):
             AccessDeniedError, UnavailableError: as `read`; the latter also if the embedder cannot be reached.
         """
         return self._portal.run(self._async.retrieve(query, k, filters))
+
+
+class Conversations(Face["AsyncConversations"]):
+    """Conversations of one namespace: each is a log of entries with a revision, and a document beside it.
+
+    An id is a key: plain ids are in the store's own scope, and the rights are those of values.
+
+    Args:
+        context: dependencies that the hub shares with its stores.
+        scope: returns keys within the actor's rights.
+    """
+
+    def append(
+        self,
+        id: str,
+        entries: Iterable[object],
+        *,
+        if_revision: int | None = None,
+        entry_ids: Sequence[str] | None = None,
+        state: Mapping[str, object] | None = None,
+        if_state: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        renew: bool = False,
+    ) -> ConversationChange:
+        """Append entries to a conversation, all or none; the first call creates it. One round trip.
+
+        Args:
+            id: plain (in this store's scope) or absolute.
+            entries: up to 1,000 values as `write` accepts them, each up to the blob threshold.
+            if_revision: append only if the log has this revision; 0: only if the conversation does not exist.
+            entry_ids: an id for each entry, up to 128 bytes. Entries whose ids the log has are left out; if it has all
+                of them, the call changes nothing and succeeds, whatever its conditions.
+            state: fields to set in the state, in the same atomic step; None removes a field.
+            if_state: append only if the state has this version; 0: only if there is none.
+            tags: any of `user`, `agent` and `app`, by which `list` finds the conversation; others stay unchanged.
+            ttl: seconds until the conversation expires, counted from now; None: unchanged (at first: never).
+            renew: with `ttl`: each append and read counts the seconds anew.
+
+        Raises:
+            VersionConflictError: the log or the state has another version.
+            InvalidError: an argument is invalid. Nothing was written.
+            AccessDeniedError: this actor may not write there.
+            UnavailableError: the server cannot be reached; the entries may or may not have been appended.
+        """
+        return self._portal.run(
+            self._async.append(
+                id,
+                entries,
+                if_revision=if_revision,
+                entry_ids=entry_ids,
+                state=state,
+                if_state=if_state,
+                tags=tags,
+                ttl=ttl,
+                renew=renew,
+            )
+        )
+
+    def read(
+        self, id: str, *, last: int | None = None, after: str | None = None, around: str | None = None, limit: int = 100
+    ) -> ConversationPage:
+        """Return entries of a conversation, oldest first; an empty page if it does not exist. One round trip.
+
+        Args:
+            id: plain or absolute.
+            last: the newest so many entries, at most 10,000.
+            after: the entries behind this one: its cursor or id. A cursor is valid even if the entry was removed.
+            around: the entries before and after this one, and it itself.
+            limit: most entries with `after`, `around`, or none of them (from the oldest entry); at most 10,000.
+
+        Raises:
+            NotFoundError: the entry of `after` or `around` is not in the conversation.
+            InvalidError: the id or an argument is invalid, or several of `last`, `after` and `around` are given.
+            AccessDeniedError, UnavailableError: as `read` of values.
+        """
+        return self._portal.run(self._async.read(id, last=last, after=after, around=around, limit=limit))
+
+    def pop(self, id: str, count: int = 1, *, if_revision: int | None = None) -> PoppedEntries:
+        """Remove the newest entries and return them, oldest first. One round trip.
+
+        A repeat after a lost reply returns the same entries. Forks keep the entries that they share.
+
+        Args:
+            id: plain or absolute.
+            count: how many, at most 1,000.
+            if_revision: only if the log has this revision.
+
+        Raises:
+            VersionConflictError: the log has another revision.
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return self._portal.run(self._async.pop(id, count, if_revision=if_revision))
+
+    def replace_suffix(
+        self,
+        id: str,
+        after: str | None,
+        entries: Iterable[object],
+        *,
+        entry_ids: Sequence[str] | None = None,
+        if_revision: int | None = None,
+        state: Mapping[str, object] | None = None,
+        if_state: int | None = None,
+    ) -> ConversationChange:
+        """Replace all entries behind one of them, in one atomic step and one round trip.
+
+        Forks keep the entries that they share.
+
+        Args:
+            id: plain or absolute.
+            after: cursor or id of the last entry that stays; None: no entry stays.
+            entries, entry_ids, if_revision, state, if_state: as `append`; ids of the removed entries may be used again.
+
+        Raises:
+            NotFoundError: the conversation does not exist, or has no such entry.
+            VersionConflictError, InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return self._portal.run(
+            self._async.replace_suffix(
+                id, after, entries, entry_ids=entry_ids, if_revision=if_revision, state=state, if_state=if_state
+            )
+        )
+
+    def clear(self, id: str, *, if_revision: int | None = None) -> ConversationChange:
+        """Remove all entries; the conversation, its state and its tags stay. One round trip.
+
+        Raises:
+            NotFoundError: the conversation does not exist.
+            VersionConflictError, InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return self._portal.run(self._async.clear(id, if_revision=if_revision))
+
+    def delete(self, id: str, *, if_revision: int | None = None) -> bool:
+        """Delete a conversation with its state; return False if it did not exist. One round trip.
+
+        Forks keep the entries that they share with it.
+
+        Raises:
+            VersionConflictError: the log has another revision.
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return self._portal.run(self._async.delete(id, if_revision=if_revision))
+
+    def fork(
+        self,
+        id: str,
+        new_id: str,
+        *,
+        at: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        renew: bool = False,
+    ) -> ConversationChange:
+        """Create a conversation that begins with the entries of another; the entries are shared, not copied.
+
+        Later changes of one do not affect the other. The state is copied. One round trip.
+
+        Args:
+            id: the conversation to fork: plain or absolute.
+            new_id: the new one, in the same namespace.
+            at: cursor or id of the last entry of the new one; None: all entries.
+            tags, ttl, renew: as `append`; without them as the conversation that is forked.
+
+        Raises:
+            NotFoundError: the conversation does not exist, or has no such entry.
+            VersionConflictError: the new conversation exists already.
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return self._portal.run(self._async.fork(id, new_id, at=at, tags=tags, ttl=ttl, renew=renew))
+
+    def state(self, id: str) -> ConversationState:
+        """Return the state of a conversation; empty if it has none. One round trip.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.state(id))
+
+    def patch_state(self, id: str, fields: Mapping[str, object], *, if_state: int | None = None) -> ConversationChange:
+        """Set and remove fields of the state, in one atomic step; the first call creates the conversation.
+
+        Other fields stay, so two writers of different fields do not need a condition. One round trip.
+
+        Args:
+            id: plain or absolute.
+            fields: up to 1,000 values by name; None removes a field.
+            if_state: only if the state has this version; 0: only if there is none.
+
+        Raises:
+            VersionConflictError: the state has another version.
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return self._portal.run(self._async.patch_state(id, fields, if_state=if_state))
+
+    def expire(self, id: str, ttl: float | None, *, renew: bool = False) -> bool:
+        """Set when a conversation expires, counted from now; return False if it does not exist. One round trip.
+
+        Args:
+            id: plain or absolute.
+            ttl: seconds; None: it never expires.
+            renew: each append and read counts the seconds anew.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return self._portal.run(self._async.expire(id, ttl, renew=renew))
+
+    def get(self, id: str) -> Conversation | None:
+        """Return what is known of a conversation; None if it does not exist. One round trip.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.get(id))
+
+    def stats(self, id: str) -> ConversationStats | None:
+        """Return the size of a conversation at the server; None if it does not exist. Two round trips.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.stats(id))
+
+    def list(
+        self,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        app: str | None = None,
+        scope: str | None = None,
+        order: Order = "newest",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> ConversationList:
+        """Return conversations of the namespace by their last change. One round trip.
+
+        Each call looks at 1,000 conversations at most, so a page may have fewer than `limit` and still a cursor.
+
+        Args:
+            user, agent, app: only those with these tags.
+            scope: only those of this scope: an actor's name, or `shared`.
+            order: `newest` or `oldest` change first.
+            cursor: the cursor of the page before; conversations that change meanwhile move.
+            limit: most conversations, at most 500.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(
+            self._async.list(user=user, agent=agent, app=app, scope=scope, order=order, cursor=cursor, limit=limit)
+        )
 
 
 class Barrier(Face["AsyncBarrier"]):
@@ -3670,6 +3932,11 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     def episodes(self) -> Episodes:
         """Episodic memory of the namespace: events of sessions, their summaries, and search."""
         return Episodes(self._portal, self._async.episodes)
+
+    @property
+    def conversations(self) -> Conversations:
+        """Conversations of the namespace: ordered logs of entries with a revision, forks, and a state beside each."""
+        return Conversations(self._portal, self._async.conversations)
 
     @property
     def memory(self) -> Memories:

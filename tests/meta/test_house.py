@@ -31,7 +31,7 @@ LAYERS = (
     ("context",),
     ("record_family",),
     ("data", "coordination", "search", "providers", "durable"),
-    ("archive", "decisions", "episodes", "knowledge_context"),
+    ("archive", "conversations", "decisions", "episodes", "knowledge_context"),
     ("index_maintenance",),
     ("memory",),
     ("cache", "graph"),

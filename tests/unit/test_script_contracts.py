@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from sharedmem.redis.scripts.cache import CacheScripts
+from sharedmem.redis.scripts.conversations import ConversationAppend, ConversationScripts
 from sharedmem.redis.scripts.coordination import (
     BarrierScripts,
     LeaseScripts,
@@ -52,6 +53,7 @@ CALLERS: tuple[type, ...] = (
     ObjectScripts,
     QueueScripts,
     EpisodeScripts,
+    ConversationScripts,
     MemoryScripts,
     KeyRestoreScripts,
     OnceScripts,
@@ -171,6 +173,11 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
         assert taken == ["records", "together"]
         assert KeyWrite._fields == ("target", "expect", "ttl_ms", "codec", "body", "mode")
         taken = ["values", "together", "terms", "body"]
+    elif path.stem == "conversation_append":
+        # An append is the keys of its conversation, and the arguments in order; the count of entries follows from them.
+        assert taken == ["appends"]
+        assert ConversationAppend._fields == ("target", "keys", "terms", "fields", "entries")
+        taken = ["updates", "endings", "heads", "terms", "count", "fields", "entries"]
     elif "space" in parameters and "mutation" not in contract(path).includes:
         taken = ["clock", "changes", *taken]
     assert taken == wanted

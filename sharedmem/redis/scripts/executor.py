@@ -175,9 +175,17 @@ class ScriptExecutor:
             self._ledger.free(operations, slot)
         return _check_bytes(reply)
 
-    async def run(self, script: str, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
-        """Run a script that may be repeated: it only reads, or is idempotent."""
-        return await self._client.call(b"EVALSHA", self._digests[script], len(keys), *keys, *args)
+    async def run(self, script: str, keys: Sequence[bytes], args: Sequence[Argument], *, aside: bool = False) -> Reply:
+        """Run a script that may be repeated: it only reads, or is idempotent.
+
+        Args:
+            script: name of the script.
+            keys: its keys.
+            args: its arguments.
+            aside: its reply may be large, so another connection reads it.
+        """
+        call = self._client.call_aside if aside else self._client.call
+        return await call(b"EVALSHA", self._digests[script], len(keys), *keys, *args)
 
 
 def split_version(reply: bytes) -> tuple[int, bytes]:

@@ -1,0 +1,159 @@
+-- conversation: the head of a conversation, and the segments of its log.
+--
+-- Needs time.lua before it. A log is a chain of segments, each a list with a hash of the positions of given ids. A fork
+-- shares the segments of its parent up to a position; the last segment of a conversation is its own, and only its
+-- owner appends there. Positions and versions rise along a log, so that a position is found by a version in a binary
+-- search. All keys have the name of their conversation, so scripts receive the key of the head and build the others.
+--
+-- HEAD revision  version of the last change of the log
+-- HEAD updated   version of the last change of the log or the state
+-- HEAD created, by  version of the first change, and its actor
+-- HEAD length    number of entries
+-- HEAD segment, start  name of the own segment, and the position at which it begins
+-- HEAD pinned    position up to which other conversations share the own segment; 0: none
+-- HEAD chain     the segments before it: `<name>\n<from>\n<to>\n` each
+-- HEAD state     version of the last change of the state; 0: none
+-- HEAD ttl_ms, ends, renews  lifetime, its end in ms since 1970 (0: none), and whether each use begins it anew
+-- HEAD user, agent, app, parent, at  tags; the conversation it was forked from, and at which position
+--
+-- An entry is `<version> <actor> <bytes of its id, empty without one>\n<id><member>`.
+local PAGE = 1000
+
+-- `<prefix>:{<namespace>}:$conversation` of a head's key, and the conversation's name.
+local function base_of(key)
+  return string.match(key, '^(.-}:%$conversation):(.*)$')
+end
+
+-- The head of a conversation; nil if it does not exist.
+local function head_of(key)
+  local found = redis.call('HMGET', key, 'revision', 'length', 'segment', 'start', 'pinned', 'chain', 'state', 'ttl_ms',
+    'ends', 'renews', 'user', 'agent', 'app', 'created', 'by', 'parent', 'at')
+  if not found[1] then return nil end
+  local base, name = base_of(key)
+  return { key = key, base = base, name = name, is_stored = true, revision = found[1], length = tonumber(found[2]),
+    ['segment'] = found[3], start = tonumber(found[4]), pinned = tonumber(found[5]), chain = found[6], state = found[7],
+    ['ttl_ms'] = found[8], ends = found[9], renews = found[10], user = found[11], agent = found[12], app = found[13],
+    ['created'] = found[14], by = found[15], parent = found[16], at = found[17] }
+end
+
+local function log_key(head, segment) return head.base .. '.log:' .. segment end
+local function ids_key(head, segment) return head.base .. '.ids:' .. segment end
+local function readers_key(head, segment) return head.base .. '.readers:' .. segment end
+
+-- The segments of a log in order: `{ name, from, to }`; the last one is the conversation's own.
+local function links_of(head)
+  local links = {}
+  for segment, from, to in string.gmatch(head.chain, '([^\n]+)\n(%d+)\n(%d+)\n') do
+    links[#links + 1] = { segment, tonumber(from), tonumber(to) }
+  end
+  links[#links + 1] = { head.segment, head.start, head.length }
+  return links
+end
+
+-- Helpers for keys that follow from a head. All are in the slot of the namespace.
+local function range(key, first, last) return redis.call('LRANGE', key, whole(first), whole(last)) end
+local function place_of(key, id) return redis.call('HGET', key, id) end
+local function pairs_of(key) return redis.call('HGETALL', key) end
+local function set_field(key, field, value) redis.call('HSET', key, field, value) end
+local function unset_field(key, field) redis.call('HDEL', key, field) end
+local function drop(key) redis.call('UNLINK', key) end
+local function exists(key) return redis.call('EXISTS', key) == 1 end
+
+-- Add the entries at positions `from` to `to - 1` to a table.
+local function collect(head, links, from, to, found)
+  for _, link in ipairs(links) do
+    local first, last = math.max(from, link[2]), math.min(to, link[3])
+    if first < last then
+      local page = range(log_key(head, link[1]), first - link[2], last - 1 - link[2])
+      for _, item in ipairs(page) do found[#found + 1] = item end
+    end
+  end
+  return found
+end
+
+local function version_at(head, links, position)
+  return string.sub(collect(head, links, position, position + 1, {})[1] or '', 1, 16)
+end
+
+-- The number of entries whose version is not above this one.
+local function count_until(head, links, version)
+  local low, high = 0, head.length
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if version_at(head, links, middle) <= version then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
+local function is_version(text)
+  return #text == 16 and string.find(text, '^%d+$') ~= nil
+end
+
+-- The position of an entry by its given id; nil if it is not in the log.
+local function position_of_id(head, links, id)
+  for i = #links, 1, -1 do
+    local at = tonumber(place_of(ids_key(head, links[i][1]), id) or nil)
+    if at and at >= links[i][2] and at < links[i][3] then return at end
+  end
+  return nil
+end
+
+-- The position of an entry by its id or version; nil if it is not in the log.
+local function position_of(head, links, reference)
+  local at = position_of_id(head, links, reference)
+  if at or not is_version(reference) then return at end
+  local count = count_until(head, links, reference)
+  if count > 0 and version_at(head, links, count - 1) == reference then return count - 1 end
+  return nil
+end
+
+-- Set the expiry of a key; '0': none.
+local function end_at(key, ends)
+  if ends == '0' then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, ends) end
+end
+
+-- Let a shared segment live as long as the longest of its readers; delete it with the last one.
+local function settle(head, segment)
+  local log, ids, readers = log_key(head, segment), ids_key(head, segment), readers_key(head, segment)
+  local now_ms, ends = microseconds() / 1000, nil
+  local found = pairs_of(readers)
+  for i = 1, #found, 2 do
+    local until_ms = tonumber(found[i + 1])
+    if until_ms == 0 then
+      ends = 0
+    elseif until_ms <= now_ms then
+      unset_field(readers, found[i])
+    elseif ends ~= 0 then
+      ends = math.max(ends or 0, until_ms)
+    end
+  end
+  for _, key in ipairs({ log, ids, readers }) do
+    if ends then end_at(key, whole(ends)) else drop(key) end
+  end
+end
+
+-- Enter a conversation among the readers of a shared segment, until its end.
+local function share(head, segment)
+  set_field(readers_key(head, segment), head.name, head.ends)
+  settle(head, segment)
+end
+
+-- Give all keys of a conversation its end.
+local function apply_end(head)
+  end_at(head.key, head.ends)
+  end_at(head.base .. '.state:' .. head.name, head.ends)
+  local links = links_of(head)
+  for i, link in ipairs(links) do
+    if i < #links or head.pinned > 0 then
+      share(head, link[1])
+    else
+      end_at(log_key(head, link[1]), head.ends)
+      end_at(ids_key(head, link[1]), head.ends)
+    end
+  end
+end
+
+-- Begin the lifetime anew.
+local function renew(head)
+  head.ends = head.ttl_ms == '0' and '0' or whole(math.floor(microseconds() / 1000) + tonumber(head.ttl_ms))
+end

@@ -1,0 +1,1 @@
+"""Conversations: ordered logs of entries with a head revision, forks, and a document beside each log."""

@@ -1,0 +1,119 @@
+"""The form of entries and their ids at the server, as `lua/include/conversation.lua` describes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+from sharedmem.clock import from_microseconds
+from sharedmem.data.key_access import check_member
+from sharedmem.errors import InvalidError
+from sharedmem.models import ConversationEntry
+from sharedmem.redis.codec import decode_member, encode_member
+
+MOST_ENTRIES = 1000
+"""Most entries of one call."""
+_MOST_ID_BYTES = 128
+_MOST_FIELDS = 1000
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_UUID_MARK = b"\0"
+
+
+def encode_id(field: str, id_: object) -> bytes:
+    """Return an id as it is stored: a UUID in 17 bytes, other texts in UTF-8.
+
+    Args:
+        field: name of the argument, for the error.
+        id_: 1 to 128 bytes of text without control characters.
+
+    Raises:
+        InvalidError: the id is invalid.
+    """
+    if not isinstance(id_, str) or not id_:
+        raise InvalidError(field, id_, "give a non-empty text")
+    if _UUID.fullmatch(id_):
+        return _UUID_MARK + UUID(id_).bytes
+    if _CONTROL.search(id_):
+        raise InvalidError(field, id_, "leave out control characters and lone surrogates")
+    coded = id_.encode()
+    if len(coded) > _MOST_ID_BYTES:
+        raise InvalidError(field, id_, f"keep it within {_MOST_ID_BYTES} bytes")
+    return coded
+
+
+def encode_entries(entries: Iterable[object], ids: Sequence[str] | None, *, largest: int) -> list[bytes]:
+    """Return id, member, id, member, ... of the entries of a call.
+
+    Args:
+        entries: the values.
+        ids: the id of each; None: the entries have none.
+        largest: most bytes of a coded entry.
+
+    Raises:
+        InvalidError: a value or id is invalid or too large, there are too many, or not one id for each entry.
+    """
+    if isinstance(entries, str | bytes | Mapping):
+        raise InvalidError("entries", entries, "give a list of entries, also for a single one")
+    values = list(entries)
+    if len(values) > MOST_ENTRIES:
+        raise InvalidError("entries", "...", f"a call may have {MOST_ENTRIES}; split {len(values)} into several")
+    if ids is None:
+        coded_ids = [b""] * len(values)
+    elif isinstance(ids, str) or len(ids) != len(values):
+        raise InvalidError("entry_ids", ids, f"give a list with one id for each of the {len(values)} entries")
+    else:
+        coded_ids = [encode_id("entry_ids", id_) for id_ in ids]
+    flat: list[bytes] = []
+    for id_, value in zip(coded_ids, values, strict=True):
+        flat += (id_, check_member("entry", encode_member(value), largest))
+    return flat
+
+
+def encode_fields(state: Mapping[str, object] | None, *, largest: int) -> list[bytes]:
+    """Return field, member, field, member, ... of a patch of a state; the member of None is empty.
+
+    Raises:
+        InvalidError: a name or value is invalid, or there are too many.
+    """
+    if state is None:
+        return []
+    if not isinstance(state, Mapping):
+        raise InvalidError("state", state, "give the fields to set by name; None removes a field")
+    if len(state) > _MOST_FIELDS:
+        raise InvalidError("state", "...", f"a call may set {_MOST_FIELDS} fields; split {len(state)} into several")
+    flat: list[bytes] = []
+    for name, value in state.items():
+        member = b"" if value is None else check_member(f"state {name!r}", encode_member(value), largest)
+        flat += (_encode_name(name), member)
+    return flat
+
+
+def parse_entry(item: bytes) -> ConversationEntry:
+    """Return the entry of a list item."""
+    end = item.index(b"\n")
+    version, actor, size = item[:end].decode().split(" ")
+    body_at = end + 1 + int(size) if size else end + 1
+    return ConversationEntry.of_checked(
+        {
+            "id": _decode_id(item[end + 1 : body_at]) if size else version,
+            "value": decode_member(item[body_at:]),
+            "actor": actor,
+            "at": from_microseconds(int(version)),
+            "cursor": version,
+        }
+    )
+
+
+def _decode_id(coded: bytes) -> str:
+    return str(UUID(bytes=coded[1:])) if coded[:1] == _UUID_MARK else coded.decode()
+
+
+def _encode_name(name: object) -> bytes:
+    if not isinstance(name, str) or not name:
+        raise InvalidError("state", name, "give a non-empty text as the name of a field")
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError("state", name, "the name has lone surrogates, which UTF-8 cannot hold") from error
