@@ -90,6 +90,13 @@ PAGES = (
         "decisions",
         (sharedmem.Decisions, sharedmem.Execution),
     ),
+    Page(
+        "conversations",
+        "Conversations",
+        "`store.conversations`: logs of entries with a revision, forks, and a state",
+        "conversations",
+        (sharedmem.Conversations,),
+    ),
     Page("episodes", "Session logs", "`store.episodes`: events by session", "episodes", (sharedmem.Episodes,)),
     Page("durable", "Durable tier", "`hub.durable`: the tier behind Redis", "durable", (sharedmem.DurableAdmin,)),
     Page("archives", "Archives", "`hub.archive`: export and import", "archives", (sharedmem.Archives,)),

@@ -92,7 +92,7 @@ class Conversations(ProcessBound):
             entry_ids: an id for each entry, up to 128 bytes. Entries whose ids the log has are left out; if it has all
                 of them, the call changes nothing and succeeds, whatever its conditions.
             state: fields to set in the state, in the same atomic step; None removes a field.
-            if_state: append only if the state has this version; 0: only if there is none.
+            if_state: append only if the state has this version; 0: only if it was never set.
             tags: any of `user`, `agent` and `app`, by which `list` finds the conversation; others stay unchanged.
             ttl: seconds until the conversation expires, counted from now; None: unchanged (at first: never).
             renew: with `ttl`: each append and read counts the seconds anew.
@@ -352,7 +352,7 @@ class Conversations(ProcessBound):
         Args:
             id: plain or absolute.
             fields: up to 1,000 values by name; None removes a field.
-            if_state: only if the state has this version; 0: only if there is none.
+            if_state: only if the state has this version; 0: only if it was never set.
 
         Raises:
             VersionConflictError: the state has another version.

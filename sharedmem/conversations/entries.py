@@ -10,6 +10,7 @@ from sharedmem.clock import from_microseconds
 from sharedmem.data.key_access import check_member
 from sharedmem.errors import InvalidError
 from sharedmem.models import ConversationEntry
+from sharedmem.models.record import of_checked
 from sharedmem.redis.codec import decode_member, encode_member
 
 MOST_ENTRIES = 1000
@@ -95,14 +96,15 @@ def parse_entry(item: bytes) -> ConversationEntry:
     end = item.index(b"\n")
     version, actor, size = item[:end].decode().split(" ")
     body_at = end + 1 + int(size) if size else end + 1
-    return ConversationEntry.of_checked(
+    return of_checked(
+        ConversationEntry,
         {
             "id": _decode_id(item[end + 1 : body_at]) if size else version,
             "value": decode_member(item[body_at:]),
             "actor": actor,
             "at": from_microseconds(int(version)),
             "cursor": version,
-        }
+        },
     )
 
 

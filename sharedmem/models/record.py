@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,17 +12,21 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @classmethod
-    def of_checked(cls, fields: dict[str, Any]) -> Self:
-        """Return a record of fields that are known to be valid, three times faster than `model_construct`.
 
-        Args:
-            fields: every field by name, also those with defaults; the record keeps this dict.
-        """
-        made = cls.__new__(cls)
-        set_slot = object.__setattr__  # records are frozen
-        set_slot(made, "__dict__", fields)
-        set_slot(made, "__pydantic_fields_set__", set(fields))
-        set_slot(made, "__pydantic_extra__", None)
-        set_slot(made, "__pydantic_private__", None)
-        return made
+R = TypeVar("R", bound=Record)
+
+
+def of_checked(kind: type[R], values: dict[str, Any]) -> R:
+    """Return a record of values that are known to be valid, three times faster than `model_construct`.
+
+    Args:
+        kind: class of the record.
+        values: every field by name, also those with defaults; the record keeps this dict.
+    """
+    made = kind.__new__(kind)
+    set_slot = object.__setattr__  # records are frozen
+    set_slot(made, "__dict__", values)
+    set_slot(made, "__pydantic_fields_set__", set(values))
+    set_slot(made, "__pydantic_extra__", None)
+    set_slot(made, "__pydantic_private__", None)
+    return made

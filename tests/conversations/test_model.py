@@ -59,6 +59,11 @@ def split(batch: Entries) -> tuple[list[str] | None, list[int]]:
     return (ids if len(ids) == len(batch) and ids else None), [value for _, value in batch]
 
 
+def pair_up(ids: list[str] | None, values: list[int]) -> Entries:
+    """The inverse of `split`."""
+    return [(None if ids is None else ids[at], value) for at, value in enumerate(values)]
+
+
 class ConversationMachine(RuleBasedStateMachine):
     """Two hubs work on four conversations; each answer is the model's."""
 
@@ -91,7 +96,7 @@ class ConversationMachine(RuleBasedStateMachine):
     @rule(client=CLIENTS, name=NAMES, batch=BATCHES, guess=GUESSES, fields=FIELDS, times=st.integers(1, 2))
     def append(self, client: int, name: str, batch: Entries, guess: str, fields: dict[str, Any], times: int) -> None:
         ids, values = split(batch)
-        batch = list(zip(ids or [None] * len(values), values, strict=True))
+        batch = pair_up(ids, values)
         talk = self.model.get(name, Talk())
         new = talk.added(batch)
         condition, holds = self.expected(name, guess)
@@ -142,7 +147,7 @@ class ConversationMachine(RuleBasedStateMachine):
         change = self.changed(name, call, holds=holds)
         if change is not None:
             talk.entries = talk.entries[:keep]
-            new = talk.added(list(zip(ids or [None] * len(values), values, strict=True)))
+            new = talk.added(pair_up(ids, values))
             assert change.added == len(new)
             talk.entries += new
             talk.revision = change.revision

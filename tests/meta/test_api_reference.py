@@ -13,6 +13,7 @@ import pytest
 import sharedmem
 from sharedmem.cache import SemanticCache
 from sharedmem.client import SharedMemoryClient
+from sharedmem.conversations.conversations import Conversations
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.episodes.episodes import Episodes
 from sharedmem.graph.graph import Graph
@@ -23,7 +24,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "api").glob("*.md"))
 TEXTS = {page: re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL) for page in PAGES}
 HEADINGS = {heading for text in TEXTS.values() for heading in re.findall(r"^#+ `?(.+?)`?$", text, re.MULTILINE)}
-FACETS = (Memories, SemanticCache, Graph, Synthesis, Decisions, Episodes)
+FACETS = (Memories, SemanticCache, Graph, Synthesis, Decisions, Episodes, Conversations)
 PUBLIC_CLASSES = [sharedmem.Hub, sharedmem.SharedMemoryStore, SharedMemoryClient, *FACETS]
 
 
@@ -52,7 +53,7 @@ def test_every_public_method_has_a_section(cls: type) -> None:
 def test_the_facets_of_a_store_are_those_of_this_test() -> None:
     facets = {name for name, thing in vars(sharedmem.SharedMemoryStore).items() if isinstance(thing, cached_property)}
 
-    assert facets == {"memory", "cache", "graph", "synthesis", "decisions", "episodes", "shared"}
+    assert facets == {"memory", "cache", "graph", "synthesis", "decisions", "episodes", "conversations", "shared"}
 
 
 def test_every_public_name_is_described() -> None:
