@@ -22,6 +22,7 @@ from sharedmem.models import (
     ConversationStats,
     PoppedEntries,
 )
+from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.codec import decode_member
 from sharedmem.redis.keys import SHARED_SCOPE, Space, Target
@@ -29,6 +30,7 @@ from sharedmem.redis.lifetimes import check_ttl_ms
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.conversations import (
+    NO_TERMS,
     ConversationAppend,
     ConversationKeys,
     ConversationScripts,
@@ -41,6 +43,7 @@ from sharedmem.runtime.process_bound import ProcessBound
 
 Order = Literal["newest", "oldest"]
 _KIND = "conversation"
+_UPDATES, _ENDINGS = (f"$conversation.{part}:{SHARED_SCOPE}".encode() for part in ("index", "endings"))
 _MOST_READ = 10_000
 _MOST_LISTED = 500
 _TAGS = ("user", "agent", "app")
@@ -69,7 +72,6 @@ class Conversations(ProcessBound):
         self._largest = context.settings.blob_threshold_bytes
         self._appender = WriteBatcher[ConversationAppend](self._append_apart, context.background)
 
-    @measured("conversations.append")
     async def append(
         self,
         id: str,  # noqa: A002  # the word of the field
@@ -105,19 +107,19 @@ class Conversations(ProcessBound):
         """
         target = self._keys.scope.to_write(id)
         fields = encode_fields(state, largest=self._largest)
-        terms = ConversationTerms(
-            _check_version("if_revision", if_revision),
-            _check_version("if_state", if_state),
-            _ttl_ms(ttl),
-            renew,
-            *_check_tags(tags),
-            fields=len(fields) // 2,
-        )
+        terms = NO_TERMS
+        if fields or not (if_revision is if_state is ttl is tags is None):
+            terms = ConversationTerms(
+                _check_version("if_revision", if_revision),
+                _check_version("if_state", if_state),
+                _ttl_ms(ttl),
+                renew,
+                *_check_tags(tags),
+                fields=len(fields) // 2,
+            )
         coded = encode_entries(entries, entry_ids, largest=self._largest)
-        reply = await self._appender.put(ConversationAppend(target, self._keys_of(target), terms, fields, coded))
-        return _parse_change(target, self._checked(target, reply), terms)
+        return _parse_change(target, await self._append(target, terms, fields, coded), terms)
 
-    @measured("conversations.read")
     async def read(
         self,
         id: str,  # noqa: A002  # as above
@@ -160,11 +162,14 @@ class Conversations(ProcessBound):
             return ConversationPage(revision=0, length=0, first=0, entries=[])
         with decoding(self._head(target)):
             revision, length, first, *items = as_list(reply)
-            return ConversationPage.model_construct(
-                revision=int(text_of(revision)),
-                length=int(text_of(length)),
-                first=int(text_of(first)),
-                entries=[parse_entry(item) for item in items if isinstance(item, bytes)],
+            return of_checked(
+                ConversationPage,
+                {
+                    "revision": int(text_of(revision)),
+                    "length": int(text_of(length)),
+                    "first": int(text_of(first)),
+                    "entries": [parse_entry(item) for item in items if isinstance(item, bytes)],
+                },
             )
 
     @measured("conversations.pop")
@@ -382,8 +387,7 @@ class Conversations(ProcessBound):
         """
         target = self._keys.scope.to_write(id)
         terms = ConversationTerms(ttl_ms=_ttl_ms(ttl) or 0, renews=renew, must_exist=True)
-        reply = await self._appender.put(ConversationAppend(target, self._keys_of(target), terms, (), ()))
-        return self._checked(target, reply) != _NOT_FOUND
+        return await self._append(target, terms, (), ()) != _NOT_FOUND
 
     @measured("conversations.get")
     async def get(self, id: str) -> Conversation | None:  # noqa: A002
@@ -492,20 +496,25 @@ class Conversations(ProcessBound):
         """Append to conversations in one call, each on its own condition."""
         return self._scripts.conversation_append(space, self._keys.actor, appends)
 
-    def _checked(self, target: Target, reply: bytes) -> bytes:
-        """Return the reply line of an append.
+    async def _append(
+        self, target: Target, terms: ConversationTerms, fields: Sequence[bytes], entries: Sequence[bytes]
+    ) -> bytes:
+        """Return the reply line of an append, which shares its call with concurrent ones.
 
         Raises:
             CorruptionError: another client has written to a key of the conversation.
             UnavailableError: the server is out of memory.
         """
+        size = sum(map(len, entries)) + sum(map(len, fields))
+        keys = self._keys_of(target)
+        reply = await self._appender.put(ConversationAppend(target, keys, terms.text(), fields, entries, size))
         if reply[:2] != _REFUSED:
             return reply
         text = reply[2:].decode(errors="replace")
         if "OOM" in text:
             why = "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory"
             raise UnavailableError(f"Redis at {self._keys.client.address}", why)
-        raise corruption_error(self._head(target), f"the server refused a command on it: {text[:120]}")
+        raise corruption_error(keys.head, f"the server refused a command on it: {text[:120]}")
 
     def _head(self, target: Target) -> bytes:
         return self._keys.scope.keyspace.part(target, "conversation")
@@ -519,9 +528,11 @@ class Conversations(ProcessBound):
         return [service(target.space.namespace, f"conversation.{part}:{segment}") for part in ("log", "ids")]
 
     def _keys_of(self, target: Target) -> ConversationKeys:
-        service, namespace = self._keys.scope.keyspace.service, target.space.namespace
-        index, endings = (f"conversation.{part}:{SHARED_SCOPE}" for part in ("index", "endings"))
-        return ConversationKeys(service(namespace, index), service(namespace, endings), self._head(target))
+        # Built as every part is (`KeySpace.part`), but faster: each append needs them.
+        head = target.space.clock.removesuffix(b"$clock")
+        return ConversationKeys(
+            head + _UPDATES, head + _ENDINGS, head + b"$conversation:" + target.physical.removeprefix(head)
+        )
 
     def __repr__(self) -> str:
         return f"<Conversations of {self._keys.scope.identity.namespace}>"
@@ -542,7 +553,9 @@ def _parse_change(
         raise _missing_entry_error(target, entry)
     _check_conditions(target, reply, terms)
     revision, length, added, state = map(int, reply.split(b" "))
-    return ConversationChange(revision=revision, length=length, added=added, state_version=state)
+    return of_checked(
+        ConversationChange, {"revision": revision, "length": length, "added": added, "state_version": state}
+    )
 
 
 def _check_conditions(target: Target, reply: bytes, terms: ConversationTerms) -> None:

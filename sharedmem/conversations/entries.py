@@ -95,7 +95,7 @@ def parse_entry(item: bytes) -> ConversationEntry:
     """Return the entry of a list item."""
     end = item.index(b"\n")
     version, actor, size = item[:end].decode().split(" ")
-    body_at = end + 1 + int(size) if size else end + 1
+    body_at = end + 1 + int(size or 0)
     return of_checked(
         ConversationEntry,
         {

@@ -14,6 +14,7 @@ class Record(BaseModel):
 
 
 R = TypeVar("R", bound=Record)
+_set_slot = object.__setattr__  # records are frozen
 
 
 def of_checked(kind: type[R], values: dict[str, Any]) -> R:
@@ -24,9 +25,8 @@ def of_checked(kind: type[R], values: dict[str, Any]) -> R:
         values: every field by name, also those with defaults; the record keeps this dict.
     """
     made = kind.__new__(kind)
-    set_slot = object.__setattr__  # records are frozen
-    set_slot(made, "__dict__", values)
-    set_slot(made, "__pydantic_fields_set__", set(values))
-    set_slot(made, "__pydantic_extra__", None)
-    set_slot(made, "__pydantic_private__", None)
+    _set_slot(made, "__dict__", values)
+    _set_slot(made, "__pydantic_fields_set__", set(values))
+    _set_slot(made, "__pydantic_extra__", None)
+    _set_slot(made, "__pydantic_private__", None)
     return made

@@ -42,14 +42,14 @@ class ConversationTerms(NamedTuple):
 
     def text(self) -> str:
         """Return the text for the scripts."""
-        if self == _NO_TERMS:
+        if self is NO_TERMS:
             return ""
         revision, state, ttl = ("" if number is None else str(number) for number in self[:3])
         revision = "!" if self.must_exist else revision
         return "\n".join((revision, state, ttl, str(int(self.renews)), *self[4:7], str(self.fields)))
 
 
-_NO_TERMS = ConversationTerms()
+NO_TERMS = ConversationTerms()
 
 
 class ConversationAppend(NamedTuple):
@@ -57,14 +57,11 @@ class ConversationAppend(NamedTuple):
 
     target: Target
     keys: ConversationKeys
-    terms: ConversationTerms
+    terms: str
     fields: Sequence[bytes]
     entries: Sequence[bytes]
-
-    @property
-    def size(self) -> int:
-        """Bytes of the arguments."""
-        return sum(map(len, self.fields)) + sum(map(len, self.entries))
+    size: int
+    """Bytes of the fields and entries."""
 
 
 class ConversationScripts:
@@ -80,7 +77,7 @@ class ConversationScripts:
         keys = [appends[0].keys.updates, appends[0].keys.endings, *[append.keys.head for append in appends]]
         args: list[Argument] = []
         for append in appends:
-            args += (append.terms.text(), len(append.entries) // 2)
+            args += (append.terms, len(append.entries) // 2)
             args += append.fields
             args += append.entries
         size = sum([append.size for append in appends])
