@@ -108,7 +108,7 @@ class Conversations(ProcessBound):
         target = self._keys.scope.to_write(id)
         fields = encode_fields(state, largest=self._largest)
         terms = NO_TERMS
-        if fields or not (if_revision is if_state is ttl is tags is None):
+        if fields or any(given is not None for given in (if_revision, if_state, ttl, tags)):
             terms = ConversationTerms(
                 _check_version("if_revision", if_revision),
                 _check_version("if_state", if_state),

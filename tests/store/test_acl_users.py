@@ -52,6 +52,32 @@ async def stopped(task: asyncio.Task[Change]) -> None:
     await asyncio.wait([task])
 
 
+async def test_an_acl_user_has_conversations_of_its_own(operator: Hub, limited: Hub) -> None:
+    ada, bob = as_ada(limited).conversations, operator.store("research", actor="bob").conversations
+    await bob.append("talk", ["his"], entry_ids=["e0"])
+
+    await ada.append("talk", [1, 2], entry_ids=["a", "b"], state={"n": 1}, tags={"user": "u"}, ttl=60, renew=True)
+    await ada.fork("talk", "other", at="a")
+    await ada.pop("talk", 2)
+    await ada.replace_suffix("other", "a", [3])
+
+    assert [entry.value for entry in (await ada.read("other")).entries] == [1, 3]
+    assert (await ada.state("other")).fields == {"n": 1}
+    assert [found.key for found in (await ada.list(user="u")).conversations] == [
+        "research:ada:other",
+        "research:ada:talk",
+    ]
+    for call in (
+        ada.read("research:bob:talk"),  # the server asks for the right to write every key of a script
+        ada.append("research:bob:talk", ["hers"]),
+        ada.fork("research:bob:talk", "copy"),
+    ):
+        with pytest.raises(AccessDeniedError):
+            await call
+    assert await ada.delete("talk")
+    assert await ada.delete("other")
+
+
 async def test_an_acl_user_can_do_what_its_actor_may(limited: Hub) -> None:
     ada = as_ada(limited)
 
