@@ -34,6 +34,7 @@ _MODULES = (
     _Module("decisions", ("plan", "execution")),
     _Module("coordination", ("lease", "once", "barrier", "limit", "presence", "queue")),
     _Module("episodes", ("episode",)),
+    _Module("conversations", ("conversation",)),
     _Module("memory", ("memory", "thread"), "semantic memory", "memory"),
     _Module("graph", ("graph",), "the knowledge graph", "graph"),
     _Module("synthesis", ("synthesis",), "synthesis", "synthesis"),

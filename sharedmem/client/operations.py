@@ -21,6 +21,12 @@ from sharedmem.models import (
     CachedResult,
     CacheStats,
     ContextSet,
+    Conversation,
+    ConversationChange,
+    ConversationList,
+    ConversationPage,
+    ConversationState,
+    ConversationStats,
     ConversationSummary,
     Duplicate,
     DuplicateReport,
@@ -61,6 +67,7 @@ from sharedmem.models import (
     PlanPattern,
     PlanRecord,
     PoolStats,
+    PoppedEntries,
     Present,
     PutResult,
     QueuedTask,
@@ -264,6 +271,272 @@ class ChangeOperations:
             AccessDeniedError, InvalidError, UnavailableError: as `watch`.
         """
         return await self._service.run(table.CHANGE_CURSOR, {"pattern": pattern})
+
+
+class ConversationOperations:
+    """Operations `conversation.*` of the service."""
+
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._service = calls
+
+    async def append(
+        self,
+        id: str,
+        entries: Sequence[Any],
+        *,
+        if_revision: int | None = None,
+        entry_ids: Sequence[str] | None = None,
+        state: Mapping[str, Any] | None = None,
+        if_state: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        renew: bool = False,
+    ) -> ConversationChange:
+        """Append entries to a conversation, all or none; the first call creates it.
+
+        Args:
+            id: plain (in this store's scope) or absolute.
+            entries: up to 1,000 values as `write` accepts them, each up to the blob threshold.
+            if_revision: append only if the log has this revision; 0: only if the conversation does not exist.
+            entry_ids: an id for each entry, up to 128 bytes. Entries whose ids the log has are left out; if it has
+                all of them, the call changes nothing and succeeds, whatever its conditions.
+            state: fields to set in the state, in the same atomic step; None removes a field.
+            if_state: append only if the state has this version; 0: only if it was never set.
+            tags: any of `user`, `agent` and `app`, by which `list` finds the conversation; others stay unchanged.
+            ttl: seconds until the conversation expires, counted from now; None: unchanged (at first: never).
+            renew: with `ttl`: each append and read counts the seconds anew.
+
+        Raises:
+            VersionConflictError: the log or the state has another version.
+            InvalidError: an argument is invalid. Nothing was written.
+            AccessDeniedError: this actor may not write there.
+            UnavailableError: the server cannot be reached; the entries may or may not have been appended.
+        """
+        return await self._service.run(
+            table.CONVERSATION_APPEND,
+            {
+                "id": id,
+                "entries": entries,
+                "if_revision": if_revision,
+                "entry_ids": entry_ids,
+                "state": state,
+                "if_state": if_state,
+                "tags": tags,
+                "ttl": ttl,
+                "renew": renew,
+            },
+        )
+
+    async def clear(self, id: str, *, if_revision: int | None = None) -> ConversationChange:
+        """Remove all entries; the conversation, its state and its tags stay.
+
+        Raises:
+            NotFoundError: the conversation does not exist.
+            VersionConflictError, InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return await self._service.run(table.CONVERSATION_CLEAR, {"id": id, "if_revision": if_revision})
+
+    async def delete(self, id: str, *, if_revision: int | None = None) -> bool:
+        """Delete a conversation with its state; return False if it did not exist.
+
+        Raises:
+            VersionConflictError: the log has another revision.
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return await self._service.run(table.CONVERSATION_DELETE, {"id": id, "if_revision": if_revision})
+
+    async def expire(self, id: str, ttl: float | None, *, renew: bool = False) -> bool:
+        """Set when a conversation expires, counted from now; return False if it does not exist.
+
+        Args:
+            id: plain or absolute.
+            ttl: seconds; None: it never expires.
+            renew: each append and read counts the seconds anew.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return await self._service.run(table.CONVERSATION_EXPIRE, {"id": id, "ttl": ttl, "renew": renew})
+
+    async def fork(
+        self,
+        id: str,
+        new_id: str,
+        *,
+        at: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        renew: bool = False,
+    ) -> ConversationChange:
+        """Create a conversation that begins with the entries of another; the entries are shared, not copied.
+
+        Args:
+            id: the conversation to fork: plain or absolute.
+            new_id: the new one, in the same namespace.
+            at: cursor or id of the last entry of the new one; None: all entries.
+            tags: as `append`; without them as the conversation that is forked.
+            ttl: as `append`; without them as the conversation that is forked.
+            renew: as `append`; without them as the conversation that is forked.
+
+        Raises:
+            NotFoundError: the conversation does not exist, or has no such entry.
+            VersionConflictError: the new conversation exists already.
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return await self._service.run(
+            table.CONVERSATION_FORK, {"id": id, "new_id": new_id, "at": at, "tags": tags, "ttl": ttl, "renew": renew}
+        )
+
+    async def get(self, id: str) -> Conversation | None:
+        """Return what is known of a conversation; None if it does not exist.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(table.CONVERSATION_GET, {"id": id})
+
+    async def patch(self, id: str, patch: Mapping[str, Any], *, if_state: int | None = None) -> ConversationChange:
+        """Set and remove fields of the state, in one atomic step; the first call creates the conversation.
+
+        Args:
+            id: plain or absolute.
+            patch: up to 1,000 values by name; None removes a field.
+            if_state: only if the state has this version; 0: only if it was never set.
+
+        Raises:
+            VersionConflictError: the state has another version.
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return await self._service.run(table.CONVERSATION_PATCH, {"id": id, "patch": patch, "if_state": if_state})
+
+    async def pop(self, id: str, count: int = 1, *, if_revision: int | None = None) -> PoppedEntries:
+        """Remove the newest entries and return them, oldest first.
+
+        Args:
+            id: plain or absolute.
+            count: how many, at most 1,000.
+            if_revision: only if the log has this revision.
+
+        Raises:
+            VersionConflictError: the log has another revision.
+            InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return await self._service.run(table.CONVERSATION_POP, {"id": id, "count": count, "if_revision": if_revision})
+
+    async def read(
+        self, id: str, *, last: int | None = None, after: str | None = None, around: str | None = None, limit: int = 100
+    ) -> ConversationPage:
+        """Return entries of a conversation, oldest first; an empty page if it does not exist.
+
+        Args:
+            id: plain or absolute.
+            last: the newest so many entries, at most 10,000.
+            after: the entries behind this one: its cursor or id. A cursor is valid even if the entry was removed.
+            around: the entries before and after this one, and it itself.
+            limit: most entries with `after`, `around`, or none of them (from the oldest entry); at most 10,000.
+
+        Raises:
+            NotFoundError: the entry of `after` or `around` is not in the conversation.
+            InvalidError: the id or an argument is invalid, or several of `last`, `after` and `around` are given.
+            AccessDeniedError, UnavailableError: as `read` of values.
+        """
+        return await self._service.run(
+            table.CONVERSATION_READ, {"id": id, "last": last, "after": after, "around": around, "limit": limit}
+        )
+
+    async def replace(
+        self,
+        id: str,
+        after: str | None,
+        entries: Sequence[Any],
+        *,
+        entry_ids: Sequence[str] | None = None,
+        if_revision: int | None = None,
+        state: Mapping[str, Any] | None = None,
+        if_state: int | None = None,
+    ) -> ConversationChange:
+        """Replace all entries behind one of them, in one atomic step and one round trip.
+
+        Args:
+            id: plain or absolute.
+            after: cursor or id of the last entry that stays; None: no entry stays.
+            entries: as `append`; ids of the removed entries may be used again.
+            entry_ids: as `append`; ids of the removed entries may be used again.
+            if_revision: as `append`; ids of the removed entries may be used again.
+            state: as `append`; ids of the removed entries may be used again.
+            if_state: as `append`; ids of the removed entries may be used again.
+
+        Raises:
+            NotFoundError: the conversation does not exist, or has no such entry.
+            VersionConflictError, InvalidError, AccessDeniedError, UnavailableError: as `append`.
+        """
+        return await self._service.run(
+            table.CONVERSATION_REPLACE,
+            {
+                "id": id,
+                "after": after,
+                "entries": entries,
+                "entry_ids": entry_ids,
+                "if_revision": if_revision,
+                "state": state,
+                "if_state": if_state,
+            },
+        )
+
+    async def state(self, id: str) -> ConversationState:
+        """Return the state of a conversation; empty if it has none.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(table.CONVERSATION_STATE, {"id": id})
+
+    async def stats(self, id: str) -> ConversationStats | None:
+        """Return the size of a conversation at the server; None if it does not exist.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(table.CONVERSATION_STATS, {"id": id})
+
+    async def list(
+        self,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        app: str | None = None,
+        scope: str | None = None,
+        order: Literal["newest", "oldest"] = "newest",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> ConversationList:
+        """Return conversations of the namespace by their last change.
+
+        Args:
+            user: only those with these tags.
+            agent: only those with these tags.
+            app: only those with these tags.
+            scope: only those of this scope: an actor's name, or `shared`.
+            order: `newest` or `oldest` change first.
+            cursor: the cursor of the page before; conversations that change meanwhile move.
+            limit: most conversations, at most 500.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(
+            table.CONVERSATION_LIST,
+            {
+                "user": user,
+                "agent": agent,
+                "app": app,
+                "scope": scope,
+                "order": order,
+                "cursor": cursor,
+                "limit": limit,
+            },
+        )
 
 
 class CounterOperations:
@@ -3747,6 +4020,11 @@ class ServiceOperations:
     def change(self) -> ChangeOperations:
         """Operations `change.*`."""
         return ChangeOperations(self._service)
+
+    @cached_property
+    def conversation(self) -> ConversationOperations:
+        """Operations `conversation.*`."""
+        return ConversationOperations(self._service)
 
     @cached_property
     def counter(self) -> CounterOperations:

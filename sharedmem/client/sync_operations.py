@@ -21,6 +21,12 @@ from sharedmem.models import (
     CachedResult,
     CacheStats,
     ContextSet,
+    Conversation,
+    ConversationChange,
+    ConversationList,
+    ConversationPage,
+    ConversationState,
+    ConversationStats,
     ConversationSummary,
     Duplicate,
     DuplicateReport,
@@ -61,6 +67,7 @@ from sharedmem.models import (
     PlanPattern,
     PlanRecord,
     PoolStats,
+    PoppedEntries,
     Present,
     PutResult,
     QueuedTask,
@@ -184,6 +191,162 @@ class BlockingChangeOperations:
     def cursor(self, pattern: str = "*") -> str:
         """Return the present end of the feed: `watch(since=...)` from it yields all later changes."""
         return run_blocking(self._service.run(table.CHANGE_CURSOR, {"pattern": pattern}))
+
+
+class BlockingConversationOperations:
+    """Operations `conversation.*` of the service."""
+
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._service = calls
+
+    def append(
+        self,
+        id: str,
+        entries: Sequence[Any],
+        *,
+        if_revision: int | None = None,
+        entry_ids: Sequence[str] | None = None,
+        state: Mapping[str, Any] | None = None,
+        if_state: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        renew: bool = False,
+    ) -> ConversationChange:
+        """Append entries to a conversation, all or none; the first call creates it."""
+        return run_blocking(
+            self._service.run(
+                table.CONVERSATION_APPEND,
+                {
+                    "id": id,
+                    "entries": entries,
+                    "if_revision": if_revision,
+                    "entry_ids": entry_ids,
+                    "state": state,
+                    "if_state": if_state,
+                    "tags": tags,
+                    "ttl": ttl,
+                    "renew": renew,
+                },
+            )
+        )
+
+    def clear(self, id: str, *, if_revision: int | None = None) -> ConversationChange:
+        """Remove all entries; the conversation, its state and its tags stay."""
+        return run_blocking(self._service.run(table.CONVERSATION_CLEAR, {"id": id, "if_revision": if_revision}))
+
+    def delete(self, id: str, *, if_revision: int | None = None) -> bool:
+        """Delete a conversation with its state; return False if it did not exist."""
+        return run_blocking(self._service.run(table.CONVERSATION_DELETE, {"id": id, "if_revision": if_revision}))
+
+    def expire(self, id: str, ttl: float | None, *, renew: bool = False) -> bool:
+        """Set when a conversation expires, counted from now; return False if it does not exist."""
+        return run_blocking(self._service.run(table.CONVERSATION_EXPIRE, {"id": id, "ttl": ttl, "renew": renew}))
+
+    def fork(
+        self,
+        id: str,
+        new_id: str,
+        *,
+        at: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        renew: bool = False,
+    ) -> ConversationChange:
+        """Create a conversation that begins with the entries of another; the entries are shared, not copied."""
+        return run_blocking(
+            self._service.run(
+                table.CONVERSATION_FORK,
+                {"id": id, "new_id": new_id, "at": at, "tags": tags, "ttl": ttl, "renew": renew},
+            )
+        )
+
+    def get(self, id: str) -> Conversation | None:
+        """Return what is known of a conversation; None if it does not exist."""
+        return run_blocking(self._service.run(table.CONVERSATION_GET, {"id": id}))
+
+    def patch(self, id: str, patch: Mapping[str, Any], *, if_state: int | None = None) -> ConversationChange:
+        """Set and remove fields of the state, in one atomic step; the first call creates the conversation."""
+        return run_blocking(
+            self._service.run(table.CONVERSATION_PATCH, {"id": id, "patch": patch, "if_state": if_state})
+        )
+
+    def pop(self, id: str, count: int = 1, *, if_revision: int | None = None) -> PoppedEntries:
+        """Remove the newest entries and return them, oldest first."""
+        return run_blocking(
+            self._service.run(table.CONVERSATION_POP, {"id": id, "count": count, "if_revision": if_revision})
+        )
+
+    def read(
+        self, id: str, *, last: int | None = None, after: str | None = None, around: str | None = None, limit: int = 100
+    ) -> ConversationPage:
+        """Return entries of a conversation, oldest first; an empty page if it does not exist."""
+        return run_blocking(
+            self._service.run(
+                table.CONVERSATION_READ, {"id": id, "last": last, "after": after, "around": around, "limit": limit}
+            )
+        )
+
+    def replace(
+        self,
+        id: str,
+        after: str | None,
+        entries: Sequence[Any],
+        *,
+        entry_ids: Sequence[str] | None = None,
+        if_revision: int | None = None,
+        state: Mapping[str, Any] | None = None,
+        if_state: int | None = None,
+    ) -> ConversationChange:
+        """Replace all entries behind one of them, in one atomic step and one round trip."""
+        return run_blocking(
+            self._service.run(
+                table.CONVERSATION_REPLACE,
+                {
+                    "id": id,
+                    "after": after,
+                    "entries": entries,
+                    "entry_ids": entry_ids,
+                    "if_revision": if_revision,
+                    "state": state,
+                    "if_state": if_state,
+                },
+            )
+        )
+
+    def state(self, id: str) -> ConversationState:
+        """Return the state of a conversation; empty if it has none."""
+        return run_blocking(self._service.run(table.CONVERSATION_STATE, {"id": id}))
+
+    def stats(self, id: str) -> ConversationStats | None:
+        """Return the size of a conversation at the server; None if it does not exist."""
+        return run_blocking(self._service.run(table.CONVERSATION_STATS, {"id": id}))
+
+    def list(
+        self,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        app: str | None = None,
+        scope: str | None = None,
+        order: Literal["newest", "oldest"] = "newest",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> ConversationList:
+        """Return conversations of the namespace by their last change."""
+        return run_blocking(
+            self._service.run(
+                table.CONVERSATION_LIST,
+                {
+                    "user": user,
+                    "agent": agent,
+                    "app": app,
+                    "scope": scope,
+                    "order": order,
+                    "cursor": cursor,
+                    "limit": limit,
+                },
+            )
+        )
 
 
 class BlockingCounterOperations:
@@ -2087,6 +2250,11 @@ class BlockingServiceOperations:
     def change(self) -> BlockingChangeOperations:
         """Operations `change.*`."""
         return BlockingChangeOperations(self._service)
+
+    @cached_property
+    def conversation(self) -> BlockingConversationOperations:
+        """Operations `conversation.*`."""
+        return BlockingConversationOperations(self._service)
 
     @cached_property
     def counter(self) -> BlockingCounterOperations:

@@ -17,6 +17,12 @@ from sharedmem.models import (
     CachedResult,
     CacheStats,
     ContextSet,
+    Conversation,
+    ConversationChange,
+    ConversationList,
+    ConversationPage,
+    ConversationState,
+    ConversationStats,
     ConversationSummary,
     Duplicate,
     DuplicateReport,
@@ -56,6 +62,7 @@ from sharedmem.models import (
     PlanPattern,
     PlanRecord,
     PoolStats,
+    PoppedEntries,
     Present,
     PutResult,
     QueuedTask,
@@ -110,6 +117,87 @@ CACHE_REPORT: ServiceOperation[None] = ServiceOperation(
 CACHE_STATS: ServiceOperation[CacheStats] = ServiceOperation("cache.stats", "GET", "/api/v1/cache/stats", CacheStats)
 CHANGE_CURSOR: ServiceOperation[str] = ServiceOperation(
     "change.cursor", "GET", "/api/v1/changes/cursor", str, defaults={"pattern": "*"}, answer_field="cursor"
+)
+CONVERSATION_APPEND: ServiceOperation[ConversationChange] = ServiceOperation(
+    "conversation.append",
+    "POST",
+    "/api/v1/conversations/{id}/entries",
+    ConversationChange,
+    defaults={
+        "if_revision": None,
+        "entry_ids": None,
+        "state": None,
+        "if_state": None,
+        "tags": None,
+        "ttl": None,
+        "renew": False,
+    },
+)
+CONVERSATION_CLEAR: ServiceOperation[ConversationChange] = ServiceOperation(
+    "conversation.clear", "POST", "/api/v1/conversations/{id}/clear", ConversationChange, defaults={"if_revision": None}
+)
+CONVERSATION_DELETE: ServiceOperation[bool] = ServiceOperation(
+    "conversation.delete",
+    "DELETE",
+    "/api/v1/conversations/{id}",
+    bool,
+    defaults={"if_revision": None},
+    answer_field="deleted",
+)
+CONVERSATION_EXPIRE: ServiceOperation[bool] = ServiceOperation(
+    "conversation.expire",
+    "POST",
+    "/api/v1/conversations/{id}/expiry",
+    bool,
+    defaults={"renew": False},
+    answer_field="exists",
+)
+CONVERSATION_FORK: ServiceOperation[ConversationChange] = ServiceOperation(
+    "conversation.fork",
+    "POST",
+    "/api/v1/conversations/{id}/fork",
+    ConversationChange,
+    defaults={"at": None, "tags": None, "ttl": None, "renew": False},
+)
+CONVERSATION_GET: ServiceOperation[Conversation | None] = ServiceOperation(
+    "conversation.get", "GET", "/api/v1/conversations/{id}", Conversation | None, none_if_absent=True
+)
+CONVERSATION_LIST: ServiceOperation[ConversationList] = ServiceOperation(
+    "conversation.list",
+    "GET",
+    "/api/v1/conversations",
+    ConversationList,
+    defaults={"user": None, "agent": None, "app": None, "scope": None, "order": "newest", "cursor": None, "limit": 50},
+)
+CONVERSATION_PATCH: ServiceOperation[ConversationChange] = ServiceOperation(
+    "conversation.patch", "PATCH", "/api/v1/conversations/{id}/state", ConversationChange, defaults={"if_state": None}
+)
+CONVERSATION_POP: ServiceOperation[PoppedEntries] = ServiceOperation(
+    "conversation.pop",
+    "POST",
+    "/api/v1/conversations/{id}/pop",
+    PoppedEntries,
+    defaults={"count": 1, "if_revision": None},
+)
+CONVERSATION_READ: ServiceOperation[ConversationPage] = ServiceOperation(
+    "conversation.read",
+    "GET",
+    "/api/v1/conversations/{id}/entries",
+    ConversationPage,
+    defaults={"last": None, "after": None, "around": None, "limit": 100},
+)
+CONVERSATION_REPLACE: ServiceOperation[ConversationChange] = ServiceOperation(
+    "conversation.replace",
+    "POST",
+    "/api/v1/conversations/{id}/replace",
+    ConversationChange,
+    defaults={"entry_ids": None, "if_revision": None, "state": None, "if_state": None},
+)
+CONVERSATION_STATE: ServiceOperation[ConversationState] = ServiceOperation(
+    "conversation.state", "GET", "/api/v1/conversations/{id}/state", ConversationState
+)
+CONVERSATION_STATS: ServiceOperation[ConversationStats | None] = ServiceOperation(
+    "conversation.stats", "GET", "/api/v1/conversations/{id}/stats", ConversationStats | None, none_if_absent=True
 )
 COUNTER_INCREMENT: ServiceOperation[int] = ServiceOperation(
     "counter.increment",
@@ -954,6 +1042,19 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         CACHE_REPORT,
         CACHE_STATS,
         CHANGE_CURSOR,
+        CONVERSATION_APPEND,
+        CONVERSATION_CLEAR,
+        CONVERSATION_DELETE,
+        CONVERSATION_EXPIRE,
+        CONVERSATION_FORK,
+        CONVERSATION_GET,
+        CONVERSATION_LIST,
+        CONVERSATION_PATCH,
+        CONVERSATION_POP,
+        CONVERSATION_READ,
+        CONVERSATION_REPLACE,
+        CONVERSATION_STATE,
+        CONVERSATION_STATS,
         COUNTER_INCREMENT,
         EPISODE_APPEND,
         EPISODE_EVENTS,

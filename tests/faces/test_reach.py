@@ -12,6 +12,7 @@ from sharedmem import SharedMemoryStore
 from sharedmem.api import FeedOperation, Operation
 from sharedmem.api.table import feeds, find_operation, operations
 from sharedmem.cache.semantic_cache import SemanticCache
+from sharedmem.conversations.conversations import Conversations
 from sharedmem.coordination.barriers import Barrier
 from sharedmem.coordination.presence import Presence
 from sharedmem.coordination.queues.task_queue import TaskQueue
@@ -31,6 +32,7 @@ FACETS: tuple[type, ...] = (
     TaskQueue,
     Decisions,
     Episodes,
+    Conversations,
     Memories,
     SemanticCache,
     Graph,
