@@ -46,6 +46,7 @@ _KIND = "conversation"
 _UPDATES, _ENDINGS = (f"$conversation.{part}:{SHARED_SCOPE}".encode() for part in ("index", "endings"))
 _MOST_READ = 10_000
 _MOST_LISTED = 500
+_MOST_POPPED = 100
 _TAGS = ("user", "agent", "app")
 _MOST_TAG_BYTES = 128
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -180,7 +181,7 @@ class Conversations(ProcessBound):
 
         Args:
             id: plain or absolute.
-            count: how many, at most 1,000.
+            count: how many, at most 100: the server keeps the reply for a repeat.
             if_revision: only if the log has this revision.
 
         Raises:
@@ -194,7 +195,7 @@ class Conversations(ProcessBound):
             self._keys_of(target),
             self._keys.actor,
             expect=terms.expected_revision,
-            count=_check_count("count", count, 1000),
+            count=_check_count("count", count, _MOST_POPPED),
         )
         reply = await self._keys.explained(target, _KIND, call)
         if reply == _NOT_FOUND:

@@ -1105,7 +1105,7 @@ class Conversations(Face["AsyncConversations"]):
 
         Args:
             id: plain or absolute.
-            count: how many, at most 1,000.
+            count: how many, at most 100: the server keeps the reply for a repeat.
             if_revision: only if the log has this revision.
 
         Raises:

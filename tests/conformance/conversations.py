@@ -425,7 +425,7 @@ class ConversationSuite(StoreFixtures):
             lambda c: c.read("c", last=1, after="1"),
             lambda c: c.read("c", after=""),
             lambda c: c.pop("c", 0),
-            lambda c: c.pop("c", 1001),
+            lambda c: c.pop("c", 101),
             lambda c: c.fork("c", "global:space:d"),
             lambda c: c.list(order="best"),
             lambda c: c.list(cursor="x"),
