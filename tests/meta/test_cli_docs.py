@@ -29,6 +29,8 @@ ABOUT_EARLIER = {
 }
 BEFORE = {
     "cache check": "cache put 'what is the capital of France?' Paris",
+    "conversation fork": "conversation delete ticket-7-retry",
+    "conversation": "conversation append ticket-7 hello",
     "get": "set plan 1",
     "graph entity": "graph add 'Ada lives in Oslo.' --group acme:ada --at 2024-03-01",
     "graph merge": "graph add 'Lovelace works for Acme.' --group acme:ada",

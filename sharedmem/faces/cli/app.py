@@ -25,6 +25,7 @@ _COMMANDS_BY_MODULE = (
     ("plans", ("plans",)),
     ("queues", ("queue",)),
     ("memories", ("memories", "thread")),
+    ("conversations", ("conversation",)),
     ("graph", ("graph",)),
     ("notes", ("evolution", "fsck", "archive", "notes", "task")),
     ("cache", ("cache",)),
@@ -122,6 +123,12 @@ memories = typer.Typer(help="What agents remember; `memories` lists the newest, 
 app.add_typer(memories, name="memories", rich_help_panel=MEMORY, epilog="Try:  sharedmem memories list")
 threads = typer.Typer(help="Conversations, and what was said in them; `thread ID` shows what one holds.")
 app.add_typer(threads, name="thread", rich_help_panel=MEMORY, epilog="Try:  sharedmem thread stats main")
+conversations = typer.Typer(
+    help="Ordered logs with a revision and a state; `conversation` lists them, `conversation ID` shows entries."
+)
+app.add_typer(
+    conversations, name="conversation", rich_help_panel=MEMORY, epilog="Try:  sharedmem conversation entries ticket-7"
+)
 graph = typer.Typer(
     help="What was true, and what was known of it when; `graph` lists the groups, each of which has a graph."
 )
@@ -165,6 +172,7 @@ DEFAULT_COMMANDS = {
     "exports": DefaultCommands(exports, alone="list"),
     "memories": DefaultCommands(memories, alone="list", named="get", flagged="list"),
     "thread": DefaultCommands(threads, named="stats"),
+    "conversation": DefaultCommands(conversations, alone="list", named="entries", flagged="list"),
     "graph": DefaultCommands(graph, alone="groups"),
     "notes": DefaultCommands(notes, alone="apps", named="get"),
     "task": DefaultCommands(tasks, alone="list", named="get", flagged="list"),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 
+from sharedmem.api.table import find_operation
+from sharedmem.errors import NotFoundError
 from sharedmem.faces.cli.app import app, command
 from sharedmem.faces.cli.output import print_answer
 from sharedmem.faces.cli.session import options_of, perform
@@ -51,7 +53,10 @@ def operation_command(
 
         def run(context: typer.Context, **given: Any) -> None:
             options = options_of(context)
-            found = perform(options, operation, **request(_fields(hints, given)))
+            fields = request(_fields(hints, given))
+            found = perform(options, operation, **fields)
+            if found is None:
+                _check_absence(operation, fields)
             print_answer(options, found, lambda: draw(found, **given))
 
         # The types of the answer and of the picture are not imported at run time.
@@ -68,6 +73,18 @@ def operation_command(
         return draw
 
     return register
+
+
+def _check_absence(operation: str, fields: Mapping[str, Any]) -> None:
+    """Check that nothing is an answer of an operation, and does not mean that what was asked for does not exist.
+
+    Raises:
+        NotFoundError: it means that.
+    """
+    route = find_operation(operation).http
+    if route.absent:
+        asked = route.path.rpartition("{")[2].partition("}")[0]
+        raise NotFoundError(route.absent, str(fields[asked]))
 
 
 def _fields(hints: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
