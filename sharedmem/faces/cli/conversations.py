@@ -141,7 +141,7 @@ def conversation_entries(
     "conversation.append",
     "append",
     group=conversations,
-    example="sharedmem conversation append ticket-7 'The lamp is broken.' --entry-id m1",
+    example="sharedmem conversation append ticket-7 hello --entry-id m1",
     request=_append_request,
 )
 def conversation_append(  # noqa: PLR0913, PLR0917  # each is an option
