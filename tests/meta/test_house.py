@@ -49,7 +49,7 @@ LAYERS = (
 # What all faces may share; every other part of faces/ is a face of its own.
 COMMON_TO_FACES = {"auth", "json_values", "listen_address", "quotas", "rate_limits", "token_registry"}
 # The command line starts the other faces; it knows them in these modules.
-STARTS_THE_OTHERS = {"faces.cli.serve"}
+STARTS_THE_OTHERS = {"faces.cli.serve", "faces.cli.serve_mcp"}
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
@@ -92,7 +92,9 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pytest_asyncio": ("testing",),
     "click": ("faces",),
     "json_repair": ("synthesis.json_repair",),
-    "starlette": ("faces.rest",),
+    "mcp": ("faces.mcp",),
+    "mcp_types": ("faces.mcp",),
+    "starlette": ("faces.rest", "faces.mcp"),
     "uvicorn": ("faces.rest",),
     "uvloop": ("faces.rest",),
     "google": ("faces.grpc",),

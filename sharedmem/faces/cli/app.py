@@ -37,7 +37,8 @@ _COMMANDS_BY_MODULE = (
     ("daily_exports", ("exports",)),
     ("server", ("up", "down", "status")),
     ("tokens", ("token",)),
-    ("serve", ("metrics", "serve")),
+    ("serve", ("metrics",)),
+    ("serve_mcp", ("serve",)),  # imports the other commands that serve
     ("config", ("demo",)),
     ("doctor", ("doctor",)),
     ("config", ("config",)),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,7 +21,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from sharedmem.errors import ConfigError, UnavailableError
 from sharedmem.faces.listen_address import ListenAddress, check_access
-from sharedmem.faces.rest.service import RestService
+from sharedmem.hub import Hub
 from sharedmem.runtime import get_logger
 
 HEAD_WITHIN_S = 15.0
@@ -91,11 +91,22 @@ _STARTS_WITHIN_S = 30.0
 _logger = get_logger("rest")
 
 
+class ServedApplication(Protocol):
+    """What the server needs to know of an application, as its `state.service`."""
+
+    @property
+    def hub(self) -> Hub:
+        """The memory behind it."""
+
+    def end_streams(self) -> None:
+        """Tell streams to end."""
+
+
 class RestServer:
     """Serves an application: `async with RestServer(create_app(hub), Address(port=8420)) as server: ...`.
 
     Args:
-        app: as `create_app` makes it.
+        app: as `create_app` makes it, or another application with a `ServedApplication`.
         address: where to listen.
         has_tokens: whether callers have to show tokens; without it only this machine may reach the server.
         listening: a socket that listens already, when several processes share it.
@@ -111,7 +122,7 @@ class RestServer:
         listening: socket.socket | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        self._service: RestService = app.state.service
+        self._service: ServedApplication = app.state.service
         self._app = app
         self._address = address or ListenAddress(port=PORT)
         self._has_tokens = has_tokens

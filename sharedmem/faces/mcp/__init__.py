@@ -1,0 +1,22 @@
+"""The MCP face: shared memory as tools of the Model Context Protocol, for coding agents, assistants and frameworks.
+
+`sharedmem serve mcp` starts it over standard input and output, or over HTTP with `--http`; `sharedmem serve rest --mcp`
+serves it beside REST. `McpService` is the same for a server of one's own.
+
+Raises (when imported):
+    UnsupportedError: the package `mcp` is not installed.
+"""
+
+from sharedmem.errors import UnsupportedError
+
+try:
+    import mcp.server  # noqa: F401  # the door
+    import starlette  # noqa: F401  # likewise
+except ImportError as error:
+    raise UnsupportedError("the MCP face", "pip install 'sharedmem-hub[mcp]'") from error
+
+from sharedmem.faces.mcp.http import McpApplication
+from sharedmem.faces.mcp.options import McpOptions, Profile
+from sharedmem.faces.mcp.service import McpService
+
+__all__ = ["McpApplication", "McpOptions", "McpService", "Profile"]

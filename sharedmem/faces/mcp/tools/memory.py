@@ -1,0 +1,295 @@
+"""Tools of the profile `memory`: remember, search, read, change and forget; and the pair that ChatGPT asks for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from sharedmem.errors import InvalidError, NotFoundError
+from sharedmem.faces.mcp.pages import PageCursor, cut_text, paged, tokens_of
+from sharedmem.faces.mcp.tool import ToolCall, ToolKind
+from sharedmem.models import MemoryItem, Record
+
+_TITLE_LENGTH = 80
+_MOST_FOUND = 100
+
+Limit = Annotated[int, Field(ge=1, le=_MOST_FOUND, description="Most items of the answer.")]
+Cursor = Annotated[str | None, Field(description="`next_cursor` of the answer before; leave it out for the first.")]
+MemoryId = Annotated[str, Field(description="Id of a memory, as searches return it.")]
+Tags = Annotated[list[str] | None, Field(description="Tags.")]
+UserId = Annotated[str | None, Field(description="The person whom it concerns.")]
+ThreadId = Annotated[str | None, Field(description="The conversation that it belongs to.")]
+
+
+class Memory(Record):
+    """A memory."""
+
+    id: str
+    content: str
+    score: float | None = None
+    """Higher is better; comparable within one answer only."""
+    tags: list[str] | None = None
+    user_id: str | None = None
+    agent_id: str | None = None
+    thread_id: str | None = None
+    happened_at: datetime | None = None
+    version: int = 0
+    is_cut: bool | None = None
+    """True if only the beginning of the content is shown."""
+
+
+class MemoriesFound(Record):
+    """A page of memories."""
+
+    memories: list[Memory]
+    next_cursor: str | None = None
+    """Pass it as `cursor` for the next page; absent on the last one."""
+    note: str | None = None
+    """What the reader should know of this answer."""
+
+
+class MemoryContent(Record):
+    """A memory, or a part of a long one."""
+
+    memory: Memory
+    next_cursor: str | None = None
+    """Pass it as `cursor` for the rest of the content; absent if this is all."""
+
+
+class Remembered(Record):
+    """The result of `remember`."""
+
+    id: str
+    merged: bool
+    """Whether the same was known already: then this is the id of the older memory."""
+    version: int
+
+
+class Forgotten(Record):
+    """The result of `forget`."""
+
+    id: str
+    deleted: bool
+    """False if there was no such memory."""
+
+
+class SearchResult(Record):
+    """A result of `search`."""
+
+    id: str
+    title: str
+    url: str
+
+
+class SearchResults(Record):
+    """The results of `search`."""
+
+    results: list[SearchResult]
+
+
+class Document(Record):
+    """A memory as a document."""
+
+    id: str
+    title: str
+    text: str
+    url: str
+    metadata: dict[str, str]
+
+
+async def remember(
+    ctx: ToolCall,
+    content: Annotated[str, Field(description="The fact, decision or preference, as a whole sentence.")],
+    tags: Tags = None,
+    user_id: UserId = None,
+    thread_id: ThreadId = None,
+    expires_in: Annotated[int | None, Field(ge=1, description="Seconds until it is deleted; default: never.")] = None,
+) -> Remembered:
+    """Store a fact that other agents, or a later session, should know.
+
+    A fact that is known already is merged into the older memory.
+    """
+    # The id follows from the key of a retry: however often the call is made, there is one memory.
+    fields = {
+        "id": "" if ctx.idempotency_key is None else ctx.idempotency_key[:32],
+        "memory": content,
+        "tags": tags or (),
+        "user_id": user_id,
+        "thread_id": thread_id,
+        "ttl": -1 if expires_in is None else expires_in,
+    }
+    item = {name: value for name, value in fields.items() if value is not None}
+    added = await ctx.run("memory.add", item=item)
+    return Remembered(id=added.id, merged=added.merged, version=added.version)
+
+
+async def search_memory(
+    ctx: ToolCall,
+    query: Annotated[str, Field(description="What to look for, in everyday language.")],
+    limit: Limit = 10,
+    tags: Annotated[list[str] | None, Field(description="Only memories that have all of these tags.")] = None,
+    user_id: UserId = None,
+    thread_id: ThreadId = None,
+    since: Annotated[datetime | None, Field(description="Only what happened since then; ISO 8601 with zone.")] = None,
+    cursor: Cursor = None,
+) -> MemoriesFound:
+    """Find what is remembered, by meaning and by words, best first. Call it before you answer from memory."""
+    at = PageCursor.parse(cursor)
+    wanted = min(at.skip + limit, _MOST_FOUND)
+    filters = _filters(tags=tags, user_id=user_id, thread_id=thread_id, since=since)
+    reply = await ctx.run("memory.search", query=query, limit=wanted, filters=filters)
+    found = [_view(ctx, hit.item, score=round(hit.score, 4)) for hit in reply.hits[at.skip :]]
+    has_more = len(reply.hits) == wanted < _MOST_FOUND
+    count, behind = paged(found, at, limit=limit, tokens=ctx.options.max_tokens, next_page=None)
+    if behind is None and has_more:
+        behind = str(PageCursor(wanted))
+    note = f"searched by words only: {reply.degraded}" if reply.degraded else None
+    return MemoriesFound(memories=found[:count], next_cursor=behind if found else None, note=note)
+
+
+async def recent_memories(
+    ctx: ToolCall,
+    limit: Limit = 10,
+    thread_id: ThreadId = None,
+    user_id: UserId = None,
+    cursor: Cursor = None,
+) -> MemoriesFound:
+    """List the newest memories, newest first: what happened lately, in one conversation or in all."""
+    at = PageCursor.parse(cursor)
+    filters = _filters(thread_id=thread_id, user_id=user_id)
+    page = await ctx.run(
+        "memory.list", filters=filters, limit=min(at.skip + limit, _MOST_FOUND), cursor=at.page or None
+    )
+    found = [_view(ctx, item) for item in page.items[at.skip :]]
+    count, behind = paged(found, at, limit=limit, tokens=ctx.options.max_tokens, next_page=page.cursor)
+    return MemoriesFound(memories=found[:count], next_cursor=behind)
+
+
+async def get_memory(ctx: ToolCall, id: MemoryId, cursor: Cursor = None) -> MemoryContent:  # noqa: A002  # as others
+    """Read one memory by its id; a long one comes in parts."""
+    item = await _item(ctx, id)
+    at = PageCursor.parse(cursor)
+    left = item.content[at.skip :]
+    empty = _view(ctx, item).model_copy(update={"content": "", "is_cut": True})
+    cursor_behind_all = str(PageCursor(len(item.content)))
+    frame = MemoryContent(memory=empty, next_cursor=cursor_behind_all).model_dump(mode="json", exclude_none=True)
+    part = cut_text(left, tokens=max(ctx.options.max_tokens - tokens_of(frame), 1))
+    behind = None if len(part) == len(left) else str(PageCursor(at.skip + len(part)))
+    view = empty.model_copy(update={"content": part, "is_cut": True if behind or at.skip else None})
+    return MemoryContent(memory=view, next_cursor=behind)
+
+
+async def update_memory(
+    ctx: ToolCall,
+    id: MemoryId,  # noqa: A002  # as others name it
+    content: Annotated[str | None, Field(description="The new text; leave it out to keep the old one.")] = None,
+    tags: Annotated[list[str] | None, Field(description="The new tags, all of them; leave out to keep.")] = None,
+    if_version: Annotated[int | None, Field(description="Change it only if it still has this version.")] = None,
+) -> Memory:
+    """Change a memory that is wrong or out of date. `undo` brings the earlier version back."""
+    changes: dict[str, Any] = {"memory": content, "content": content, "tags": tags}
+    given = {name: value for name, value in changes.items() if value is not None}
+    if not given:
+        raise InvalidError("content", "", "give a new content or new tags")
+    return _view(ctx, await ctx.run("memory.update", id=id, changes=given, if_version=if_version))
+
+
+async def forget(
+    ctx: ToolCall,
+    id: MemoryId,  # noqa: A002  # as others name it
+    reason: Annotated[str | None, Field(description="Why; for the log of the team.")] = None,
+) -> Forgotten:
+    """Delete a memory, because it is wrong or its owner asks for it. `undo` brings it back."""
+    deleted = await ctx.run("memory.delete", id=id)
+    if deleted and reason:
+        event = {"text": f"forgot memory {id}: {reason}", "memory": id}
+        await ctx.run("episode.append", session="forgotten", event=event)
+    return Forgotten(id=id, deleted=deleted)
+
+
+async def undo(ctx: ToolCall, id: MemoryId) -> Memory:  # noqa: A002  # as others name it
+    """Take back the last change of a memory: an update, a merge, or that it was forgotten."""
+    return _view(ctx, await ctx.run("memory.undo", id=id))
+
+
+async def search(
+    ctx: ToolCall, query: Annotated[str, Field(description="What to look for, in everyday language.")]
+) -> SearchResults:
+    """Search the shared memory; `fetch` returns the text of a result."""
+    reply = await ctx.run("memory.search", query=query, limit=20)
+    found = [SearchResult(id=hit.item.id, title=_title(hit.item), url=_url(hit.item.id)) for hit in reply.hits]
+    count, _ = paged(found, PageCursor(), limit=len(found), tokens=ctx.options.max_tokens, next_page=None)
+    return SearchResults(results=found[:count])
+
+
+async def fetch(ctx: ToolCall, id: MemoryId) -> Document:  # noqa: A002  # ChatGPT names it so
+    """Return the text of a result of `search`."""
+    item = await _item(ctx, id)
+    text = cut_text(item.content, tokens=_text_tokens(ctx))
+    told = {
+        "user_id": item.user_id,
+        "agent_id": item.agent_id,
+        "thread_id": item.thread_id,
+        "happened_at": item.timestamp and item.timestamp.isoformat(),
+        "tags": ", ".join(item.tags),
+        "is_cut": "true" if len(text) < len(item.content) else "",
+    }
+    metadata = {name: value for name, value in told.items() if value}
+    return Document(id=item.id, title=_title(item), text=text, url=_url(item.id), metadata=metadata)
+
+
+TOOLS = (
+    (search_memory, ToolKind("Search memory", "memory")),
+    (recent_memories, ToolKind("Recent memories", "memory")),
+    (get_memory, ToolKind("Get a memory", "memory")),
+    (search, ToolKind("Search", "memory")),
+    (fetch, ToolKind("Fetch", "memory")),
+    (remember, ToolKind("Remember", "memory", writes=True)),
+    (update_memory, ToolKind("Update a memory", "memory", writes=True, destructive=True)),
+    (forget, ToolKind("Forget", "memory", writes=True, destructive=True)),
+    (undo, ToolKind("Undo a change of a memory", "memory", writes=True, idempotent=False)),
+)
+
+
+async def _item(ctx: ToolCall, id_: str) -> MemoryItem:
+    item: MemoryItem | None = await ctx.run("memory.get", id=id_)
+    if item is None:
+        raise NotFoundError("memory", id_, "it was deleted or has expired, or lies in another namespace; search for it")
+    return item
+
+
+def _filters(**fields: Any) -> dict[str, Any] | None:
+    given = {name: value for name, value in fields.items() if value is not None}
+    return given or None
+
+
+def _view(ctx: ToolCall, item: MemoryItem, *, score: float | None = None) -> Memory:
+    content = cut_text(item.content, tokens=_text_tokens(ctx))
+    return Memory(
+        id=item.id,
+        content=content,
+        score=score,
+        tags=list(item.tags) or None,
+        user_id=item.user_id,
+        agent_id=item.agent_id,
+        thread_id=item.thread_id,
+        happened_at=item.timestamp,
+        version=item.version,
+        is_cut=True if len(content) < len(item.content) else None,
+    )
+
+
+def _text_tokens(ctx: ToolCall) -> int:
+    """Most tokens of the text of one memory: the rest of an answer has place too."""
+    return ctx.options.max_tokens * 3 // 4
+
+
+def _title(item: MemoryItem) -> str:
+    first = item.content.strip().partition("\n")[0]
+    return first if len(first) <= _TITLE_LENGTH else first[: _TITLE_LENGTH - 1] + "…"
+
+
+def _url(id_: str) -> str:
+    return f"memory://{id_}"

@@ -1,0 +1,65 @@
+"""`sharedmem serve mcp` as a process of its own, called by a client of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from support.mcp_service import called, refused
+from support.shell import finish, read_json_line, start
+
+FLOOD = "The harbour of Skarn was flooded in 1962."
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="sm"))
+    yield base / "d"
+    shutil.rmtree(base)
+
+
+def over_stdio(data_dir: Path, *words: str) -> Client:
+    command = ["-m", "sharedmem", "--data-dir", str(data_dir), "--namespace", "tides", "--actor", "ada"]
+    return Client(stdio_client(StdioServerParameters(command=sys.executable, args=[*command, "serve", "mcp", *words])))
+
+
+async def test_what_one_process_remembers_another_one_finds(data_dir: Path) -> None:
+    async with over_stdio(data_dir, "--write") as writer:
+        stored = await called(writer, "remember", content=FLOOD)
+        async with over_stdio(data_dir) as reader:
+            found = await called(reader, "search_memory", query="when was the flood?")
+            assert [(one["id"], one["agent_id"]) for one in found["memories"]] == [(stored["id"], "ada")]
+
+
+async def test_without_write_a_process_changes_nothing(data_dir: Path) -> None:
+    async with over_stdio(data_dir) as client:
+        assert "Unknown tool" in await refused(client, "remember", content=FLOOD)
+
+
+async def test_a_process_serves_callers_with_tokens_over_http(data_dir: Path) -> None:
+    place = ("--data-dir", str(data_dir), "--namespace", "tides")
+    made = await asyncio.to_thread(finish, start(*place, "--json", "token", "create", "--actor", "bob"))
+    server = start(*place, "serve", "mcp", "--http", "--port", "0", "--write", "--tokens", "registry")
+    try:
+        url = str(read_json_line(server)["url"])
+        async with httpx2.AsyncClient() as stranger:
+            assert (await stranger.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 401
+        headers = {"authorization": f"Bearer {made.data['token']}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            stored = await called(client, "remember", content=FLOOD)
+            assert (await called(client, "get_memory", id=stored["id"]))["memory"]["agent_id"] == "bob"
+    finally:
+        server.terminate()
+        finish(server)

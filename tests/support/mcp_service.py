@@ -1,0 +1,81 @@
+"""An MCP service for tests: in this process, behind HTTP without a port, with tokens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult, TextContent
+
+from sharedmem import Hub
+from sharedmem.config import Settings
+from sharedmem.faces.auth import Bearer, TokenFile
+from sharedmem.faces.mcp import McpApplication, McpOptions, McpService
+from sharedmem.testing import fake_hub
+from support.rest_server import token_entries
+
+URL = "http://127.0.0.1/mcp"
+
+
+@dataclass
+class McpHarness:
+    """A service, and tokens for it by `namespace/actor`."""
+
+    hub: Hub
+    service: McpService
+    app: McpApplication
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def http(self, actor: str | None = None, **headers: str) -> httpx2.AsyncClient:
+        """A client of HTTP with the token of an actor, or without one."""
+        given = {"authorization": f"Bearer {self.tokens[actor]}"} if actor else {}
+        transport = httpx2.ASGITransport(app=self.app)
+        return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=given | headers)
+
+    @asynccontextmanager
+    async def client(self, actor: str | None = None, **headers: str) -> AsyncIterator[Client]:
+        """A client of the protocol over HTTP."""
+        async with (
+            self.http(actor, **headers) as http,
+            Client(streamable_http_client(URL, http_client=http)) as client,
+        ):
+            yield client
+
+
+@asynccontextmanager
+async def mcp_service(*bearers: Bearer, **options: Any) -> AsyncIterator[McpHarness]:
+    """A service over a fake server; with `bearers` only they may call."""
+    tokens, known = token_entries(*bearers)
+    settings = Settings(access="namespaced" if known else "open", embedder="hashing")
+    async with fake_hub(settings=settings) as hub:
+        service = McpService(hub, options=McpOptions(**{"write": True} | options))
+        app = McpApplication(service, TokenFile(known) if known else None)
+        async with app.endpoint.running():
+            yield McpHarness(hub, service, app, tokens)
+
+
+def text_of(result: CallToolResult) -> str:
+    """The text of an answer."""
+    first = result.content[0]
+    assert isinstance(first, TextContent)
+    return first.text
+
+
+async def called(client: Client, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    """The structured answer of a tool."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, text_of(result)
+    assert result.structured_content is not None
+    return dict(result.structured_content)
+
+
+async def refused(client: Client, tool: str, /, **arguments: Any) -> str:
+    """The sentence with which a tool refuses a call."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, result
+    return text_of(result)
