@@ -19,6 +19,7 @@ _NEEDS_AN_EXTRA = {
     "sharedmem.durable.cosmos.account": "cosmos",
     "sharedmem.faces.cli": "cli",
     "sharedmem.faces.grpc": "grpc",
+    "sharedmem.faces.mcp": "mcp",
     "sharedmem.faces.metrics": "metrics",
     "sharedmem.faces.rest": "server",
     "sharedmem.hub.embeddings": "memory",
