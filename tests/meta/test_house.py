@@ -42,7 +42,7 @@ LAYERS = (
     ("hub", "actor"),
     ("",),  # sharedmem/__init__.py: what users import from `sharedmem` itself
     ("sync", "testing", "client"),
-    ("om", "integrations"),
+    ("om",),
     ("faces",),
     ("__main__",),
 )
@@ -67,8 +67,6 @@ DOORS: dict[str, tuple[str, ...]] = {
     "prometheus_client": ("faces.metrics",),
     "hiredis": ("redis",),
     "httpx2": ("providers.http_client", "synthesis.webhooks", "client"),
-    "langchain_core": ("integrations.langgraph",),
-    "langgraph": ("integrations.langgraph",),
     "msgpack": ("redis.codec",),
     "numpy": (
         *("redis.codec", "redis.vectors", "search", "providers", "knowledge_context", "index_maintenance"),

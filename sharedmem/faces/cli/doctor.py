@@ -58,6 +58,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "graph": ("knowledge graphs", ("dateparser", "rapidfuzz")),
     "grpc": ("the gRPC service and its client", ("grpc", "grpc_health", "grpc_reflection")),
     "local": ("offline embeddings", ("wordllama",)),
+    "mcp": ("the MCP server", ("mcp", "starlette")),
     "memory": ("semantic memory and cache", ("numpy", "Stemmer")),
     "metrics": ("metrics for Prometheus", ("prometheus_client",)),
     "om": ("models of redis-om", ("aredis_om",)),

@@ -1,1 +1,0 @@
-"""Adapters: other frameworks' interfaces of memory, on sharedmem, one package a framework."""
