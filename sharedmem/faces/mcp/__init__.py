@@ -1,7 +1,7 @@
 """The MCP face: shared memory as tools of the Model Context Protocol, for coding agents, assistants and frameworks.
 
-`sharedmem serve mcp` starts it over standard input and output, or over HTTP with `--http`; `sharedmem serve rest --mcp`
-serves it beside REST. `McpService` is the same for a server of one's own.
+`sharedmem serve mcp` starts it over standard input and output, or over HTTP with `--http`. `McpService` is the same
+for a server of one's own.
 
 Raises (when imported):
     UnsupportedError: the package `mcp` is not installed.
