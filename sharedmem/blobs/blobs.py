@@ -23,6 +23,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sharedmem.clock import new_id
+from sharedmem.deferred_builds import DEFER_BUILD
 from sharedmem.errors import NotFoundError, SharedMemoryError
 from sharedmem.runtime import get_logger
 
@@ -39,7 +40,7 @@ _logger = get_logger("blobs")
 class BlobReference(BaseModel):
     """The content of a large value's key."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=DEFER_BUILD)
 
     type: str = "blob"
     path: str
@@ -53,7 +54,7 @@ class BlobReference(BaseModel):
 class Referrer(BaseModel):
     """The content of a reference object."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=DEFER_BUILD)
 
     key: str
     codec: str

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from sharedmem.config.pattern_rules import PatternRules
 from sharedmem.config.provider_settings import PART, TEN_YEARS_S
+from sharedmem.deferred_builds import DEFER_BUILD
 
 
 def parse_json(value: object) -> object:
@@ -42,7 +43,7 @@ _LongTtl = Annotated[int, Field(ge=-1, le=TEN_YEARS_S), AfterValidator(_check_lo
 class NamespaceSettings(BaseModel):
     """Settings of memory, cache and searches that a namespace may have of its own (`namespace_settings`)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=DEFER_BUILD)
 
     memory_enabled: bool = Field(
         default=True, description="Whether actors use memory; without it their memory calls do nothing."

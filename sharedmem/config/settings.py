@@ -53,6 +53,7 @@ from sharedmem.config.sources import (
     unknown_variables,
     variable_of,
 )
+from sharedmem.deferred_builds import DEFER_BUILD
 from sharedmem.errors import ConfigError, NotFoundError
 
 # The base64 of 24 to 64 bytes, as in the Standard Webhooks scheme.
@@ -158,7 +159,7 @@ class KindRules(PatternRules[Kind]):
 class Setting(BaseModel):
     """One setting for display: secrets are masked."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=DEFER_BUILD)
 
     name: str
     value_shown: str
@@ -286,7 +287,7 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
     `redis_password.get_secret_value()` and the attribute `redis_url` contain the real ones.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=DEFER_BUILD)
 
     redis_url: _Url | None = Field(
         None,

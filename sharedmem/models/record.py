@@ -6,11 +6,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from sharedmem.deferred_builds import DEFER_BUILD
+
 
 class Record(BaseModel):
     """A frozen record; unknown fields are rejected."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=DEFER_BUILD)
 
 
 R = TypeVar("R", bound=Record)

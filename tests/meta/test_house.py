@@ -23,7 +23,7 @@ PACKAGE = ROOT / "sharedmem"
 
 # Lowest first: a module imports from rows below its own, and from nobody beside it.
 LAYERS = (
-    ("errors", "clock"),
+    ("errors", "clock", "deferred_builds"),
     ("models", "config", "runtime"),
     ("text",),
     ("redis", "embedded"),
