@@ -386,7 +386,7 @@ def texts() -> Iterator[Path]:
     inside = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     for path in sorted([*ROOT.iterdir(), *inside]):
         is_text = path.suffix in TEXTS or path.name in {"Makefile", "run"}
-        if path.is_file() and is_text and not {"__pycache__", "results"}.intersection(path.parts):
+        if path.is_file() and is_text and not {"__pycache__", "node_modules", "results"}.intersection(path.parts):
             yield path
 
 

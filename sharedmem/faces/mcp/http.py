@@ -79,7 +79,8 @@ class McpEndpoint:
         # Sessions of the protocol belong to the caller that opened them.
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.id, scopes=[]))
         headers = {} if standing is None else standing.headers()
-        await self._protocol({**scope, "path": PATH, "root_path": ""}, receive, _with_headers(send, headers))
+        inside = {**scope, "path": PATH, "root_path": "", "headers": _trimmed(scope["headers"])}
+        await self._protocol(inside, receive, _with_headers(send, headers))
 
     async def metadata(self, request: Request) -> Response:
         """Return how clients get a token (RFC 9728)."""
@@ -167,6 +168,11 @@ def _security(host: str, *, hosts: Sequence[str], origins: Sequence[str], public
             ),
         ],
     )
+
+
+def _trimmed(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return headers without blanks around their values: they do not belong to them, and the protocol compares them."""
+    return [(name, value.strip(b" \t")) for name, value in headers]
 
 
 def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
