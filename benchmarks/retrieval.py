@@ -27,6 +27,7 @@ from retrieval_data import (
     DEPTHS,
     UNANSWERABLE,
     Conversations,
+    Pair,
     Quality,
     Question,
     quality_of,
@@ -39,8 +40,11 @@ from rich.table import Table
 from similarity_thresholds import ThresholdRates, rates_by_threshold
 
 from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem.clock import SystemClock
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.models import SearchMode
+from sharedmem.providers.factory import open_embedder
+from sharedmem.runtime import Counters
 
 RESULTS = Path(__file__).parent / "results" / "retrieval.json"
 OWN, SHARED, EXACT = "redisearch", "redisearch, shared", "exact"
@@ -53,6 +57,13 @@ SETS = tuple(LEAST_RECALL)
 PAIRS = "pairs"
 LARGEST = max(DEPTHS)
 _AT_ONCE = 4
+
+
+class Models(NamedTuple):
+    """What turns texts into vectors, and what reranks, as the settings name them."""
+
+    embedder: str = "wordllama"
+    reranker: str = "none"
 
 
 class SearchVariant(NamedTuple):
@@ -124,14 +135,15 @@ class RetrievalResults:
 
 
 @asynccontextmanager
-async def opened(index: str) -> AsyncIterator[Hub]:
+async def opened(index: str, models: Models) -> AsyncIterator[Hub]:
     """Open a hub with a private server that searches, or one that cannot, so that this process does."""
     with tempfile.TemporaryDirectory(prefix="sm-eval-") as folder:
         settings = Settings(
             redis_url=None,
             data_dir=Path(folder),
             durable_url="none",
-            embedder="wordllama",
+            embedder=models.embedder,
+            reranker=models.reranker,
             embedded_modules=() if index == EXACT else ("search",),
         )
         async with Hub.open(settings=settings) as hub:
@@ -170,10 +182,10 @@ async def answers(
     return found
 
 
-async def measure(data: Conversations, index: str, progress: Progress, *, signals: bool) -> list[Row]:
+async def measure(data: Conversations, index: str, progress: Progress, *, models: Models, signals: bool) -> list[Row]:
     """Return how well one index answers the questions of a set; optionally also the value of each signal."""
     answerable = [question for question in data.questions if question.category != UNANSWERABLE]
-    async with opened(index) as hub, opened(index) as bare_hub:
+    async with opened(index, models) as hub, opened(index, models) as bare_hub:
         if hub.powers.search == (index == EXACT):
             print(f"{index}: not measured, as this system has no query engine", file=sys.stderr)
             return []
@@ -187,6 +199,14 @@ async def measure(data: Conversations, index: str, progress: Progress, *, signal
                 found = await answers(bare if way.bare else stores, answerable, way, progress)
                 rows.append(Row(data.name, index, part, way.name, quality_of(found)))
     return rows
+
+
+async def similarities(pairs: Sequence[Pair], embedder: str) -> list[ThresholdRates]:
+    """Return what each threshold hits with an embedder."""
+    opened_embedder = open_embedder(Settings(embedder=embedder), SystemClock(), Counters())
+    if opened_embedder is None:
+        return []
+    return await rates_by_threshold(pairs, opened_embedder)
 
 
 def _whole_rows(data: str, index: str, found: Sequence[tuple[Question, list[str]]]) -> Iterator[Row]:
@@ -308,7 +328,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the contests of the command line."""
     asked = _arguments(arguments)
     every = 5 if asked.quick else 1
-    findings = RetrievalResults(machine(), asked.quick)
+    models = Models(asked.embedder, asked.reranker)
+    findings = RetrievalResults(machine() | models._asdict(), asked.quick)
     with _progress() as progress:
         for name in SETS:
             folder = asked.data / name
@@ -316,10 +337,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 data = read_conversations(folder, every=every)
                 for index in INDEXES if asked.index is None else (asked.index,):
                     signals = index == (asked.index or OWN) and not asked.no_signals
-                    findings.rows += asyncio.run(measure(data, index, progress, signals=signals))
+                    findings.rows += asyncio.run(measure(data, index, progress, models=models, signals=signals))
         file = asked.data / PAIRS / "questions.jsonl.gz"
         if asked.only in {None, PAIRS} and file.is_file():
-            findings.pairs = asyncio.run(rates_by_threshold(read_pairs(file, every=every)))
+            findings.pairs = asyncio.run(similarities(read_pairs(file, every=every), asked.embedder))
     if not findings.rows and not findings.pairs:
         print(f"nothing to measure in {asked.data}; retrieval_data.py beside this describes it", file=sys.stderr)
         return 2
@@ -341,6 +362,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="conversations, questions and pairs")
     parser.add_argument("--only", choices=(*SETS, PAIRS), help="one of them")
     parser.add_argument("--index", choices=INDEXES, help="one index instead of all")
+    parser.add_argument(
+        "--embedder", default="wordllama", metavar="NAME", help="wordllama, onnx, ... (docs/providers.md)"
+    )
+    parser.add_argument("--reranker", default="none", metavar="NAME", help="none, onnx, ...")
     parser.add_argument("--no-signals", action="store_true", help="leave out what each signal is worth")
     parser.add_argument("--quick", action="store_true", help="every fifth question and pair: a first impression")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")

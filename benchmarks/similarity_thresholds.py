@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from retrieval_data import Pair
 
-from sharedmem.providers.wordllama import WordLlamaEmbedder
+from sharedmem.providers.protocol import Embedder
 from sharedmem.text.contradictions import find_contradiction
 
 THRESHOLDS = (0.98, 0.95, 0.9, 0.85, 0.8)
@@ -26,9 +26,8 @@ class ThresholdRates(NamedTuple):
     """Both, with guards."""
 
 
-async def rates_by_threshold(pairs: Sequence[Pair]) -> list[ThresholdRates]:
-    """Return the curve over thresholds, with the offline embedder."""
-    embedder = WordLlamaEmbedder()
+async def rates_by_threshold(pairs: Sequence[Pair], embedder: Embedder) -> list[ThresholdRates]:
+    """Return the curve over thresholds of an embedder."""
     left = (await embedder.embed([pair.a for pair in pairs])).vectors
     right = (await embedder.embed([pair.b for pair in pairs])).vectors
     similarity = np.einsum("ij,ij->i", left, right)

@@ -8,22 +8,30 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 TEN_YEARS_S = 315_360_000
-_EMBEDDERS = ("auto", "none", "wordllama", "hashing", "openai", "azure", "sentence-transformers")
+_EMBEDDERS = ("auto", "none", "wordllama", "hashing", "openai", "azure", "onnx", "sentence-transformers")
 _MODELS = ("extractive", "openai", "azure")
-_RERANKERS = ("none", "cohere", "jina")
+_RERANKERS = ("none", "cohere", "jina", "onnx")
 _PROVIDERS_WITHOUT_MODEL = frozenset({"auto", "none", "wordllama", "hashing", "extractive"})
+_PROVIDERS_WITH_USUAL_MODEL = frozenset({"onnx"})
+_MODEL_MAY_BE_LEFT_OUT = _PROVIDERS_WITHOUT_MODEL | _PROVIDERS_WITH_USUAL_MODEL
 
 
 def _check_provider(text: str, known: tuple[str, ...]) -> str:
     provider, separator, model = text.partition(":")
     if (
         provider not in known
-        or (provider in _PROVIDERS_WITHOUT_MODEL) == bool(separator)
+        or (provider in _PROVIDERS_WITHOUT_MODEL if separator else provider not in _MODEL_MAY_BE_LEFT_OUT)
         or (separator and not model.strip())
     ):
-        shown = [name if name in _PROVIDERS_WITHOUT_MODEL else f"{name}:<model>" for name in known]
+        shown = [_form(name) for name in known]
         raise ValueError(f"it should be one of {', '.join(shown)}")
     return text
+
+
+def _form(provider: str) -> str:
+    if provider in _PROVIDERS_WITHOUT_MODEL:
+        return provider
+    return f"{provider}, {provider}:<model>" if provider in _PROVIDERS_WITH_USUAL_MODEL else f"{provider}:<model>"
 
 
 def _check_embedder(text: str) -> str:
@@ -70,7 +78,8 @@ class ProviderSettings(BaseModel):
     embedder: _EmbedderName = Field(
         "auto",
         description="Embedder: auto (wordllama if installed, else none), none, wordllama, "
-        "hashing (tests), openai:<model>, azure:<deployment>, sentence-transformers:<model>.",
+        "hashing (tests), openai:<model>, azure:<deployment>, onnx (bge-small-en-v1.5), onnx:<model or folder>, "
+        "sentence-transformers:<model>.",
     )
     embedding_url: _BaseUrl | None = Field(
         None, description="Base URL of an OpenAI-compatible embedding service, or of the Azure resource."
@@ -78,6 +87,17 @@ class ProviderSettings(BaseModel):
     embedding_key: SecretStr | None = Field(None, description="API key of the embedding service.")
     embedding_dimension: int | None = Field(
         None, ge=1, le=4096, description="Dimension of vectors; default: the known dimension of the model."
+    )
+    embedding_pooling: Literal["cls", "mean"] | None = Field(
+        None,
+        description="How an ONNX model makes a vector of its tokens: from the first (cls), or their mean; default: as "
+        "the model's files say, else mean.",
+    )
+    embedding_query_prefix: str | None = Field(
+        None, description="Text that an ONNX model gets before a query; default: as the model's files say."
+    )
+    embedding_document_prefix: str | None = Field(
+        None, description="Text that an ONNX model gets before a text that is stored; likewise."
     )
     embedding_batch: int = Field(100, ge=1, le=2048, description="Texts in one request for embeddings.")
     embedding_cache_s: int = Field(
@@ -125,8 +145,9 @@ class ProviderSettings(BaseModel):
     )
     reranker: _RerankerName = Field(
         "none",
-        description="Reranker of hybrid searches for memories: none, cohere:<model>, jina:<model>. It gets the query "
-        "and the texts of the best 20 memories.",
+        description="Reranker of hybrid searches for memories: none, cohere:<model>, jina:<model>, onnx "
+        "(ms-marco-MiniLM-L-12-v2, on this machine), onnx:<model or folder>. It gets the query and the texts of the "
+        "best 20 memories.",
     )
     reranker_url: _BaseUrl | None = Field(
         None, description="Base URL of a service that has the provider's API; default: that of the provider."

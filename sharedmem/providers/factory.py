@@ -9,6 +9,8 @@ from sharedmem.providers.endpoint import CHAT, EMBEDDING, RERANKING, ServiceRole
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.http_client import ModelHttpClient, RetryPolicy
+from sharedmem.providers.onnx import OnnxEmbedder, OnnxReranker, PromptOptions
+from sharedmem.providers.onnx_files import DEFAULT_EMBEDDER, DEFAULT_RERANKER
 from sharedmem.providers.openai import OpenAIEmbedder, OpenAIModel, Sampling, vector_shape
 from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker
 from sharedmem.providers.reranker import HttpReranker
@@ -61,11 +63,15 @@ def open_reranker(settings: Settings, clock: Clock, counters: Counters) -> Reran
     """Return the reranker of the settings; None without one.
 
     Raises:
-        UnsupportedError: the HTTP client is not installed.
+        UnsupportedError: the HTTP client, or what ONNX models need, is not installed.
         ConfigError: a setting of it is missing or invalid.
     """
-    if settings.reranker == "none":
-        return None
+    provider, _, model = settings.reranker.partition(":")
+    match provider:
+        case "none":
+            return None
+        case "onnx":
+            return OnnxReranker(model or DEFAULT_RERANKER, origin=settings.origin("reranker"))
     service = _create_http_client(settings, RERANKING, clock=clock, counters=counters)
     return HttpReranker(service, counters=counters)
 
@@ -84,6 +90,8 @@ def _create_embedder(settings: Settings, clock: Clock, counters: Counters) -> Em
                 return _create_wordllama(settings)
             _log.info("no embedder: memories are found by their words alone; %s finds them by meaning too", REMEDY)
             return None
+        case "onnx":
+            return _create_onnx_embedder(settings, model)
         case "sentence-transformers":
             origin = settings.origin("embedding_dimension")
             return TransformerEmbedder(
@@ -108,6 +116,18 @@ def _create_http_client(settings: Settings, role: ServiceRole, *, clock: Clock, 
     )
     endpoint = open_endpoint(settings, role)
     return ModelHttpClient(endpoint, patience=patience, clock=clock, counters=counters, counted_as=role.counted_as)
+
+
+def _create_onnx_embedder(settings: Settings, model: str) -> OnnxEmbedder:
+    prompts = PromptOptions(
+        settings.embedding_pooling, settings.embedding_query_prefix, settings.embedding_document_prefix
+    )
+    return OnnxEmbedder(
+        model or DEFAULT_EMBEDDER,
+        dimension=settings.embedding_dimension,
+        prompts=prompts,
+        origin=settings.origin("embedder"),
+    )
 
 
 def _create_wordllama(settings: Settings) -> WordLlamaEmbedder:

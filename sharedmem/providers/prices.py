@@ -28,7 +28,7 @@ PRICES = {
     "gpt-4.1-mini": Price(0.40, 1.60),
     "gpt-4.1-nano": Price(0.10, 0.40),
 }
-LOCAL = frozenset({"wordllama", "hashing", "sentence-transformers", "extractive"})
+LOCAL = frozenset({"wordllama", "hashing", "onnx", "sentence-transformers", "extractive"})
 
 
 def cost_usd(name: str, *, read: int, written: int = 0) -> float | None:

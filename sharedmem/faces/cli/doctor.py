@@ -62,6 +62,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "memory": ("semantic memory and cache", ("numpy", "Stemmer")),
     "metrics": ("metrics for Prometheus", ("prometheus_client",)),
     "om": ("models of redis-om", ("aredis_om",)),
+    "onnx": ("embeddings and reranking on this machine", ("onnxruntime", "tokenizers")),
     "openai": ("embeddings and language models over HTTP", ("httpx2",)),
     "s3": ("large values and archived notes in S3", ("s3fs",)),
     "sentence-transformers": ("embeddings by Sentence Transformers", ("sentence_transformers",)),
