@@ -47,6 +47,11 @@ class Portal(ProcessBound):
         """Whether calls can be made from this process."""
         return self._loop in _serving and self._process == os.getpid()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller runs in the loop's own thread."""
+        return self._thread is threading.current_thread()
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop's thread and return its result, or raise what it raises.
 
@@ -110,16 +115,15 @@ class Portal(ProcessBound):
 
     def _checked(self, coroutine: Coroutine[Any, Any, object]) -> asyncio.AbstractEventLoop:
         loop = self._loop
-        own = self._thread is threading.current_thread()
         # While the interpreter ends, the loop's thread is frozen: nobody would ever answer.
-        if loop is not None and self.is_open and not own and not sys.is_finalizing():
+        if loop is not None and self.is_open and not self.is_here and not sys.is_finalizing():
             return loop
         coroutine.close()
         if loop is None or sys.is_finalizing():
             raise UsageError(_HUB, "it is not open; use it inside of: with Hub.open() as hub")
         if self._process != os.getpid():
             raise UsageError(_HUB, "it was opened before this process was forked; open another one here")
-        if not own:
+        if not self.is_here:
             raise UsageError(_HUB, "its event loop has ended; open another one")
         raise UsageError("a call inside of a call", "the hub's thread cannot wait for itself; use another thread")
 

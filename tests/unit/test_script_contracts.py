@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from sharedmem.redis.scripts.cache import CacheScripts
+from sharedmem.redis.scripts.checkpoints import CheckpointScripts
 from sharedmem.redis.scripts.conversations import ConversationAppend, ConversationScripts
 from sharedmem.redis.scripts.coordination import (
     BarrierScripts,
@@ -41,6 +42,7 @@ CALLERS: tuple[type, ...] = (
     PresenceScripts,
     RecordRestoreScripts,
     CacheScripts,
+    CheckpointScripts,
     DecisionScripts,
     BarrierScripts,
     GraphScripts,

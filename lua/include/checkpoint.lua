@@ -1,0 +1,58 @@
+-- checkpoint: the fields of a thread of checkpoints, which is a hash.
+--
+-- Needs mutation.lua and header.lua before it where the thread is changed. Names are parts between line feeds.
+--
+-- FIELD head <ns>                      id of the newest checkpoint of a namespace
+-- FIELD checkpoint <ns> <id>           between CR: its parent and its run (empty: none), how many channels are stored as
+--                                      changes (their values follow from the writes since the last stored one), these
+--                                      channels, the fields of all its channels
+-- FIELD body <ns> <id>                 the checkpoint without its channels, and its metadata
+-- FIELD tasks <ns> <id>                between CR: the fields of its writes
+-- FIELD writes <ns> <id> <task> [<n>]  the writes of a task; a special one by its number
+-- FIELD blob <ns> <version> <channel>  the value of a channel, once a version
+--
+-- A content that is too long for one field is in pieces: the field holds `{"pieces":<n>}`, the pieces are in `<field>` CR
+-- and their number.
+local PIECES = '^{"pieces":(%d+)}$'
+
+local function piece_of(field, i)
+  return field .. '\r' .. i
+end
+
+-- The content of a field; nil without one.
+local function content_of(key, field)
+  local text = redis.call('HGET', key, field)
+  if not text then return nil end
+  local pieces = tonumber(string.match(text, PIECES))
+  if not pieces then return text end
+  local found = {}
+  for i = 1, pieces do found[i] = redis.call('HGET', key, piece_of(field, i)) or '' end
+  return table.concat(found)
+end
+
+local function split(text)
+  local parts = {}
+  for part in string.gmatch((text or '') .. '\r', '(.-)\r') do parts[#parts + 1] = part end
+  return parts
+end
+
+-- What a `checkpoint` field says; nil without one.
+local function info_of(key, ns, id)
+  local text = redis.call('HGET', key, 'checkpoint\n' .. ns .. '\n' .. id)
+  if not text then return nil end
+  local parts = split(text)
+  local info = { ['text'] = text, parent = parts[1], run = parts[2], deltas = {}, blobs = {} }
+  local last_delta = 3 + (tonumber(parts[3]) or 0)
+  for i = 4, #parts do table.insert(i <= last_delta and info.deltas or info.blobs, parts[i]) end
+  return info
+end
+
+-- The id in a head; nil without one.
+local function head_id(key, ns)
+  return redis.call('HGET', key, 'head\n' .. ns) or nil
+end
+
+local function tasks_of(key, ns, id)
+  local text = redis.call('HGET', key, 'tasks\n' .. ns .. '\n' .. id)
+  return text and split(text) or {}
+end
