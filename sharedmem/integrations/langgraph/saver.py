@@ -68,7 +68,7 @@ class SharedMemSaver(BaseCheckpointSaver[str]):
     # -- reading
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint with its writes, or the newest of its namespace; None if it does not exist. One round trip.
+        """Return a checkpoint with its writes, or the newest of its namespace, or None. One round trip.
 
         Raises:
             InvalidError: the config names no thread.
