@@ -1,6 +1,6 @@
 -- checkpoint_look: read checkpoints of a thread with the values of their channels and their writes.
 --
--- INCLUDE checkpoint
+-- INCLUDE pieces checkpoint
 -- KEYS thread  hash  the thread
 -- ARGV names...  text  the checkpoints: namespace LF id (empty: the newest)
 --

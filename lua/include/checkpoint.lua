@@ -1,6 +1,6 @@
 -- checkpoint: the fields of a thread of checkpoints, which is a hash.
 --
--- Needs mutation.lua and header.lua before it where the thread is changed. Names are parts between line feeds.
+-- Needs pieces.lua before it. Names are parts between line feeds.
 --
 -- FIELD head <ns>                      id of the newest checkpoint of a namespace
 -- FIELD checkpoint <ns> <id>           between CR: its parent and its run (empty: none), how many channels are stored as
@@ -11,25 +11,7 @@
 -- FIELD writes <ns> <id> <task> [<n>]  the writes of a task; a special one by its number
 -- FIELD blob <ns> <version> <channel>  the value of a channel, once a version
 --
--- A content that is too long for one field is in pieces: the field holds `{"pieces":<n>}`, the pieces are in `<field>` CR
--- and their number.
-local PIECES = '^{"pieces":(%d+)}$'
-
-local function piece_of(field, i)
-  return field .. '\r' .. i
-end
-
--- The content of a field; nil without one.
-local function content_of(key, field)
-  local text = redis.call('HGET', key, field)
-  if not text then return nil end
-  local pieces = tonumber(string.match(text, PIECES))
-  if not pieces then return text end
-  local found = {}
-  for i = 1, pieces do found[i] = redis.call('HGET', key, piece_of(field, i)) or '' end
-  return table.concat(found)
-end
-
+-- Contents are those of pieces.lua.
 local function split(text)
   local parts = {}
   for part in string.gmatch((text or '') .. '\r', '(.-)\r') do parts[#parts + 1] = part end

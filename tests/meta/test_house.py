@@ -72,7 +72,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "msgpack": ("redis.codec",),
     "numpy": (
         *("redis.codec", "redis.vectors", "search", "providers", "knowledge_context", "index_maintenance"),
-        *("memory", "cache", "graph", "synthesis", "testing", "om"),
+        *("memory", "cache", "graph", "synthesis", "testing", "om", "integrations.langgraph"),
     ),
     "huggingface_hub": ("providers.onnx_files",),
     "onnxruntime": ("providers.onnx",),

@@ -27,6 +27,7 @@ from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts, R
 from sharedmem.redis.scripts.episodes import EpisodeScripts
 from sharedmem.redis.scripts.graphs import GraphScripts
 from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, lua_directory, scripts
+from sharedmem.redis.scripts.items import ItemScripts
 from sharedmem.redis.scripts.memories import MemoryScripts
 from sharedmem.redis.scripts.notes import NoteScripts
 from sharedmem.redis.scripts.objects import ObjectScripts
@@ -57,6 +58,7 @@ CALLERS: tuple[type, ...] = (
     EpisodeScripts,
     ConversationScripts,
     MemoryScripts,
+    ItemScripts,
     KeyRestoreScripts,
     OnceScripts,
 )

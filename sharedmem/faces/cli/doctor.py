@@ -57,7 +57,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gcs": ("large values and archived notes in Google Cloud Storage", ("gcsfs",)),
     "graph": ("knowledge graphs", ("dateparser", "rapidfuzz")),
     "grpc": ("the gRPC service and its client", ("grpc", "grpc_health", "grpc_reflection")),
-    "langgraph": ("checkpoints of LangGraph", ("langgraph.checkpoint",)),
+    "langgraph": ("checkpoints and memory of LangGraph", ("langgraph.checkpoint",)),
     "local": ("offline embeddings", ("wordllama",)),
     "mcp": ("the MCP server", ("mcp", "starlette")),
     "memory": ("semantic memory and cache", ("numpy", "Stemmer")),

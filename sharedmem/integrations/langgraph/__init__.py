@@ -1,17 +1,19 @@
-"""LangGraph on sharedmem: a checkpointer (`SharedMemSaver`). Needs the extra `langgraph`.
+"""LangGraph on sharedmem: a checkpointer, a long-term store, a cache of nodes. Needs the extra `langgraph`.
 
 Nothing here needs a search module of the server.
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from sharedmem.errors import UnsupportedError
 
-if find_spec("langgraph") is None or find_spec("langgraph.checkpoint") is None:
-    raise UnsupportedError("LangGraph", "pip install 'sharedmem-hub[langgraph]'")
+try:
+    import langgraph.checkpoint.base  # noqa: F401  # other distributions fill the package `langgraph`, too
+except ModuleNotFoundError as error:
+    raise UnsupportedError("LangGraph", "pip install 'sharedmem-hub[langgraph]'") from error
 
+from sharedmem.integrations.langgraph.cache import SharedMemCache
 from sharedmem.integrations.langgraph.saver import SharedMemSaver
+from sharedmem.integrations.langgraph.store import SharedMemStore
 
-__all__ = ["SharedMemSaver"]
+__all__ = ["SharedMemCache", "SharedMemSaver", "SharedMemStore"]

@@ -1,6 +1,6 @@
--- checkpoint_change: set and remove fields of a thread of checkpoints, and their copies in the durable tier.
+-- pieces_change: set and remove contents of fields, and their copies in the durable tier.
 --
--- Needs checkpoint.lua before it; the thread is the first own key.
+-- Needs pieces.lua before it; the hash is the first own key.
 local function set_part(key, field, text)
   redis.call('HSET', key, field, text)
   keep_element(1, 'hash', field, text)

@@ -1,0 +1,224 @@
+"""Items by namespace: one hash for each namespace, and a set of the namespaces that have items."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from sharedmem.clock import from_microseconds
+from sharedmem.data.key_access import KeyAccess, restored_in_vain_error
+from sharedmem.errors import InvalidError
+from sharedmem.redis.change_stream import as_list
+from sharedmem.redis.codec import decode_member, encode_member, encode_set_member
+from sharedmem.redis.keys import Target
+from sharedmem.redis.scripts.items import ItemScripts, ItemWrite
+from sharedmem.redis.service_keys import decoding
+from sharedmem.store import SharedMemoryStore, StoreParts
+
+Namespace = tuple[str, ...]
+_HASH, _SET = "hash", "set"
+_MOST_TRIES = 20
+_PAGE = 500
+
+
+class StoredItem(NamedTuple):
+    """One item as it is stored."""
+
+    namespace: Namespace
+    key: str
+    value: dict[str, Any]
+    vectors: dict[str, bytes]
+    """float32 by the path of the text."""
+    created_at: datetime
+    updated_at: datetime
+    ttl_ms: int
+    """0: it never expires."""
+
+
+class Items:
+    """The items of a store.
+
+    Args:
+        store: whose scope has the items, and whose rights are checked.
+        parts: its parts.
+        part: the name of this kind of items in keys.
+    """
+
+    def __init__(self, store: SharedMemoryStore, parts: StoreParts, part: str) -> None:
+        self._store = store
+        self._context = parts.context
+        self._keys = KeyAccess(parts.context, parts.scope)
+        self._scripts = ItemScripts(parts.context.executor)
+        self._most = parts.context.settings.blob_threshold_bytes
+        self._prefix = f"{store.namespace}:{parts.scope.identity.scope}:langgraph:{part}"
+        self._registry_key = f"{self._prefix}.namespaces"
+
+    def check(self, namespace: Namespace) -> None:
+        """Check that this actor may write items of a namespace.
+
+        Raises:
+            InvalidError: the namespace is too long, or one of its parts is empty.
+            AccessDeniedError: this actor may not write there.
+        """
+        self._target(namespace, writes=True)
+
+    async def put(self, namespace: Namespace, writes: Sequence[ItemWrite]) -> None:
+        """Set and delete items of a namespace in one atomic step and one round trip."""
+        target, registry = self._target(namespace, writes=True), self._registry(writes=True)
+        call = self._scripts.item_put(
+            target,
+            registry.physical,
+            self._keys.actor,
+            member=_member(namespace),
+            most=self._most,
+            items=writes,
+            keep=self._keys.durability(target, registry),
+        )
+        await self._keys.explained(target, _HASH, call)
+
+    async def get(self, namespace: Namespace, keys: Sequence[str], *, renews: bool) -> list[StoredItem | None]:
+        """Return items of a namespace, None for each that does not exist. One round trip."""
+        target = self._target(namespace)
+        await self._keys.ensure_joined(target)
+        for _ in range(_MOST_TRIES):
+            call = self._scripts.item_look(target.physical, renews=renews, fields=[_field(key) for key in keys])
+            reply = as_list(await self._keys.explained(target, _HASH, call))
+            if reply:
+                with decoding(target.physical):
+                    return [
+                        _parse(namespace, key, content) if isinstance(content, bytes) else None
+                        for key, content in zip(keys, reply, strict=True)
+                    ]
+            if not await self._keys.restore(target):
+                return [None] * len(keys)
+        raise restored_in_vain_error(target)
+
+    async def scan(self, namespace: Namespace) -> AsyncIterator[StoredItem]:
+        """Yield the items of a namespace, in no order; one round trip for each 500."""
+        target = self._target(namespace)
+        cursor: Any = b"0"
+        now = self._context.clock.now()
+        while True:
+            reply = await self._keys.ask(target, _HASH, "HSCAN", target.physical, cursor, "COUNT", _PAGE)
+            cursor, page = as_list(reply)
+            rows = as_list(page)
+            for name, content in zip(rows[::2], rows[1::2], strict=True):
+                if not isinstance(name, bytes) or not isinstance(content, bytes) or b"\r" in name:
+                    continue
+                key = name.decode()
+                with decoding(target.physical):
+                    if content.startswith(b'{"pieces":'):
+                        (found,) = await self.get(namespace, [key], renews=False)
+                    else:
+                        found = _parse(namespace, key, content, now=now)
+                if found is not None:
+                    yield found
+            if cursor in {b"0", 0}:
+                return
+
+    async def namespaces(self, prefix: Namespace = ()) -> list[Namespace]:
+        """Return the namespaces that have items and begin with this prefix, in order. One round trip a thousand."""
+        registry = self._registry()
+        # Quoting leaves no wild cards.
+        pattern = f'"{_joined(prefix)}*' if prefix else "*"
+        found: set[Namespace] = set()
+        cursor: Any = b"0"
+        while True:
+            reply = await self._keys.ask(
+                registry, _SET, "SSCAN", registry.physical, cursor, "MATCH", pattern, "COUNT", 1000
+            )
+            cursor, page = as_list(reply)
+            found |= {_parse_member(member) for member in as_list(page) if isinstance(member, bytes)}
+            if cursor in {b"0", 0}:
+                return sorted(each for each in found if each[: len(prefix)] == prefix)
+
+    async def sweep(self, namespace: Namespace) -> int:
+        """Delete the items of a namespace that are over; return how many. One round trip."""
+        target, registry = self._target(namespace, writes=True), self._registry(writes=True)
+        call = self._scripts.item_sweep(
+            target,
+            registry.physical,
+            self._keys.actor,
+            member=_member(namespace),
+            keep=self._keys.durability(target, registry),
+        )
+        return await self._keys.explained(target, _HASH, call)
+
+    async def clear(self, namespace: Namespace) -> None:
+        """Delete all items of a namespace. Two round trips, and more for thousands."""
+        keys = [item.key async for item in self.scan(namespace)]
+        for at in range(0, len(keys), _PAGE):
+            await self.put(namespace, [ItemWrite(_field(key), None, b"") for key in keys[at : at + _PAGE]])
+
+    def _registry(self, *, writes: bool = False) -> Target:
+        scope = self._keys.scope
+        return scope.to_write(self._registry_key) if writes else scope.to_read(self._registry_key)
+
+    def _target(self, namespace: Namespace, *, writes: bool = False) -> Target:
+        key = f"{self._prefix}:{_joined(namespace)}"
+        return self._keys.scope.to_write(key) if writes else self._keys.scope.to_read(key)
+
+
+def item_write(key: str, value: object, vectors: dict[str, bytes], *, ttl_ms: int) -> ItemWrite:
+    """Return what sets an item.
+
+    Raises:
+        InvalidError: the key or the value cannot be stored.
+    """
+    return ItemWrite(_field(key), ttl_ms, encode_member([value, vectors]))
+
+
+def item_deletion(key: str) -> ItemWrite:
+    """Return what deletes an item.
+
+    Raises:
+        InvalidError: no item can have such a key.
+    """
+    return ItemWrite(_field(key), None, b"")
+
+
+def _field(key: str) -> str:
+    if not key or "\r" in key:
+        raise InvalidError("key", key, "give a non-empty text without carriage returns")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidError("key", key, "it has lone surrogates, which UTF-8 cannot hold") from error
+    return key
+
+
+def _joined(namespace: Namespace) -> str:
+    if "" in namespace:
+        raise InvalidError("namespace", namespace, "no part may be empty")
+    # A quoted part has no slash.
+    return "/".join(quote(part, safe="") for part in namespace) or "/"
+
+
+def _member(namespace: Namespace) -> bytes:
+    return encode_set_member(_joined(namespace))
+
+
+def _parse_member(member: bytes) -> Namespace:
+    joined = str(decode_member(member))
+    return () if joined == "/" else tuple(unquote(part) for part in joined.split("/"))
+
+
+def _parse(namespace: Namespace, key: str, content: bytes, *, now: datetime | None = None) -> StoredItem | None:
+    header, _, payload = content.partition(b"\n")
+    created, updated, ends, ttl_ms = map(int, header.split(b" "))
+    if now is not None and ends and from_microseconds(ends * 1000) <= now:
+        return None
+    value, vectors = decode_member(payload)
+    if not isinstance(value, dict) or not isinstance(vectors, dict):
+        raise TypeError("it holds no item")
+    return StoredItem(namespace, key, value, vectors, from_microseconds(created), from_microseconds(updated), ttl_ms)
+
+
+def grouped(pairs: Iterable[tuple[Namespace, ItemWrite]]) -> dict[Namespace, list[ItemWrite]]:
+    """Return writes by namespace, the last one of each key."""
+    found: dict[Namespace, dict[str, ItemWrite]] = {}
+    for namespace, write in pairs:
+        found.setdefault(namespace, {})[write.field] = write
+    return {namespace: list(writes.values()) for namespace, writes in found.items()}
