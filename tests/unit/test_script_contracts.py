@@ -26,8 +26,8 @@ from sharedmem.redis.scripts.decisions import DecisionScripts
 from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts, RecordRestoreScripts
 from sharedmem.redis.scripts.episodes import EpisodeScripts
 from sharedmem.redis.scripts.graphs import GraphScripts
-from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, lua_directory, scripts
 from sharedmem.redis.scripts.items import ItemScripts
+from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, lua_directory, scripts
 from sharedmem.redis.scripts.memories import MemoryScripts
 from sharedmem.redis.scripts.notes import NoteScripts
 from sharedmem.redis.scripts.objects import ObjectScripts
