@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
 from sharedmem.clock import from_microseconds
@@ -19,22 +19,51 @@ from sharedmem.store import SharedMemoryStore, StoreParts
 
 Namespace = tuple[str, ...]
 _HASH, _SET = "hash", "set"
+_IN_PIECES = b'{"pieces":'
 _MOST_TRIES = 20
 _PAGE = 500
 
 
-class StoredItem(NamedTuple):
-    """One item as it is stored."""
+class StoredItem:
+    """One item as it is stored.
 
-    namespace: Namespace
-    key: str
-    value: dict[str, Any]
-    vectors: dict[str, bytes]
-    """float32 by the path of the text."""
-    created_at: datetime
-    updated_at: datetime
-    ttl_ms: int
-    """0: it never expires."""
+    Args:
+        namespace: its namespace.
+        key: its key.
+        content: as the server has it: times, lifetime, bytes of the value, the value, its vectors.
+
+    Raises:
+        ValueError, TypeError: it is no item.
+    """
+
+    __slots__ = ("_created", "_updated", "_vectors", "ends_ms", "key", "namespace", "ttl_ms", "value")
+
+    def __init__(self, namespace: Namespace, key: str, content: bytes) -> None:
+        header, _, payload = content.partition(b"\n")
+        self._created, self._updated, ends, ttl = header.split(b" ")
+        self.namespace, self.key = namespace, key
+        self.ends_ms, self.ttl_ms = int(ends), int(ttl)  # 0: it never expires
+        size, _, rest = payload.partition(b"\n")
+        end = int(size)
+        self.value: dict[str, Any] = decode_member(rest[:end])
+        if not isinstance(self.value, dict):
+            raise TypeError("it holds no item")
+        self._vectors = rest[end:]
+
+    @property
+    def vectors(self) -> dict[str, bytes]:
+        """float32 by the path of the text."""
+        return decode_member(self._vectors) if self._vectors else {}
+
+    @property
+    def created_at(self) -> datetime:
+        """The time of its first change, in UTC."""
+        return from_microseconds(int(self._created))
+
+    @property
+    def updated_at(self) -> datetime:
+        """The time of its last change, in UTC."""
+        return from_microseconds(int(self._updated))
 
 
 class Items:
@@ -79,8 +108,28 @@ class Items:
         await self._keys.explained(target, _HASH, call)
 
     async def get(self, namespace: Namespace, keys: Sequence[str], *, renews: bool) -> list[StoredItem | None]:
-        """Return items of a namespace, None for each that does not exist. One round trip."""
+        """Return items of a namespace, None for each that does not exist. One round trip.
+
+        `renews` begins their lifetimes anew; for a single item that has one, it takes a second round trip.
+        """
         target = self._target(namespace)
+        if len(keys) == 1:
+            field = _field(keys[0])
+            content = await self._keys.ask(target, _HASH, "HGET", target.physical, field)
+            if not isinstance(content, bytes):
+                return [None]
+            if not content.startswith(_IN_PIECES):
+                with decoding(target.physical):
+                    item = StoredItem(namespace, keys[0], content)
+                if not item.ttl_ms:
+                    return [item]
+                if not renews:
+                    return [None if self._is_over(item) else item]
+        return await self._look(target, namespace, keys, renews=renews)
+
+    async def _look(
+        self, target: Target, namespace: Namespace, keys: Sequence[str], *, renews: bool
+    ) -> list[StoredItem | None]:
         await self._keys.ensure_joined(target)
         for _ in range(_MOST_TRIES):
             call = self._scripts.item_look(target.physical, renews=renews, fields=[_field(key) for key in keys])
@@ -88,18 +137,20 @@ class Items:
             if reply:
                 with decoding(target.physical):
                     return [
-                        _parse(namespace, key, content) if isinstance(content, bytes) else None
+                        StoredItem(namespace, key, content) if isinstance(content, bytes) else None
                         for key, content in zip(keys, reply, strict=True)
                     ]
             if not await self._keys.restore(target):
                 return [None] * len(keys)
         raise restored_in_vain_error(target)
 
+    def _is_over(self, item: StoredItem) -> bool:
+        return 0 < item.ends_ms <= self._context.clock.now().timestamp() * 1000
+
     async def scan(self, namespace: Namespace) -> AsyncIterator[StoredItem]:
         """Yield the items of a namespace, in no order; one round trip for each 500."""
         target = self._target(namespace)
         cursor: Any = b"0"
-        now = self._context.clock.now()
         while True:
             reply = await self._keys.ask(target, _HASH, "HSCAN", target.physical, cursor, "COUNT", _PAGE)
             cursor, page = as_list(reply)
@@ -108,13 +159,15 @@ class Items:
                 if not isinstance(name, bytes) or not isinstance(content, bytes) or b"\r" in name:
                     continue
                 key = name.decode()
+                if content.startswith(_IN_PIECES):
+                    (found,) = await self._look(target, namespace, [key], renews=False)
+                    if found is not None:
+                        yield found
+                    continue
                 with decoding(target.physical):
-                    if content.startswith(b'{"pieces":'):
-                        (found,) = await self.get(namespace, [key], renews=False)
-                    else:
-                        found = _parse(namespace, key, content, now=now)
-                if found is not None:
-                    yield found
+                    item = StoredItem(namespace, key, content)
+                if not item.ends_ms or not self._is_over(item):
+                    yield item
             if cursor in {b"0", 0}:
                 return
 
@@ -167,7 +220,8 @@ def item_write(key: str, value: object, vectors: dict[str, bytes], *, ttl_ms: in
     Raises:
         InvalidError: the key or the value cannot be stored.
     """
-    return ItemWrite(_field(key), ttl_ms, encode_member([value, vectors]))
+    coded = encode_member(value)
+    return ItemWrite(_field(key), ttl_ms, b"%d\n%b%b" % (len(coded), coded, encode_member(vectors) if vectors else b""))
 
 
 def item_deletion(key: str) -> ItemWrite:
@@ -203,17 +257,6 @@ def _member(namespace: Namespace) -> bytes:
 def _parse_member(member: bytes) -> Namespace:
     joined = str(decode_member(member))
     return () if joined == "/" else tuple(unquote(part) for part in joined.split("/"))
-
-
-def _parse(namespace: Namespace, key: str, content: bytes, *, now: datetime | None = None) -> StoredItem | None:
-    header, _, payload = content.partition(b"\n")
-    created, updated, ends, ttl_ms = map(int, header.split(b" "))
-    if now is not None and ends and from_microseconds(ends * 1000) <= now:
-        return None
-    value, vectors = decode_member(payload)
-    if not isinstance(value, dict) or not isinstance(vectors, dict):
-        raise TypeError("it holds no item")
-    return StoredItem(namespace, key, value, vectors, from_microseconds(created), from_microseconds(updated), ttl_ms)
 
 
 def grouped(pairs: Iterable[tuple[Namespace, ItemWrite]]) -> dict[Namespace, list[ItemWrite]]:
