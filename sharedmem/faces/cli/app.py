@@ -39,6 +39,7 @@ _COMMANDS_BY_MODULE = (
     ("tokens", ("token",)),
     ("serve", ("metrics",)),
     ("serve_mcp", ("serve",)),  # imports the other commands that serve
+    ("mcp_install", ("mcp",)),
     ("config", ("demo",)),
     ("doctor", ("doctor",)),
     ("config", ("config",)),
@@ -104,6 +105,8 @@ app.add_typer(hashes, name="hash", rich_help_panel=DATA, epilog="Try:  sharedmem
 app.add_typer(members, name="members", rich_help_panel=DATA, epilog="Try:  sharedmem members topics")
 serve = typer.Typer(help="Let agents of other machines and languages in, until Ctrl-C; `serve` alone serves REST.")
 app.add_typer(serve, name="serve", rich_help_panel=SERVER, epilog="Try:  sharedmem serve rest")
+mcp = typer.Typer(help="Coding agents and assistants as clients of `serve mcp`.")
+app.add_typer(mcp, name="mcp", rich_help_panel=SERVER, epilog="Try:  sharedmem mcp install claude-code")
 tokens = typer.Typer(help="Tokens by which servers know their callers, each shown once; `token` lists them.")
 app.add_typer(tokens, name="token", rich_help_panel=SERVER, epilog="Try:  sharedmem token create --actor planner")
 
