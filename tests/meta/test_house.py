@@ -49,7 +49,7 @@ LAYERS = (
 # What all faces may share; every other part of faces/ is a face of its own.
 COMMON_TO_FACES = {"auth", "json_values", "listen_address", "quotas", "rate_limits", "token_registry"}
 # The command line starts the other faces; it knows them in these modules.
-STARTS_THE_OTHERS = {"faces.cli.serve", "faces.cli.serve_mcp"}
+STARTS_THE_OTHERS = {"faces.cli.serve", "faces.cli.serve_mcp", "faces.cli.mcp_install"}
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
