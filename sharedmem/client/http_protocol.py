@@ -11,6 +11,7 @@ from sharedmem.client.routes import HttpRequest
 from sharedmem.clock import new_id
 from sharedmem.errors import InvalidError, SharedMemoryError, UnsupportedError
 from sharedmem.runtime.backoff import backoff_pause
+from sharedmem.runtime.tracing import trace_headers
 
 DEFAULT_URL = "http://127.0.0.1:8420"
 _UNIX_SCHEME = "unix:"
@@ -69,9 +70,10 @@ def base_headers(token: str | None) -> dict[str, str]:
 
 def request_headers(request: HttpRequest) -> dict[str, str]:
     """Return the headers of one request; a retry has the same idempotency key, so the service does it once."""
+    headers = trace_headers()
     if request.content is None:
-        return {}
-    headers = {"Content-Type": "application/json"}
+        return headers
+    headers["Content-Type"] = "application/json"
     return headers | {"Idempotency-Key": new_id(32)} if request.method == "POST" else headers
 
 

@@ -1,4 +1,4 @@
-"""Settings of metrics and logs."""
+"""Settings of metrics, traces and logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Format = Annotated[Literal["text", "json"], BeforeValidator(_fold_case)]
 
 
 class ObservabilitySettings(BaseModel):
-    """Settings of metrics and logs."""
+    """Settings of metrics, traces and logs."""
 
     model_config = PART
 
@@ -39,6 +39,16 @@ class ObservabilitySettings(BaseModel):
         "Default: not served. Of the command line only `serve grpc` uses it.",
     )
     metrics_host: _Host = Field("127.0.0.1", description="Address for metrics_port; the metrics need no token.")
+    trace_content: bool = Field(
+        default=False,
+        description="Whether spans of memory operations have the text of queries and memories, which then goes where "
+        "the spans go. Default: ids and numbers only.",
+    )
+    trace_redis: bool = Field(
+        default=False,
+        description="Whether each call of Redis inside of a span is a span of its own (`db.*`), with the name of the "
+        "command or script, never with keys or values.",
+    )
     log_level: _Level | None = Field(
         None,
         description="Least level that commands and services log: debug, info, warning or error. Default: warning for "

@@ -28,12 +28,13 @@ from sharedmem.errors import (
     UsageError,
 )
 from sharedmem.models.coordination import OnceGrant, OnceState
-from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.codec import decode_member, encode_member, split_trace, with_trace
 from sharedmem.redis.keys import Target
 from sharedmem.redis.scripts.coordination import OnceKeys, OnceScripts
 from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.wait_queue import Waiter
-from sharedmem.runtime import get_logger
+from sharedmem.runtime import get_logger, span
+from sharedmem.runtime.tracing import current_traceparent, link_current
 
 T = TypeVar("T")
 SHORTEST_TTL_S = 0.001
@@ -138,11 +139,14 @@ class Once:
         patience = check_wait(wait)
         if not callable(fn):
             raise InvalidError("fn", fn, "give a function or coroutine function without arguments")
-        found = await self._once_runner.begin(work)
-        if isinstance(found, _RunningElsewhere):
-            found = await self._once_runner.follow(work, found, patience)
-        value = found.value if isinstance(found, _OnceResult) else await self._once_runner.run(work, found, fn)
-        return cast("T", value)
+        with span("once") as active:
+            found = await self._once_runner.begin(work)
+            if isinstance(found, _RunningElsewhere):
+                found = await self._once_runner.follow(work, found, patience)
+            if active is not None:
+                active.set({"sharedmem.once.ran": isinstance(found, _OnceClaim)})
+            value = found.value if isinstance(found, _OnceResult) else await self._once_runner.run(work, found, fn)
+            return cast("T", value)
 
     def once_token(self) -> int:
         """Return the fencing token of the run that this code is part of; no round trip.
@@ -390,7 +394,7 @@ class _OnceRunner:
             ClaimLostError: this run has lost the claim.
         """
         names = self._names
-        stored = await self._stored(work.target, coded)
+        stored = with_trace(await self._stored(work.target, coded), current_traceparent())
         call = self.scripts.once_finish(
             work.target.space, work.keys, names.actor, token=token, ttl_ms=work.ttl_ms, result=stored
         )
@@ -451,12 +455,14 @@ class _OnceRunner:
         return _IN_BLOB_STORE + reference.model_dump_json().encode()
 
     async def _value(self, target: Target, stored: bytes) -> Any:
-        """Return a result from its stored form or its blob.
+        """Return a result from its stored form or its blob, and link the current span to the one that stored it.
 
         Raises:
             ResultNotKeptError: the result was not stored, or is lost.
             UnavailableError: the result cannot be read now.
         """
+        stored, traceparent = split_trace(stored)
+        link_current(traceparent)
         if stored[:1] == _NOT_KEPT:
             raise ResultNotKeptError("once", target.key, "the blob store could not store it")
         if stored[:1] != _IN_BLOB_STORE:

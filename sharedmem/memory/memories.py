@@ -28,6 +28,7 @@ from sharedmem.memory.stats import MemoryStatistics
 from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD, EventCallback, MemorySubscriptions, StandingQuery
 from sharedmem.memory.summaries import MemorySummarizer
 from sharedmem.memory.threads import MemoryThreads
+from sharedmem.memory.traces import CREATE, DELETE, DELETE_ALL, SEARCH, SEARCH_VECTOR, UPDATE
 from sharedmem.memory.transfer import ImportedItem, ImportProgress, MemoryTransfer
 from sharedmem.memory.validation import check_id, narrow, thread_in
 from sharedmem.memory.versions import MemoryHistory
@@ -49,6 +50,7 @@ from sharedmem.providers.protocol import LanguageModel
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.tracing import StoreTrace
 
 _MOST_LISTED = _MOST_TURNS = 1000
 
@@ -66,6 +68,7 @@ class Memories(ProcessBound):
 
     def __init__(self, context: KnowledgeContext, scope: Scope, within: MemoryFilter | None = None) -> None:
         self._counters: Counters = context.counters
+        self._trace = StoreTrace(scope.identity.namespace, context.settings.trace_content)
         self._access = access = MemoryAccess(context, scope, within)
         rewriter = MemoryRewriter(access)
         self._reader = reader = MemoryReader(access)
@@ -113,7 +116,7 @@ class Memories(ProcessBound):
 
     # -- add and change
 
-    @measured("memory.add")
+    @measured("memory.add", memory=CREATE)
     async def add(
         self,
         memory: str | MemoryItem | Mapping[str, Any],
@@ -151,7 +154,7 @@ class Memories(ProcessBound):
         self._access.permit("write")
         return await self._adder.add(memory, fields, dedup=dedup, dedup_keys=dedup_keys, summarize=summarize)
 
-    @measured("memory.add_many")
+    @measured("memory.add_many", memory=CREATE)
     async def add_many(
         self,
         items: Iterable[str | MemoryItem | Mapping[str, Any]],
@@ -182,7 +185,7 @@ class Memories(ProcessBound):
             items, dedup=dedup, dedup_keys=dedup_keys, summarize=summarize, on_progress=on_progress
         )
 
-    @measured("memory.update")
+    @measured("memory.update", memory=UPDATE)
     async def update(self, id_: str, *, if_version: int | None = None, **changes: Unpack[MemoryChanges]) -> MemoryItem:
         """Change fields of a memory; another text gets another embedding and hash. Two round trips.
 
@@ -222,7 +225,7 @@ class Memories(ProcessBound):
         await self._access.enter("write")
         return await self._summarizer.summarize(check_id(id_), model)
 
-    @measured("memory.delete")
+    @measured("memory.delete", memory=DELETE)
     async def delete(self, id_: str) -> bool:
         """Delete a memory; `history` and `undo` keep it for `memory_history_s` (30 days). Two round trips.
 
@@ -239,7 +242,7 @@ class Memories(ProcessBound):
         await self._access.enter("write")
         return await self._writer.delete(check_id(id_))
 
-    @measured("memory.delete_all")
+    @measured("memory.delete_all", memory=DELETE_ALL)
     async def delete_all(self, filters: MemoryFilter | Mapping[str, Any]) -> int:
         """Delete all memories that match a filter, each as `delete` does. Three round trips for every 64.
 
@@ -285,7 +288,7 @@ class Memories(ProcessBound):
 
     # -- search
 
-    @measured("memory.search")
+    @measured("memory.search", memory=SEARCH)
     async def search(
         self,
         query: str,
@@ -342,7 +345,7 @@ class Memories(ProcessBound):
         """
         return await self.search(query, threshold=threshold, limit=limit, filters=filters, mode="semantic")
 
-    @measured("memory.search_hybrid")
+    @measured("memory.search_hybrid", memory=SEARCH)
     async def search_hybrid(
         self, query: str, *, keywords: str | None = None, limit: int | None = None, filters: Filters = None
     ) -> SearchHits:
@@ -355,7 +358,7 @@ class Memories(ProcessBound):
         """
         return await self._searcher.search_hybrid(query, keywords, limit, filters)
 
-    @measured("memory.search_keywords")
+    @measured("memory.search_keywords", memory=SEARCH)
     async def search_keywords(
         self,
         phrase: str,
@@ -378,7 +381,7 @@ class Memories(ProcessBound):
         """
         return await self._searcher.search_keywords(phrase, order_by, limit, filters)
 
-    @measured("memory.find_similar")
+    @measured("memory.find_similar", memory=SEARCH_VECTOR)
     async def find_similar(
         self, embedding: Sequence[float], *, threshold: float = 0.0, limit: int | None = None, filters: Filters = None
     ) -> SearchHits:
@@ -504,7 +507,7 @@ class Memories(ProcessBound):
         await self._access.enter("read")
         return await self._history.versions(check_id(id_))
 
-    @measured("memory.undo")
+    @measured("memory.undo", memory=UPDATE)
     async def undo(self, id_: str, version: int | None = None) -> MemoryItem:
         """Undo a change of a memory; later changes stay. Up to four round trips.
 

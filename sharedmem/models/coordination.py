@@ -153,6 +153,8 @@ class Task(Receipt):
     dedup_id: str | None = None
     error: str | None = None
     """Error of the previous attempt."""
+    traceparent: str | None = None
+    """Trace context (W3C) of the call that put the task; None if that was not traced."""
     deadline: float = Field(float("inf"), exclude=True)
     """When another worker can claim the task if it is not renewed, on this process's monotonic clock."""
 

@@ -26,6 +26,8 @@ from sharedmem.errors import CorruptionError, InvalidError, UnsupportedError
 
 JSON, MSGPACK, BLOB = b"json", b"msgpack", b"blob"
 MARKER = b"\x01"
+TRACE_MARKER = b"\x04"
+"""First byte of a task or result with a trace context; no encoded member begins with it."""
 MAX_DEPTH = 200
 
 _LEAVES = frozenset({str, int, bool, type(None)})
@@ -114,6 +116,24 @@ def decode_member(member: bytes) -> Any:
         with suppress(*_DAMAGED):
             return _unpack(member[1:])
     return decode_foreign(member)
+
+
+def with_trace(member: bytes, traceparent: str | None) -> bytes:
+    """Return a member with the trace context of its writer in front; unchanged without one.
+
+    Args:
+        member: an encoded member.
+        traceparent: trace context of W3C, in ASCII without control characters.
+    """
+    return member if traceparent is None else TRACE_MARKER + traceparent.encode() + b"\n" + member
+
+
+def split_trace(stored: bytes) -> tuple[bytes, str | None]:
+    """Return (member, trace context of its writer or None) of what `with_trace` returned."""
+    if stored[:1] != TRACE_MARKER:
+        return stored, None
+    traceparent, _, member = stored[1:].partition(b"\n")
+    return member, traceparent.decode(errors="replace")
 
 
 def decode_foreign(payload: bytes) -> Any:

@@ -21,6 +21,7 @@ from sharedmem.redis.cluster import Cluster, ClusterMultiplexedConnection, Clust
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.pooled import PooledConnection, SentinelPooledConnection
 from sharedmem.redis.replies import Command, Reply, ServerError
+from sharedmem.redis.traced_client import TracedRedisClient
 
 _REMEDIES = {
     "search": "use Redis 8 or later, or pip install 'sharedmem-hub[embedded]' on Linux x86_64; until then exact search",
@@ -40,7 +41,8 @@ def open_client(address: RedisAddress, settings: Settings, clock: Clock) -> Redi
     """
     check_tls(address, settings)
     transport, driver = _open_transports(address, settings)
-    return RedisClient(transport, driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
+    kind = TracedRedisClient if settings.trace_redis else RedisClient
+    return kind(transport, driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
 
 
 def _open_transports(

@@ -12,8 +12,8 @@ from sharedmem.runtime.telemetry import (
     get_logger,
     logger,
     measured,
-    span,
 )
+from sharedmem.runtime.tracing import span
 
 __all__ = [
     "BUCKETS_S",

@@ -1,4 +1,4 @@
-"""Log lines, OpenTelemetry spans, and the decorator that measures a call."""
+"""Log lines, and the decorator that measures a call."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
 import orjson
 
 from sharedmem.errors import SharedMemoryError
 from sharedmem.runtime.counters import Counters
+from sharedmem.runtime.tracing import MemoryOperation, span
 
 logger = logging.getLogger("sharedmem")
 logger.addHandler(logging.NullHandler())
@@ -57,55 +57,6 @@ class JsonFormatter(logging.Formatter):
             return json.dumps(fields, default=str)
 
 
-_TRACER_NAME = "sharedmem"
-_NO_SPAN: AbstractContextManager[object] = nullcontext()
-
-
-def span(name: str, **attributes: str | float | bool) -> AbstractContextManager[object]:
-    """Return a context manager that runs its block as a span.
-
-    Costs almost nothing until the application sets a tracer provider of OpenTelemetry, which decides where spans go.
-
-    Args:
-        name: name of the work; the span is called `sharedmem.<name>`.
-        attributes: attributes of the span, never texts of users.
-    """
-    tracer = _tracer()
-    if tracer is None:
-        return _NO_SPAN
-    named = {f"{_TRACER_NAME}.{key}": value for key, value in attributes.items()}
-    entered: AbstractContextManager[object] = tracer.start_as_current_span(f"{_TRACER_NAME}.{name}", attributes=named)
-    return entered
-
-
-def _tracer() -> Any:
-    """Return the tracer of the application; None while it has set no provider: spans that end nowhere cost time."""
-    trace = _tracing_api()
-    if trace is None or isinstance(trace.get_tracer_provider(), _unset_providers()):
-        return None
-    return _named_tracer()
-
-
-@cache
-def _tracing_api() -> Any:
-    try:
-        from opentelemetry import trace  # noqa: PLC0415  # optional, the application decides
-    except ImportError:
-        return None
-    return trace
-
-
-@cache
-def _unset_providers() -> tuple[type, ...]:
-    trace = _tracing_api()
-    return trace.ProxyTracerProvider, trace.NoOpTracerProvider
-
-
-@cache
-def _named_tracer() -> Any:
-    return _tracing_api().get_tracer(_TRACER_NAME)
-
-
 _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
@@ -116,11 +67,12 @@ class Measured(Protocol):
     def _counters(self) -> Counters: ...
 
 
-def measured(operation: str) -> Callable[[_Method], _Method]:
+def measured(operation: str, *, memory: MemoryOperation | None = None) -> Callable[[_Method], _Method]:
     """Time each call of a method as `operation_seconds{operation=...}`, count its failures by code, run it as a span.
 
     Args:
         operation: `memory.search`; the class of the method must be `Measured`.
+        memory: the operation in the conventions of OpenTelemetry; the object must have a `StoreTrace` as `_trace`.
     """
 
     def decorate(method: _Method) -> _Method:
@@ -129,14 +81,17 @@ def measured(operation: str) -> Callable[[_Method], _Method]:
             counters = self._counters  # the measured object has the counters
             counters.begin(operation)
             started = time.perf_counter()
-            with span(operation):
+            with span(operation) if memory is None else memory.start(operation, self, args) as active:
                 try:
-                    return await method(self, *args, **kwargs)
+                    found = await method(self, *args, **kwargs)
                 except SharedMemoryError as error:
                     counters.increment("operation_failures", operation=operation, code=error.code)
                     raise
                 finally:
                     counters.end(operation, time.perf_counter() - started)
+                if active is not None and memory is not None:
+                    memory.describe(active, self, args, found)
+                return found
 
         return cast("_Method", call)
 

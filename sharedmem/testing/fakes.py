@@ -15,6 +15,7 @@ from sharedmem.errors import UnsupportedError
 from sharedmem.hub import Connect, Connection, Hub
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.pooled import PooledConnection
+from sharedmem.redis.traced_client import TracedRedisClient
 from sharedmem.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def connect_to_fake(server: FakeServer | None = None) -> Connect:
         driver = PooledConnection(
             *clients, response_timeout_s=settings.response_timeout_s, at_once=settings.max_connections
         )
-        line = RedisClient(driver, driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
+        kind = TracedRedisClient if settings.trace_redis else RedisClient
+        line = kind(driver, driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
         return Connection(line, _URL, "standalone", _do_nothing)
 
     return connect

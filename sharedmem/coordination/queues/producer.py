@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sharedmem.coordination.names import check_seconds
 from sharedmem.coordination.queues.queue_access import (
@@ -14,7 +14,9 @@ from sharedmem.coordination.queues.queue_access import (
 )
 from sharedmem.errors import InvalidError
 from sharedmem.models.coordination import PutResult
+from sharedmem.redis.codec import with_trace
 from sharedmem.redis.scripts.queues import OfferKeys, PutKeys, PutTerms
+from sharedmem.runtime.tracing import current_traceparent
 
 _MOST_AT_ONCE = 500
 _LONGEST_WINDOW_S = 31 * 86_400.0
@@ -40,12 +42,13 @@ class QueueProducer:
         queue = self._queue
         terms = self._put_terms(priority, delay, max_attempts)
         coded = queue.encoded("payload", payload)
-        if id is not None:
-            return await self._offer(coded, terms, check_dedup_id(id), unique_for)
-        if unique_for:
+        if id is None and unique_for:
             raise InvalidError("unique_for", unique_for, "it needs a deduplication id; give id as well")
-        call = queue.scripts.queue_put(queue.space, queue.keys(PutKeys), queue.actor, terms=terms, payloads=(coded,))
-        first = await queue.explained(call)
+        with queue.span("send"):
+            traced = with_trace(coded, current_traceparent())
+            if id is not None:
+                return await self._offer(traced, terms, check_dedup_id(id), unique_for)
+            first = await self._put(terms, (traced,))
         return PutResult.model_construct(id=str(first), is_new=True)
 
     async def put_many(
@@ -64,9 +67,16 @@ class QueueProducer:
             raise InvalidError("payloads", f"({len(coded)} of them)", f"put at most {_MOST_AT_ONCE} at a time")
         if not coded:
             return []
-        call = queue.scripts.queue_put(queue.space, queue.keys(PutKeys), queue.actor, terms=terms, payloads=coded)
-        first = await queue.explained(call)
+        with queue.span("send"):
+            traceparent = current_traceparent()
+            first = await self._put(terms, [with_trace(one, traceparent) for one in coded])
         return [PutResult.model_construct(id=str(first + number), is_new=True) for number in range(len(coded))]
+
+    async def _put(self, terms: PutTerms, payloads: Sequence[bytes]) -> int:
+        """Put tasks; return the number of the first."""
+        queue = self._queue
+        call = queue.scripts.queue_put(queue.space, queue.keys(PutKeys), queue.actor, terms=terms, payloads=payloads)
+        return await queue.explained(call)
 
     async def _offer(self, payload: bytes, terms: PutTerms, dedup_id: str, unique_for: float) -> PutResult:
         queue = self._queue

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sharedmem.clock import from_microseconds
 from sharedmem.coordination.names import NameAccess, check_seconds
 from sharedmem.errors import InvalidError
 from sharedmem.models.coordination import Backoff, QueuedTask, Receipt, Task, TaskState
-from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.codec import decode_member, encode_member, split_trace
 from sharedmem.redis.keys import Target
 from sharedmem.redis.scripts.queues import QueueScripts
+from sharedmem.runtime.tracing import AttributeValue, work_span
 
 LONGEST_PAUSE_S = 31 * 86_400.0
 _DOUBLED_AT_MOST = 62
@@ -119,6 +121,24 @@ class QueueAccess:
             advice = f"it takes {len(member)} bytes, tasks may take {most}; store it as a value and put its key here"
             raise InvalidError(field, "...", advice)
         return member
+
+    def span(self, action: Literal["send", "process"], task: Task | None = None) -> AbstractContextManager[object]:
+        """Return a span by the conventions of messaging: of tasks that are put, or of a task that a worker runs.
+
+        Args:
+            action: `send` or `process`.
+            task: the task of the worker; its span is a child of the span that put the task.
+        """
+        attributes: dict[str, AttributeValue] = {
+            "messaging.system": "sharedmem",
+            "messaging.operation.type": action,
+            "messaging.operation.name": action,
+            "messaging.destination.name": self.name,
+        }
+        if task is None:
+            return work_span(f"{action} {self.name}", attributes, role="producer")
+        attributes |= {"messaging.message.id": task.id, "sharedmem.attempt": task.attempt}
+        return work_span(f"{action} {self.name}", attributes, role="consumer", traceparent=task.traceparent)
 
     async def explained(self, call: Awaitable[T]) -> T:
         """Return the call's result; turn a refusal of the server into an error with the name of the queue.
@@ -249,8 +269,9 @@ def parse_tasks(reply: bytes, deadline: float) -> Iterator[Task]:
 
 
 def _parse_task(task_id: str, token: int, attempt: int, error: bytes, text: bytes, deadline: float) -> Task:
-    head, _, payload = text.partition(b"\n")
+    head, _, stored = text.partition(b"\n")
     priority, max_attempts, put_by, dedup_id = head.split(b" ", 3)
+    payload, traceparent = split_trace(stored)
     return Task.model_construct(
         id=task_id,
         token=token,
@@ -262,6 +283,7 @@ def _parse_task(task_id: str, token: int, attempt: int, error: bytes, text: byte
         put_at=from_microseconds(int(task_id)),
         dedup_id=dedup_id.decode() or None,
         error=_decode_error(error),
+        traceparent=traceparent,
         deadline=deadline,
     )
 
@@ -276,8 +298,9 @@ def parse_queued_task(task_id: str, text: bytes, claim_text: bytes, *, state: Ta
         state: the state in which it was found.
         at: the microseconds by which this state is ordered; None for a state without times.
     """
-    head, _, payload = text.partition(b"\n")
+    head, _, stored = text.partition(b"\n")
     priority, max_attempts, put_by, dedup_id = head.split(b" ", 3)
+    payload, _ = split_trace(stored)
     claim = parse_claim(claim_text)
     return QueuedTask(
         id=task_id,

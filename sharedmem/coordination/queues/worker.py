@@ -153,7 +153,8 @@ class QueueWorker:
         keeper = lease_renewer(queue.context)
         keeper.keep(claimed)
         try:
-            yield claimed
+            with queue.span("process", task):
+                yield claimed
         except BaseException as error:
             keeper.stop_renewing(claimed)
             # Without this report, the visibility timeout does the same.

@@ -26,6 +26,7 @@ from sharedmem.models import Change, Gap
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background
 from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
+from sharedmem.runtime.tracing import trace_headers
 
 Reply = TypeVar("Reply", bound=Message)
 MAX_REPLY_BYTES = 64 * 1024 * 1024
@@ -116,7 +117,7 @@ class GrpcChannel:
         method = METHODS[name]
         call: Any = self._channel.unary_unary(method.path, _serialized, gives.FromString)
         try:
-            answer: Reply = await call(request, timeout=self._timeout_s, metadata=self._metadata)
+            answer: Reply = await call(request, timeout=self._timeout_s, metadata=self._sent_metadata())
         except grpc.aio.AioRpcError as error:
             raise_sharedmem_error(error, name, self.target)
         except grpc.aio.UsageError as error:
@@ -132,7 +133,7 @@ class GrpcChannel:
         method = METHODS[name]
         open_stream: Any = self._channel.unary_stream(method.path, _serialized, gives.FromString)
         try:
-            call = open_stream(request, metadata=self._metadata)
+            call = open_stream(request, metadata=self._sent_metadata())
         except grpc.aio.UsageError as error:
             raise _closed_error(self.target) from error
         try:
@@ -142,6 +143,9 @@ class GrpcChannel:
             raise_sharedmem_error(error, name, self.target)
         finally:
             call.cancel()
+
+    def _sent_metadata(self) -> tuple[tuple[str, str], ...]:
+        return (*self._metadata, *trace_headers().items())
 
     async def close(self) -> None:
         """Break off what is under way, and leave."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -26,7 +26,8 @@ from sharedmem.faces.quotas import CpuQuotas
 from sharedmem.faces.rate_limits import TokenRateLimiter
 from sharedmem.hub import Hub
 from sharedmem.models import Change, Gap
-from sharedmem.runtime import get_logger, span
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.tracing import TRACEPARENT, AttributeValue, work_span
 from sharedmem.store import SharedMemoryStore
 
 FIELD_NAMES = {"session_id": "session", "lease_sec": "lease"}
@@ -157,7 +158,7 @@ class MemoryService:
         counters, began = self._hub.counters, time.perf_counter()
         status = grpc.StatusCode.CANCELLED.name
         try:
-            with span(f"grpc.{name}"):
+            with _span(name, context):
                 yield
             status = grpc.StatusCode.OK.name
         except (grpc.aio.AbortError, Exception):
@@ -244,6 +245,14 @@ class MemoryService:
         if store is None:
             store = self._stores[bearer] = bearer.store(self._hub)
         return store
+
+
+def _span(name: str, context: Context) -> AbstractContextManager[object]:
+    """Return the span of a call, a child of the span that its client sent along."""
+    sent = dict(context.invocation_metadata() or ()).get(TRACEPARENT)
+    attributes: dict[str, AttributeValue] = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": name}
+    parent = sent if isinstance(sent, str) else None
+    return work_span(f"{SERVICE}/{name}", attributes, role="server", traceparent=parent)
 
 
 def _status_name(code: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
@@ -24,6 +25,7 @@ from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError
 from sharedmem.faces.rest.router import PREFIX, Router, raw_path_of
 from sharedmem.hub import Hub
 from sharedmem.runtime import Counters, get_logger
+from sharedmem.runtime.tracing import TRACEPARENT, ActiveSpan, AttributeValue, work_span
 from sharedmem.store import SharedMemoryStore
 
 
@@ -218,6 +220,13 @@ class RestService:
     async def _answer(self, request: Request) -> Response:
         _check_headers(request.scope["headers"])
         endpoint, params = self._paths.find(request.method, raw_path_of(request.scope))
+        with _span(request, endpoint) as active:
+            response = await self._counted(request, endpoint, params)
+            if active is not None:
+                active.set({"http.response.status_code": response.status_code})
+            return response
+
+    async def _counted(self, request: Request, endpoint: Endpoint, params: dict[str, str]) -> Response:
         # Before anything is counted: a hub that is closed counts nothing.
         await self.start()
         began, status, counted = time.perf_counter(), 500, None
@@ -310,6 +319,18 @@ class ServiceMiddleware:
             return
         response = await self._service.respond(scope, receive)
         await response(scope, receive, send)
+
+
+def _span(request: Request, endpoint: Endpoint) -> AbstractContextManager[ActiveSpan | None]:
+    """Return the span of a request, a child of the span that its client sent along."""
+    route = PREFIX + endpoint.path
+    attributes: dict[str, AttributeValue] = {
+        "http.request.method": request.method,
+        "http.route": route,
+        "sharedmem.operation": endpoint.name,
+    }
+    sent = request.headers.get(TRACEPARENT)
+    return work_span(f"{request.method} {route}", attributes, role="server", traceparent=sent)
 
 
 def _deprecate(response: Response, successor: str, params: dict[str, str]) -> None:
