@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 
 import httpx2
 import pytest
@@ -27,12 +27,12 @@ QUERY, FACT = "where do we meet", "we meet in the old library"
 
 
 @pytest.fixture
-def spans() -> AsyncIterator[RecordedSpans]:
+def spans() -> Iterator[RecordedSpans]:
     with recorded_spans() as recorded:
         yield recorded
 
 
-def traced(server: FakeServer | None = None, **settings: bool) -> AsyncIterator[Hub]:
+def traced(server: FakeServer | None = None, **settings: bool) -> AbstractAsyncContextManager[Hub]:
     return fake_hub(settings=Settings(access="open", embedder="hashing", **settings), server=server)
 
 
@@ -45,7 +45,7 @@ async def test_one_trace_leads_from_an_agent_that_decides_to_the_one_that_resume
         store = here.store("team", actor="ada")
         with agent.start_as_current_span("invoke_agent ada"):
             await store.memory.search(QUERY)
-            await store.decisions.save_plan({"steps": ["meet"]}, name="meeting")
+            await store.decisions.save_plan("talks", "library", "meet", 0.9, "quiet")
             await store.queue("errands").put({"place": "library"})
 
         other = elsewhere.store("team", actor="bob")
@@ -173,8 +173,7 @@ async def test_a_trace_goes_on_in_the_grpc_service(spans: RecordedSpans) -> None
         MemoryClient(server.target) as client,
     ):
         with trace.get_tracer("agent").start_as_current_span("agent"):
-            await client.decisions.save_plan({"steps": ["meet"]}, name="meeting")
-        await asyncio.sleep(0)
+            await client.decisions.save_plan("talks", "library", "meet", 0.9, "quiet")
 
     (name, children) = spans.tree()[1]
     assert name.endswith("/SavePlan")

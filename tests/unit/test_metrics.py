@@ -14,6 +14,7 @@ import promql_parser
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from support.spans import recorded_spans
 
 from sharedmem import Hub, NotFoundError, Settings
 from sharedmem.archive.rotation import list_exports
@@ -325,21 +326,10 @@ async def test_exports_that_cannot_be_read_are_told_and_leave_the_rest(tmp_path:
 
 
 async def test_calls_are_spans_where_the_application_listens() -> None:
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    with recorded_spans() as spans:
+        with span("outer", limit=3):
+            async with fake_hub() as hub:
+                await hub.store("research").episodes.sessions()
 
-    heard = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(heard))
-    trace.set_tracer_provider(provider)
-
-    with span("outer", limit=3):
-        async with fake_hub() as hub:
-            await hub.store("research").memory.add("a fact that counts")
-
-    names = [one.name for one in heard.get_finished_spans()]
-    assert "sharedmem.memory.add" in names
-    assert names[-1] == "sharedmem.outer"
-    assert "a fact" not in repr([one.attributes for one in heard.get_finished_spans()])
+        assert spans.tree() == ["sharedmem.outer", ["sharedmem.episodes.sessions"]]
+        assert (spans.one("sharedmem.outer").attributes or {})["sharedmem.limit"] == 3
