@@ -11,7 +11,7 @@ from sharedmem.client.routes import HttpRequest
 from sharedmem.clock import new_id
 from sharedmem.errors import InvalidError, SharedMemoryError, UnsupportedError
 from sharedmem.runtime.backoff import backoff_pause
-from sharedmem.runtime.tracing import trace_headers
+from sharedmem.runtime.spans import trace_headers
 
 DEFAULT_URL = "http://127.0.0.1:8420"
 _UNIX_SCHEME = "unix:"

@@ -34,7 +34,7 @@ from sharedmem.redis.scripts.coordination import OnceKeys, OnceScripts
 from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.wait_queue import Waiter
 from sharedmem.runtime import get_logger, span
-from sharedmem.runtime.tracing import current_traceparent, link_current
+from sharedmem.runtime.spans import current_traceparent, link_current
 
 T = TypeVar("T")
 SHORTEST_TTL_S = 0.001

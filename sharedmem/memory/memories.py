@@ -50,7 +50,7 @@ from sharedmem.providers.protocol import LanguageModel
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
-from sharedmem.runtime.tracing import StoreTrace
+from sharedmem.runtime.spans import StoreTrace
 
 _MOST_LISTED = _MOST_TURNS = 1000
 

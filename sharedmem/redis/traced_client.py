@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Argument, Command, LostError, Reply
 from sharedmem.redis.scripts.loader import by_digest
-from sharedmem.runtime.tracing import AttributeValue, is_in_span, work_span
+from sharedmem.runtime.spans import AttributeValue, is_in_span, work_span
 
 _NO_SPAN: AbstractContextManager[object] = nullcontext()
 

@@ -6,6 +6,7 @@ passes them down.
 
 from sharedmem.runtime.counters import BUCKETS_S, Count, Counters, Gauge, Histogram, Labels, Timing
 from sharedmem.runtime.cpu_time import CpuMeter, Metered, in_thread
+from sharedmem.runtime.spans import span
 from sharedmem.runtime.telemetry import (
     JsonFormatter,
     elapsed_ms,
@@ -13,7 +14,6 @@ from sharedmem.runtime.telemetry import (
     logger,
     measured,
 )
-from sharedmem.runtime.tracing import span
 
 __all__ = [
     "BUCKETS_S",

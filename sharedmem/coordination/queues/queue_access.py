@@ -14,7 +14,7 @@ from sharedmem.models.coordination import Backoff, QueuedTask, Receipt, Task, Ta
 from sharedmem.redis.codec import decode_member, encode_member, split_trace
 from sharedmem.redis.keys import Target
 from sharedmem.redis.scripts.queues import QueueScripts
-from sharedmem.runtime.tracing import AttributeValue, work_span
+from sharedmem.runtime.spans import AttributeValue, work_span
 
 LONGEST_PAUSE_S = 31 * 86_400.0
 _DOUBLED_AT_MOST = 62

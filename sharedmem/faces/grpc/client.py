@@ -26,7 +26,7 @@ from sharedmem.models import Change, Gap
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background
 from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
-from sharedmem.runtime.tracing import trace_headers
+from sharedmem.runtime.spans import trace_headers
 
 Reply = TypeVar("Reply", bound=Message)
 MAX_REPLY_BYTES = 64 * 1024 * 1024

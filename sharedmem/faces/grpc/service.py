@@ -27,7 +27,7 @@ from sharedmem.faces.rate_limits import TokenRateLimiter
 from sharedmem.hub import Hub
 from sharedmem.models import Change, Gap
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.tracing import TRACEPARENT, AttributeValue, work_span
+from sharedmem.runtime.spans import TRACEPARENT, AttributeValue, work_span
 from sharedmem.store import SharedMemoryStore
 
 FIELD_NAMES = {"session_id": "session", "lease_sec": "lease"}
