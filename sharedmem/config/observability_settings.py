@@ -39,6 +39,12 @@ class ObservabilitySettings(BaseModel):
         "Default: not served. Of the command line only `serve grpc` uses it.",
     )
     metrics_host: _Host = Field("127.0.0.1", description="Address for metrics_port; the metrics need no token.")
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s@]+$",
+        description="Collector of OpenTelemetry to which a hub sends the metrics of its process every 15 seconds, as "
+        "OTLP over HTTP, such as http://127.0.0.1:4318. Default: not sent.",
+    )
     trace_content: bool = Field(
         default=False,
         description="Whether spans of memory operations have the text of queries and memories, which then goes where "

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from sharedmem.providers.protocol import Embedder, LanguageModel
     from sharedmem.redis.token_storage import TokenStorage
     from sharedmem.runtime.metrics_server import MetricsServer
+    from sharedmem.runtime.otlp_metrics import OtlpMetrics
+
+_OTLP_EVERY_S = 15.0
 
 
 class Hub(ProcessBound):
@@ -64,6 +67,7 @@ class Hub(ProcessBound):
         self._opened: OpenHub | None = None
         self._knowledge: KnowledgeContext | None = None
         self._metrics: MetricsServer | None = None
+        self._sent_metrics: OtlpMetrics | None = None
 
     @classmethod
     def open(
@@ -234,6 +238,7 @@ class Hub(ProcessBound):
             self._opened.connection.client.check()
         opened, self._opened = self._opened, None
         metrics, self._metrics = self._metrics, None
+        sent_metrics, self._sent_metrics = self._sent_metrics, None
         knowledge, self._knowledge = self._knowledge, None
         if opened is None or opened.connection.client.is_of_another_process:
             # Connections and the embedded server belong to the parent: a child must not close them.
@@ -254,6 +259,8 @@ class Hub(ProcessBound):
             steps.push_async_callback(opened.context.listener.close)
             if metrics is not None:
                 steps.push_async_callback(asyncio.to_thread, metrics.close)
+            if sent_metrics is not None:
+                steps.push_async_callback(asyncio.to_thread, sent_metrics.close)
             if knowledge is not None:
                 steps.push_async_callback(knowledge.end_work)
 
@@ -273,6 +280,7 @@ class Hub(ProcessBound):
             raise
         try:
             self._metrics = _serve_metrics(settings, self.counters)
+            self._sent_metrics = _send_metrics(settings, self.counters)
         except BaseException:
             await self.close()
             raise
@@ -318,6 +326,15 @@ def _serve_metrics(settings: Settings, counters: Counters) -> MetricsServer | No
     except OSError as error:
         problem = f"{host}:{port} cannot be listened on: {error.strerror or error}; give each process a port of its own"
         raise ConfigError("metrics_port", settings.origin("metrics_port"), problem) from error
+
+
+def _send_metrics(settings: Settings, counters: Counters) -> OtlpMetrics | None:
+    """Send the metrics of a hub to a collector, if the settings ask for that."""
+    if settings.otlp_endpoint is None:
+        return None
+    from sharedmem.runtime.otlp_metrics import OtlpMetrics  # noqa: PLC0415  # few hubs send metrics
+
+    return OtlpMetrics(counters, endpoint=settings.otlp_endpoint, every_s=_OTLP_EVERY_S)
 
 
 def token_storage_of(hub: Hub) -> TokenStorage:

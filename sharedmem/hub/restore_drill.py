@@ -125,6 +125,7 @@ def _scratch_settings(settings: Settings, folder: Path, server: str | None) -> S
         access="open",
         actor=None,
         metrics_port=None,
+        otlp_endpoint=None,
     )
 
 
