@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from mcp import Client
@@ -80,11 +81,10 @@ async def test_pages_hold_everything_once_and_no_more_than_the_budget() -> None:
             assert sorted(seen) == sorted(written), tool
 
 
-async def test_a_long_memory_and_a_long_value_come_in_parts() -> None:
+async def test_a_long_memory_comes_in_parts() -> None:
     async with mcp_service(max_tokens=300) as service, Client(service.service.server) as client:
         text = " ".join(f"word{number}" for number in range(2000))
         stored = await called(client, "remember", content=text)
-        await called(client, "write_value", key="plan", value={"text": text, "none": None})
         parts, cursor = "", None
         while True:
             page = await called(client, "get_memory", id=stored["id"], cursor=cursor)
@@ -93,9 +93,22 @@ async def test_a_long_memory_and_a_long_value_come_in_parts() -> None:
             if cursor is None:
                 break
         assert parts == text
-        page = await called(client, "read_value", key="plan")
-        assert tokens_of(page) <= 300
-        assert page["part"].startswith('{"text":"word0')
+
+
+@pytest.mark.parametrize("word", ["word", '"\\\n', "Grüße 🌊"])
+async def test_the_parts_of_a_long_value_are_its_json_text(word: str) -> None:
+    value = {"text": [f"{word}{number}" for number in range(400)], "none": None}
+    async with mcp_service(max_tokens=300) as service, Client(service.service.server) as client:
+        written = await called(client, "write_value", key="plan", value=value)
+        parts, cursor = "", None
+        while True:
+            page = await called(client, "read_value", key="plan", cursor=cursor)
+            assert tokens_of(page) <= 300
+            assert (page["version"], "value" in page) == (written["version"], False)
+            parts, cursor = parts + page["part"], page.get("next_cursor")
+            if cursor is None:
+                break
+        assert json.loads(parts) == value
 
 
 async def test_a_value_is_written_only_over_the_version_that_was_read() -> None:

@@ -172,7 +172,7 @@ async def get_memory(ctx: ToolCall, id: MemoryId, cursor: Cursor = None) -> Memo
     item = await _item(ctx, id)
     at = PageCursor.parse(cursor)
     left = item.content[at.skip :]
-    empty = _view(ctx, item).model_copy(update={"content": "", "is_cut": True})
+    empty = _described(item, "").model_copy(update={"is_cut": True})
     cursor_behind_all = str(PageCursor(len(item.content)))
     frame = MemoryContent(memory=empty, next_cursor=cursor_behind_all).model_dump(mode="json", exclude_none=True)
     part = cut_text(left, tokens=max(ctx.options.max_tokens - tokens_of(frame), 1))
@@ -266,7 +266,10 @@ def _filters(**fields: Any) -> dict[str, Any] | None:
 
 
 def _view(ctx: ToolCall, item: MemoryItem, *, score: float | None = None) -> Memory:
-    content = cut_text(item.content, tokens=_text_tokens(ctx))
+    return _described(item, cut_text(item.content, tokens=_text_tokens(ctx)), score=score)
+
+
+def _described(item: MemoryItem, content: str, *, score: float | None = None) -> Memory:
     return Memory(
         id=item.id,
         content=content,
