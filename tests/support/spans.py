@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -17,13 +18,11 @@ Tree = list[Any]
 
 
 @cache
-def _exporter() -> InMemorySpanExporter:
-    # A process can set one provider only, so its tests share it.
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
+def _recorder() -> tuple[TracerProvider, InMemorySpanExporter]:
+    # Tracers stay with the first provider that they saw, so the tests of a process share it.
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    return exporter
+    return provider, exporter
 
 
 class RecordedSpans:
@@ -64,8 +63,10 @@ class RecordedSpans:
 
 @contextmanager
 def recorded_spans() -> Iterator[RecordedSpans]:
-    """Record the spans of a block."""
-    exporter = _exporter()
+    """Record the spans of a block; before and after it the process has no provider, so that nothing is traced."""
+    provider, exporter = _recorder()
     exporter.clear()
-    yield RecordedSpans(exporter)
+    # The public way to set a provider is once and for all.
+    with patch.object(trace, "_TRACER_PROVIDER", provider):
+        yield RecordedSpans(exporter)
     exporter.clear()

@@ -40,6 +40,19 @@ class PageCursor(NamedTuple):
     def __str__(self) -> str:
         return f"{self.skip}.{self.page}"
 
+    @classmethod
+    def of_part(cls, text: str | None, version: int) -> PageCursor:
+        """Return a cursor within a text that comes in parts: all of one version.
+
+        Raises:
+            InvalidError: no answer of this server had it, or the text has another version by now.
+        """
+        at = cls.parse(text)
+        if text and at.page != str(version):
+            advice = f"that part was of another version, now it is {version}: read it again from the beginning"
+            raise InvalidError("cursor", text, advice)
+        return at
+
 
 def fit(items: Sequence[_T], *, tokens: int) -> int:
     """Return how many items, from the first one on, fit into an answer; at least one if there are any."""

@@ -111,6 +111,24 @@ async def test_the_parts_of_a_long_value_are_its_json_text(word: str) -> None:
         assert json.loads(parts) == value
 
 
+async def test_parts_are_of_one_version() -> None:
+    async with mcp_service(max_tokens=300) as service, Client(service.service.server) as client:
+        text = "word " * 2000
+        await called(client, "write_value", key="plan", value=text)
+        stored = await called(client, "remember", content=text)
+        value = await called(client, "read_value", key="plan")
+        memory = await called(client, "get_memory", id=stored["id"])
+        await called(client, "write_value", key="plan", value=text.upper())
+        await called(client, "update_memory", id=stored["id"], content=text.upper())
+
+        late = await client.call_tool("read_value", {"key": "plan", "cursor": value["next_cursor"]})
+        later = await client.call_tool("get_memory", {"id": stored["id"], "cursor": memory["next_cursor"]})
+
+        for answer in (late, later):
+            assert answer.is_error
+            assert "read it again from the beginning" in str(answer.content)
+
+
 async def test_a_value_is_written_only_over_the_version_that_was_read() -> None:
     async with mcp_service() as service, Client(service.service.server) as client:
         first = await called(client, "write_value", key="plan", value={"a": None}, if_version=0)

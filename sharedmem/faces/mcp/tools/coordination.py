@@ -101,14 +101,15 @@ async def read_value(
         "updated_at": entry.updated,
         "expires_in": entry.ttl,
     }
-    at = PageCursor.parse(cursor)
+    at = PageCursor.of_part(cursor, entry.version)
     text = json_bytes(entry.value).decode()
     budget = ctx.options.max_tokens * 3 // 4
     if not at.skip and tokens_of(entry.value) <= budget:
         return SharedValue(**told, value=entry.value)
     part = cut_text(text[at.skip :], tokens=budget // 2)  # quotes inside of it are escaped once more
     end = at.skip + len(part)
-    return SharedValue(**told, part=part, next_cursor=str(PageCursor(end)) if end < len(text) else None)
+    behind = str(PageCursor(end, str(entry.version))) if end < len(text) else None
+    return SharedValue(**told, part=part, next_cursor=behind)
 
 
 async def write_value(

@@ -170,13 +170,13 @@ async def recent_memories(
 async def get_memory(ctx: ToolCall, id: MemoryId, cursor: Cursor = None) -> MemoryContent:  # noqa: A002  # as others
     """Read one memory by its id; a long one comes in parts."""
     item = await _item(ctx, id)
-    at = PageCursor.parse(cursor)
+    at, version = PageCursor.of_part(cursor, item.version), str(item.version)
     left = item.content[at.skip :]
     empty = _described(item, "").model_copy(update={"is_cut": True})
-    cursor_behind_all = str(PageCursor(len(item.content)))
+    cursor_behind_all = str(PageCursor(len(item.content), version))
     frame = MemoryContent(memory=empty, next_cursor=cursor_behind_all).model_dump(mode="json", exclude_none=True)
     part = cut_text(left, tokens=max(ctx.options.max_tokens - tokens_of(frame), 1))
-    behind = None if len(part) == len(left) else str(PageCursor(at.skip + len(part)))
+    behind = None if len(part) == len(left) else str(PageCursor(at.skip + len(part), version))
     view = empty.model_copy(update={"content": part, "is_cut": True if behind or at.skip else None})
     return MemoryContent(memory=view, next_cursor=behind)
 
