@@ -16,8 +16,8 @@ else
 # Images for containers forbid byte code; without it each worker, and each process of a test, compiles all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests wait for processes, servers and disks much of the time: two workers more than there are cores.
-export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell python3 -c 'import os; print((os.cpu_count() or 2) + 2)')
+# Tests wait for processes, servers and disks much of the time: three workers more than there are cores.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell python3 -c 'import os; print((os.cpu_count() or 2) + 3)')
 
 BIN := .venv/bin
 CREATED := .venv/created
