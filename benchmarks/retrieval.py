@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from bench_report import Verdict
@@ -42,7 +43,7 @@ from similarity_thresholds import ThresholdRates, rates_by_threshold
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.clock import SystemClock
 from sharedmem.memory.ranking import RankingWeights
-from sharedmem.models import SearchMode
+from sharedmem.models import RecalledContext, SearchMode
 from sharedmem.providers.factory import open_embedder
 from sharedmem.runtime import Counters
 
@@ -56,6 +57,8 @@ MOST_APART = 0.01
 SETS = tuple(LEAST_RECALL)
 PAIRS = "pairs"
 LARGEST = max(DEPTHS)
+BUDGET = 1500
+"""Tokens of a text that `store.recall` makes."""
 _AT_ONCE = 4
 
 
@@ -117,6 +120,23 @@ class Row:
     quality: Quality
 
 
+@dataclass(frozen=True)
+class BudgetRow:
+    """What `store.recall` brings within a budget of tokens."""
+
+    data: str
+    index: str
+    questions: int
+    evidence: float
+    """Share of the relevant turns that are among the records, averaged over questions."""
+    items: float
+    """Records of an answer, averaged."""
+    tokens: float
+    """Tokens of an answer as `recall` counts them, averaged."""
+    unanswered: int
+    """Questions with an answer in the conversation for which it brings nothing."""
+
+
 @dataclass
 class RetrievalResults:
     """All measurements of a run."""
@@ -124,6 +144,7 @@ class RetrievalResults:
     machine: dict[str, str]
     quick: bool
     rows: list[Row] = field(default_factory=list)
+    budgets: list[BudgetRow] = field(default_factory=list)
     pairs: list[ThresholdRates] = field(default_factory=list)
 
     def of(self, part: str, data: str, index: str = "") -> list[Row]:
@@ -182,23 +203,55 @@ async def answers(
     return found
 
 
-async def measure(data: Conversations, index: str, progress: Progress, *, models: Models, signals: bool) -> list[Row]:
+async def recalled(
+    data: Conversations, index: str, stores: dict[str, SharedMemoryStore], progress: Progress
+) -> BudgetRow:
+    """Return how much of the evidence `store.recall` brings within a budget of tokens."""
+    questions = [question for question in data.questions if question.category != UNANSWERABLE]
+    task = progress.add_task(f"within {BUDGET} tokens", total=len(questions))
+    turnstile = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(question: Question) -> RecalledContext:
+        async with turnstile:
+            known = await stores[question.group].recall(question.text, tokens=BUDGET)
+        progress.advance(task)
+        return known
+
+    found = await asyncio.gather(*map(ask, questions))
+    progress.remove_task(task)
+    ids = [{item.id for item in known.items} for known in found]
+    shares = [len(one.relevant & own) / len(one.relevant) for one, own in zip(questions, ids, strict=True)]
+    return BudgetRow(
+        data=data.name,
+        index=index,
+        questions=len(questions),
+        evidence=fmean(shares),
+        items=fmean(map(len, ids)),
+        tokens=fmean(known.tokens for known in found),
+        unanswered=sum(not own for own in ids),
+    )
+
+
+async def measure(
+    data: Conversations, index: str, progress: Progress, *, models: Models, signals: bool
+) -> tuple[list[Row], list[BudgetRow]]:
     """Return how well one index answers the questions of a set; optionally also the value of each signal."""
     answerable = [question for question in data.questions if question.category != UNANSWERABLE]
     async with opened(index, models) as hub, opened(index, models) as bare_hub:
         if hub.powers.search == (index == EXACT):
             print(f"{index}: not measured, as this system has no query engine", file=sys.stderr)
-            return []
+            return [], []
         stores = await fill(hub, data, index, bare=False)
         rows = list(_whole_rows(data.name, index, await answers(stores, data.questions, WHOLE, progress)))
+        budgets = [await recalled(data, index, stores, progress)]
         if not signals:
-            return rows
+            return rows, budgets
         bare = await fill(bare_hub, data, index, bare=True)
         for part, ways in (("steps", STEPS), ("without", WITHOUT)):
             for way in ways:
                 found = await answers(bare if way.bare else stores, answerable, way, progress)
                 rows.append(Row(data.name, index, part, way.name, quality_of(found)))
-    return rows
+    return rows, budgets
 
 
 async def similarities(pairs: Sequence[Pair], embedder: str) -> list[ThresholdRates]:
@@ -239,6 +292,7 @@ def verdicts(findings: RetrievalResults) -> list[Verdict]:
 # -- reports ---------------------------------------------------------------------------------------
 
 FIGURES = (*(f"recall@{depth}" for depth in DEPTHS), "hit@10", "MRR", "nDCG@10")
+BUDGET_FIGURES = ("", "questions", "evidence", "records", "tokens", "unanswered")
 TITLES = {
     "whole": "The recipe, by index",
     "category": "By category of question",
@@ -255,6 +309,9 @@ def tables(findings: RetrievalResults) -> Iterator[tuple[str, list[str], list[li
             if rows:
                 cells = [[row.index if part == "whole" else row.name, *_cells(row.quality)] for row in rows]
                 yield f"{data}: {title[0].lower()}{title[1:]}", ["", "questions", *FIGURES], cells
+            if part == "whole" and (budgets := [row for row in findings.budgets if row.data == data]):
+                about = f"{data}: evidence that `recall` brings within {BUDGET:,} tokens"
+                yield about, list(BUDGET_FIGURES), [_budget_cells(row) for row in budgets]
     if findings.pairs:
         names = ["cosine at least", "same: hit", "different: hit", "same: hit, guarded", "different: hit, guarded"]
         cells = [
@@ -262,6 +319,11 @@ def tables(findings: RetrievalResults) -> Iterator[tuple[str, list[str], list[li
             for one in findings.pairs
         ]
         yield "Pairs of questions: what a threshold lets through", names, cells
+
+
+def _budget_cells(row: BudgetRow) -> list[str]:
+    averages = (f"{row.items:.1f}", f"{row.tokens:.0f}")
+    return [row.index, str(row.questions), f"{row.evidence:.3f}", *averages, str(row.unanswered)]
 
 
 def _cells(quality: Quality) -> list[str]:
@@ -291,6 +353,7 @@ def save(findings: RetrievalResults, goals: Sequence[Verdict], path: Path) -> No
         "quick": findings.quick,
         "recipe": asdict(RECIPE),
         "rows": [asdict(row) | {"quality": row.quality._asdict()} for row in findings.rows],
+        "budgets": [asdict(row) for row in findings.budgets],
         "pairs": [one._asdict() for one in findings.pairs],
         "goals": [asdict(goal) | {"verdict": goal.word} for goal in goals],
     }
@@ -337,7 +400,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 data = read_conversations(folder, every=every)
                 for index in INDEXES if asked.index is None else (asked.index,):
                     signals = index == (asked.index or OWN) and not asked.no_signals
-                    findings.rows += asyncio.run(measure(data, index, progress, models=models, signals=signals))
+                    rows, budgets = asyncio.run(measure(data, index, progress, models=models, signals=signals))
+                    findings.rows += rows
+                    findings.budgets += budgets
         file = asked.data / PAIRS / "questions.jsonl.gz"
         if asked.only in {None, PAIRS} and file.is_file():
             findings.pairs = asyncio.run(similarities(read_pairs(file, every=every), asked.embedder))
