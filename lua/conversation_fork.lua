@@ -1,20 +1,18 @@
 -- conversation_fork: create a conversation that shares the entries of another up to one of them, and copies its state.
 --
--- INCLUDE time ledger mutation conversation conversation_change
--- KEYS updates  zset  the conversations of the namespace by their last change
--- KEYS endings  zset  those that expire
+-- INCLUDE time ledger mutation header keeping conversation conversation_change
 -- KEYS head     hash  the conversation
 -- KEYS parent  hash  the head of the conversation to fork
 -- ARGV at      text  id or version of the last shared entry; empty: all entries
 -- ARGV terms   text  as in conversation_append; without a lifetime or tag, that of the parent
 --
 -- RETURNS a line as conversation_append; `C <revision>` if the new conversation exists, `N` if the parent does not exist, `A`
---         if the entry is not in it
+--         if the entry is not in it; COLD if one of them may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
-local head_key = KEYS[6]
-local parent_key, at, terms = KEYS[7], ARGV[6], parse_terms(ARGV[7])
+local head_key, parent_key, at, terms = KEYS[4], KEYS[5], ARGV[6], parse_terms(ARGV[7])
 local MOST_LINKS = 64
 
+if is_cold(1) or is_cold(2) then return 'COLD' end
 local parent = head_of(parent_key)
 local refused = refusal(head_of(head_key), '0', '')
 if refused then return refused end
@@ -28,7 +26,7 @@ if at ~= '' then
 end
 
 local version = whole(tick(1))
-local head = new_head(head_key)
+local head = new_head(head_key, 1)
 for _, field in ipairs({ 'ttl_ms', 'renews', 'user', 'agent', 'app' }) do head[field] = parent[field] end
 head.parent, head.at, head.revision = parent.name, whole(shared), version
 apply_terms(head, terms)
@@ -36,16 +34,19 @@ renew(head)
 head.segment = name_segment(head, version)
 
 if #links > MOST_LINKS then
-  -- A read looks at every segment, so a longer chain is copied.
+  -- A read looks at every segment, so a longer chain is copied; two segments then refer to the same blobs.
+  for _, link in ipairs(links) do
+    if place_of(ids_key(parent, link[1]), '') then
+      set_field(ids_key(parent, link[1]), '', '2')
+      set_field(ids_key(head, head.segment), '', '2')
+    end
+  end
   for from = 0, shared - 1, PAGE do
     local page, places = collect(parent, links, from, math.min(from + PAGE, shared), {}), {}
     push(log_key(head, head.segment), page)
     for i, item in ipairs(page) do
-      local size, id_at = string.match(item, '^%d+ %S+ (%d+)\n()')
-      if size then
-        places[#places + 1] = string.sub(item, id_at, id_at + tonumber(size) - 1)
-        places[#places + 1] = whole(from + i - 1)
-      end
+      local _, id = member_of(item)
+      if id then places[#places + 1], places[#places + 2] = id, whole(from + i - 1) end
     end
     if #places > 0 then set_fields(ids_key(head, head.segment), places) end
   end
@@ -70,5 +71,6 @@ head.length = shared
 local state = pairs_of(parent.base .. '.state:' .. parent.name)
 for i = 1, #state, 2 do set_field(head.base .. '.state:' .. head.name, state[i], state[i + 1]) end
 if #state > 0 then head.state = version end
+head.is_whole = true
 save(head, version, 'conversation.fork', true)
 return done(outcome(head, shared))

@@ -5,11 +5,24 @@
 -- ARGV mode       text  `last`, `after` or `around`
 -- ARGV reference  text  the id or version of an entry (`after`: empty: from the oldest entry)
 -- ARGV limit      int   most entries
+-- ARGV renews     0|1   1: begin the lifetime anew here; 0: the caller does that by a change, so that the durable tier knows
 --
--- RETURNS revision, number of entries in the log, position of the first entry of the page, the entries; nil if the
---         conversation does not exist; `A` if the entry is not in it
+-- RETURNS revision, number of entries in the log, position of the first entry of the page, 1 if the caller has to begin the
+--         lifetime anew, a list of the entries; nil if the conversation does not exist; `A` if the entry is not in it
 -- FAILS   WRONGTYPE
-local mode, reference, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local mode, reference, limit, renews = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local SELDOM = 16
+
+-- Most conversations are plain (see `conversation.lua`), and most reads are of their newest entries.
+if mode == 'last' then
+  local found = redis.call('HMGET', KEYS[1], 'plain', 'revision', 'length', 'segment')
+  if found[1] == '1' or found[1] == '2' then
+    local base, length = base_of(KEYS[1]), tonumber(found[3])
+    local page = range(base .. '.log:' .. found[4], -limit, -1)
+    return { found[2], found[3], whole(math.max(length - limit, 0)), '0', page }
+  end
+end
+
 local head = head_of(KEYS[1])
 if not head then return nil end
 local links, from = links_of(head), 0
@@ -23,9 +36,16 @@ elseif reference ~= '' then
   if not position then return 'A' end
   from = mode == 'after' and position + 1 or math.max(position - math.floor(limit / 2), 0)
 end
-if head.renews == '1' then
+local is_due = 0
+if head.renews == '1' and renews == '0' then
+  -- Each renewal is a change, so small ones are left out.
+  local before = tonumber(head.ends)
+  renew(head)
+  is_due = (tonumber(head.ends) - before) * SELDOM > tonumber(head.ttl_ms) and 1 or 0
+elseif head.renews == '1' then
   renew(head)
   set_field(head.key, 'ends', head.ends)
   apply_end(head)
 end
-return collect(head, links, from, math.min(from + limit, head.length), { head.revision, whole(head.length), whole(from) })
+local page = collect(head, links, from, math.min(from + limit, head.length), {})
+return { head.revision, whole(head.length), whole(from), whole(is_due), page }

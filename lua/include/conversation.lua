@@ -15,9 +15,14 @@
 -- HEAD state     version of the last change of the state; 0: none
 -- HEAD ttl_ms, ends, renews  lifetime, its end in ms since 1970 (0: none), and whether each use begins it anew
 -- HEAD user, agent, app, parent, at  tags; the conversation it was forked from, and at which position
+-- HEAD kept  1: the durable tier has, or gets, all of it
+-- HEAD plain  1: it has one segment, no lifetime, no tags and no durable tier, so that most calls need little of its head;
+--             2: likewise, but it has tags; 0: neither
 --
--- An entry is `<version> <actor> <bytes of its id, empty without one>\n<id><member>`.
-local PAGE = 1000
+-- An entry is `<version> <actor> <bytes of its id, empty without one>\n<id><member>`. The member of a large entry is the
+-- byte 2 and the reference to its blob. The hash of ids of a segment with such entries has the field '': `1`, or `2` if
+-- another segment may refer to the same blobs.
+local PAGE, LARGE = 1000, 2
 
 -- `<prefix>:{<namespace>}:$conversation` of a head's key, and the conversation's name.
 local function base_of(key)
@@ -27,13 +32,14 @@ end
 -- The head of a conversation; nil if it does not exist.
 local function head_of(key)
   local found = redis.call('HMGET', key, 'revision', 'length', 'segment', 'start', 'pinned', 'chain', 'state', 'ttl_ms',
-    'ends', 'renews', 'user', 'agent', 'app', 'created', 'by', 'parent', 'at')
+    'ends', 'renews', 'user', 'agent', 'app', 'created', 'by', 'parent', 'at', 'kept')
   if not found[1] then return nil end
   local base, name = base_of(key)
   return { key = key, base = base, name = name, is_stored = true, revision = found[1], length = tonumber(found[2]),
     ['segment'] = found[3], start = tonumber(found[4]), pinned = tonumber(found[5]), chain = found[6], state = found[7],
     ['ttl_ms'] = found[8], ends = found[9], renews = found[10], user = found[11], agent = found[12], app = found[13],
-    ['created'] = found[14], by = found[15], parent = found[16], at = found[17] }
+    ['created'] = found[14], by = found[15], parent = found[16], at = found[17],
+    ['kept'] = found[18] or '' }
 end
 
 local function log_key(head, segment) return head.base .. '.log:' .. segment end
@@ -107,6 +113,41 @@ local function position_of(head, links, reference)
   return nil
 end
 
+-- The member of an item, and its id, if it was given one.
+local function member_of(item)
+  local size, at = string.match(item, '^%d+ %S+ (%d*)\n()')
+  local bytes = tonumber(size) or 0
+  return string.sub(item, at + bytes), size ~= '' and string.sub(item, at, at + bytes - 1) or nil
+end
+
+-- References to blobs that no entry needs any more.
+local loose = {}
+
+-- Collect the references of the items of a segment that are removed, unless another segment may have them.
+local function loosen(head, segment, items)
+  for _, item in ipairs(items) do
+    local member = member_of(item)
+    if string.byte(member) == LARGE then
+      if place_of(ids_key(head, segment), '') == '2' then return end
+      loose[#loose + 1] = string.sub(member, 2)
+    end
+  end
+end
+
+-- Delete a segment.
+local function drop_segment(head, segment)
+  local log, ids = log_key(head, segment), ids_key(head, segment)
+  local first = 0
+  while place_of(ids, '') == '1' do
+    local items = range(log, first, first + PAGE - 1)
+    loosen(head, segment, items)
+    if #items < PAGE then break end
+    first = first + PAGE
+  end
+  drop(log)
+  drop(ids)
+end
+
 -- Set the expiry of a key; '0': none.
 local function end_at(key, ends)
   if ends == '0' then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, ends) end
@@ -127,9 +168,11 @@ local function settle(head, segment)
       ends = math.max(ends or 0, until_ms)
     end
   end
-  for _, key in ipairs({ log, ids, readers }) do
-    if ends then end_at(key, whole(ends)) else drop(key) end
+  if not ends then
+    drop_segment(head, segment)
+    return drop(readers)
   end
+  for _, key in ipairs({ log, ids, readers }) do end_at(key, whole(ends)) end
 end
 
 -- Enter a conversation among the readers of a shared segment, until its end.

@@ -1,14 +1,19 @@
 -- conversation_change: changes of a conversation: create, append, truncate, state, tags, lifetime, index.
 --
--- Needs mutation.lua and conversation.lua before it. The first own keys of a script are `updates`, the conversations of
--- the namespace by the version of their last change (`conversation.tags:...` likewise, of those with a tag), and
--- `endings`, `<name>\n<user>\n<agent>\n<app>` of conversations by the end of their lifetime in ms.
-local updates, endings = KEYS[4], KEYS[5]
+-- Needs mutation.lua, header.lua, kept.lua or unkept.lua, and conversation.lua before it. The first own key of a script is
+-- the head of a conversation, the only key that the durable tier knows: all else follows from the documents of the
+-- conversation, its head, `<version>` for each entry, and `state/<field>`. The indexes of the namespace are
+-- `$conversation.index:shared`, its conversations by the version of their last change (`$conversation.tags:shared:...`
+-- likewise, of those with a tag), and `$conversation.endings:shared`, `<name>\n<user>\n<agent>\n<app>` of conversations by
+-- the end of their lifetime in ms.
+local service = string.sub(clock, 1, -6)
+local base, names_at = service .. 'conversation', #service + 14
+local updates, endings = service .. 'conversation.index:shared', service .. 'conversation.endings:shared'
 local TAGS = { 'user', 'agent', 'app' }
 local FORGOTTEN_AT_ONCE = 16
 
 local function tag_key(tag, value)
-  return string.gsub(updates, '%$conversation%.index:', '$conversation.tags:', 1) .. ':' .. tag .. ':' .. value
+  return service .. 'conversation.tags:shared:' .. tag .. ':' .. value
 end
 
 local function ending_of(head)
@@ -17,11 +22,14 @@ end
 
 local function score(key, number, member) redis.call('ZADD', key, number, member) end
 local function unscore(key, member) redis.call('ZREM', key, member) end
+local function ended(key, now_ms)
+  return redis.call('ZRANGEBYSCORE', key, '-inf', now_ms, 'LIMIT', '0', FORGOTTEN_AT_ONCE)
+end
 
 -- Remove a conversation from the index and the indexes of its tags.
 local function unlist(head)
-  redis.call('ZREM', updates, head.name)
-  redis.call('ZREM', endings, ending_of(head))
+  unscore(updates, head.name)
+  unscore(endings, ending_of(head))
   for _, tag in ipairs(TAGS) do
     if head[tag] ~= '' then unscore(tag_key(tag, head[tag]), head.name) end
   end
@@ -30,24 +38,32 @@ end
 -- Remove conversations that have expired from the indexes, a few at each change.
 local function unlist_expired(base)
   local now_ms = whole(math.floor(microseconds() / 1000))
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', endings, '-inf', now_ms, 'LIMIT', '0', FORGOTTEN_AT_ONCE)) do
+  for _, member in ipairs(ended(endings, now_ms)) do
     local name, user, agent, app = string.match(member, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
     local ends = place_of(base .. ':' .. name, 'ends')
     if not ends then
       unlist({ name = name, user = user, agent = agent, app = app })
     elseif ends == '0' then
-      redis.call('ZREM', endings, member)
+      unscore(endings, member)
     else
-      redis.call('ZADD', endings, ends, member)
+      score(endings, ends, member)
     end
   end
 end
 
--- A new conversation; it is stored by `save`.
-local function new_head(key)
+-- A new conversation; it is stored by `save`. `i`: the place of its head among the own keys of the script.
+local function new_head(key, i)
   local head = { key = key, revision = '0', length = 0, start = 0, pinned = 0, chain = '', state = '0', by = actor,
-    ['ttl_ms'] = '0', ends = '0', renews = '0', user = '', agent = '', app = '', parent = '', at = '0' }
+    ['ttl_ms'] = '0', ends = '0', renews = '0', user = '', agent = '', app = '', parent = '', at = '0', ['kept'] = '' }
   head.base, head.name = base_of(key)
+  head.place = i
+  return head
+end
+
+-- The conversation of the own key `i` of the script; nil if it does not exist.
+local function changed_head(key, i)
+  local head = head_of(key)
+  if head then head.place = i end
   return head
 end
 
@@ -64,11 +80,65 @@ local function store_progress(key, head, version)
     'ends', head.ends)
 end
 
+-- The field `plain` of a head: whether a conversation is as most are.
+local function plainness(head)
+  if head.ends ~= '0' or head.chain ~= '' or head.kept ~= '' then return '0' end
+  return head.user .. head.agent .. head.app == '' and '1' or '2'
+end
+
 local function store_head(key, head, version)
-  redis.call('HSET', key, 'revision', head.revision, 'updated', version, 'created', head.created, 'by', head.by,
-    'length', whole(head.length), 'segment', head.segment, 'start', whole(head.start), 'pinned', whole(head.pinned),
-    'chain', head.chain, 'state', head.state, 'ttl_ms', head.ttl_ms, 'ends', head.ends, 'renews', head.renews,
-    'user', head.user, 'agent', head.agent, 'app', head.app, 'parent', head.parent, 'at', head.at)
+  -- First those that appends read: a small hash is searched from its beginning.
+  redis.call('HSET', key, 'plain', plainness(head), 'revision', head.revision, 'length', whole(head.length),
+    'segment', head.segment, 'state', head.state, 'updated', version, 'created', head.created, 'by', head.by, 'start', whole(head.start), 'pinned', whole(head.pinned),
+    'chain', head.chain, 'ttl_ms', head.ttl_ms, 'ends', head.ends, 'renews', head.renews,
+    'user', head.user, 'agent', head.agent, 'app', head.app, 'parent', head.parent, 'at', head.at, 'kept', head.kept)
+end
+
+-- A text in JSON; names and tags have no control characters.
+local function in_json(text)
+  return '"' .. string.gsub(text, '[\\"]', '\\%0') .. '"'
+end
+
+local function keep_entry(head, item, stamp)
+  local version = string.sub(item, 1, 16)
+  keep_coded(head.place, 'entry', version, version, stamp, 'entry', item)
+end
+
+local function keep_field(head, name, member, stamp)
+  keep_coded(head.place, 'state', 'state/' .. name, stamp, stamp, member == '' and 'gone' or 'member', member)
+end
+
+-- Send all entries and the state to the tier: it had none of them, or forgets what it had.
+local function keep_all(head, stamp)
+  local links = links_of(head)
+  for from = 0, head.length - 1, PAGE do
+    for _, item in ipairs(collect(head, links, from, math.min(from + PAGE, head.length), {})) do
+      keep_entry(head, item, stamp)
+    end
+  end
+  local state = pairs_of(head.base .. '.state:' .. head.name)
+  for i = 1, #state, 2 do keep_field(head, state[i], state[i + 1], stamp) end
+end
+
+-- Send what a step has changed to the tier: `head.left` are the entries that it added, `head.gone` those that it removed,
+-- `head.patched` the fields of the state; or all, if `head.is_whole`. `stamp` is the version of the step.
+local function keep_conversation(head, stamp, is_new)
+  local floor
+  if head.is_whole or not is_new and head.kept ~= '1' then
+    keep_all(head, stamp)
+    floor = stamp
+  else
+    for _, item in ipairs(head.left or {}) do keep_entry(head, item, stamp) end
+    for _, item in ipairs(head.gone or {}) do
+      keep_document(head.place, 'entry', string.sub(item, 1, 16), stamp)
+    end
+    for _, field in ipairs(head.patched or {}) do keep_field(head, field[1], field[2], stamp) end
+  end
+  local body = table.concat({ '{"revision":', head.revision, ',"updated":', stamp, ',"created":', head.created, ',"by":',
+    in_json(head.by), ',"state":', head.state, ',"ttl_ms":', head.ttl_ms, ',"renews":', head.renews, ',"user":',
+    in_json(head.user), ',"agent":', in_json(head.agent), ',"app":', in_json(head.app), ',"parent":',
+    in_json(head.parent), ',"at":', head.at, '}' })
+  keep_head(head.place, 'conversation', stamp, whole(head.length), body, head.ends, floor)
 end
 
 -- Store a head and its place in the indexes under a version, and announce the change.
@@ -77,19 +147,22 @@ local function save(head, version, operation, is_renewed)
   if is_new then head.created = version end
   if not head.segment then head.segment = name_segment(head, version) end
   if is_renewed or head.renews == '1' then renew(head) end
+  local lasts = is_kept(head.place)
+  if lasts then keep_conversation(head, version, is_new) end
+  if lasts ~= (head.kept == '1') then head.kept, head.is_stored = lasts and '1' or '', false end
   if head.is_stored and not is_renewed then
     store_progress(head.key, head, version)
   else
     store_head(head.key, head, version)
   end
-  redis.call('ZADD', updates, version, head.name)
+  score(updates, version, head.name)
   for _, tag in ipairs(TAGS) do
     if head[tag] ~= '' then score(tag_key(tag, head[tag]), version, head.name) end
   end
   if head.ends ~= '0' then
-    redis.call('ZADD', endings, head.ends, ending_of(head))
+    score(endings, head.ends, ending_of(head))
   elseif is_renewed then
-    redis.call('ZREM', endings, ending_of(head))
+    unscore(endings, ending_of(head))
   end
   if head.ends ~= '0' or is_renewed then apply_end(head) end
   if is_new or head.ends ~= '0' then unlist_expired(head.base) end
@@ -158,17 +231,22 @@ end
 
 local function push(key, items) redis.call('RPUSH', key, unpack(items)) end
 local function set_fields(key, flat) redis.call('HSET', key, unpack(flat)) end
+local function mark_large(ids) redis.call('HSETNX', ids, '', '1') end
 
 -- Append entries under versions from `version` on.
 local function append(head, version, fresh)
   if #fresh == 0 then return end
+  local lasts = is_kept(head.place)
+  head.left = lasts and {}
   if not head.segment then head.segment = name_segment(head, whole(version)) end
   local log, ids = log_key(head, head.segment), ids_key(head, head.segment)
   local items, places = {}, {}
   for i, entry in ipairs(fresh) do
     local id = entry[1]
+    if string.byte(entry[2]) == LARGE then mark_large(ids) end
     local size = id == '' and '' or #id
     items[#items + 1] = whole(version + i - 1) .. ' ' .. actor .. ' ' .. size .. '\n' .. id .. entry[2]
+    if lasts then head.left[i] = items[#items] end
     if id ~= '' then places[#places + 1], places[#places + 2] = id, whole(head.length + i - 1) end
     if #items == PAGE or i == #fresh then
       push(log, items)
@@ -186,12 +264,12 @@ local function trim(key, length) redis.call('LTRIM', key, '0', whole(length - 1)
 local function cut(head, keep)
   local log, ids = log_key(head, head.segment), ids_key(head, head.segment)
   for from = keep, head.length - 1, PAGE do
-    local gone = {}
-    for _, item in ipairs(collect(head, links_of(head), from, math.min(from + PAGE, head.length), {})) do
-      local size, id_at = string.match(item, '^%d+ %S+ (%d+)\n()')
-      if size then gone[#gone + 1] = string.sub(item, id_at, id_at + tonumber(size) - 1) end
+    local items = collect(head, links_of(head), from, math.min(from + PAGE, head.length), {})
+    loosen(head, head.segment, items)
+    for _, item in ipairs(items) do
+      local _, id = member_of(item)
+      if id then unset_field(ids, id) end
     end
-    for _, id in ipairs(gone) do unset_field(ids, id) end
   end
   if keep == head.start then
     drop(log)
@@ -207,13 +285,16 @@ local function leave(head, segment, is_shared)
     unset_field(readers_key(head, segment), head.name)
     settle(head, segment)
   else
-    drop(log_key(head, segment))
-    drop(ids_key(head, segment))
+    drop_segment(head, segment)
   end
 end
 
 -- Keep the first `keep` entries. What forks share stays theirs: the conversation then goes on in a new segment.
 local function truncate(head, keep, version)
+  if is_kept(head.place) then
+    head.is_whole = keep == 0
+    head.gone = keep > 0 and collect(head, links_of(head), keep, head.length, {}) or {}
+  end
   if keep >= head.start and keep >= head.pinned then
     cut(head, keep)
   else
@@ -236,10 +317,17 @@ end
 local function patch(head, version, first, count)
   if count == 0 then return end
   local key = head.base .. '.state:' .. head.name
+  head.patched = {}
   for i = first, first + 2 * count - 1, 2 do
+    head.patched[#head.patched + 1] = { ARGV[i], ARGV[i + 1] }
     if ARGV[i + 1] == '' then unset_field(key, ARGV[i]) else set_field(key, ARGV[i], ARGV[i + 1]) end
   end
   head.state = version
+end
+
+-- The references of blobs that no entry needs any more, a line each, after a reply.
+local function loose_lines()
+  return #loose > 0 and '\n' .. table.concat(loose, '\n') or ''
 end
 
 -- `<revision> <length> <entries added> <version of the state>`

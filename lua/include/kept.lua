@@ -201,11 +201,17 @@ local function keep_document(i, type, element, stamp, body)
   leave(i, type, stamp, stamp, '0', '0', '0', stamp, body and 'json' or 'gone', body or '', element)
 end
 
--- The head of such a record: its number of parts, its own fields, and its expiry, if any.
-local function keep_head(i, type, stamp, size, body, expires)
+-- The same with a version of its own, and in a coding that the outbox knows.
+local function keep_coded(i, type, element, version, stamp, codec, body)
+  if kinds[i] then leave(i, type, version, stamp, '0', '0', '0', version, codec, body, element) end
+end
+
+-- The head of such a record: its number of parts, its own fields, its expiry, if any, and the stamp below which parts
+-- count no more, if it has changed.
+local function keep_head(i, type, stamp, size, body, expires, floor)
   if not kinds[i] then return end
   expires = expires or '0'
-  leave(i, type, stamp, stamp, present[i] == false and stamp or '0', size, expires, stamp, 'json', body)
+  leave(i, type, stamp, stamp, floor or (present[i] == false and stamp or '0'), size, expires, stamp, 'json', body)
   await_tier(i, stamp, expires)
 end
 

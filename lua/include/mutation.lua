@@ -53,8 +53,12 @@ local function logical(key)
   return namespace .. ':' .. family .. id
 end
 
+local function announce_as(version, operation, name)
+  redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', name, 'by', actor)
+end
+
 local function announce(version, operation, key)
-  redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', logical(key), 'by', actor)
+  announce_as(version, operation, logical(key))
 end
 
 -- Set by kept.lua with a durable tier: writes the outbox entries of this step.

@@ -10,6 +10,7 @@ local function begins_to_last() return false end
 local function keep_element() end
 local function keep_value() end
 local function keep_document() end
+local function keep_coded() end
 local function keep_head() end
 local function lacks_records() return false end
 local function keep_gone() end

@@ -13,6 +13,7 @@ from sharedmem.errors import UnavailableError
 from sharedmem.models.record import Record
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace, Space
+from sharedmem.redis.scripts.conversations import ConversationScripts
 from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreKeys, KeyRestoreScripts
 
 DURABLE_KINDS = frozenset({"session", "knowledge", "log"})
@@ -62,6 +63,7 @@ class RedisEndpoint:
     keyspace: KeySpace
     restore_scripts: KeyRestoreScripts
     durable_scripts: DurableScripts
+    conversation_scripts: ConversationScripts
     change_log_length: int
 
     def owner(self, space: Space) -> KeyRestoreKeys:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
+from sharedmem.archive.conversations import LargeEntryDocuments
 from sharedmem.archive.endpoint import (
     BLOB_PART,
     DURABLE_KINDS,
@@ -24,6 +25,7 @@ from sharedmem.archive.endpoint import (
 from sharedmem.archive.objects import OBJECT, is_object_key
 from sharedmem.archive.snapshots import LeaveOut
 from sharedmem.archive.writers import RedisWriter, TierWriter
+from sharedmem.durable.conversation_documents import CONVERSATION
 from sharedmem.durable.liveness import has_expired
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
@@ -100,6 +102,7 @@ class ArchiveSink:
         # By key: the reference to its stored bytes, and their number of lines.
         self._blobs: dict[str, tuple[str, int]] = {}
         self._unused: list[tuple[str, str]] = []
+        self._entries = LargeEntryDocuments(endpoint.blobs, leave_out) if endpoint.blobs is not None else None
         self._kept: dict[str, str] = {}
 
     async def take(self, records: Sequence[DurableRecord]) -> None:
@@ -168,7 +171,7 @@ class ArchiveSink:
     def _route(self, head: DurableRecord, kind: str) -> RedisWriter | TierWriter | None:
         if kind in DURABLE_KINDS and self._tier is not None and head.type != OBJECT:
             return self._tier
-        is_for_redis = head.type in SHARED_DATA_TYPES or head.type == OBJECT
+        is_for_redis = head.type in SHARED_DATA_TYPES or head.type in {OBJECT, CONVERSATION}
         if is_for_redis and self._redis is not None:
             return self._redis
         where = "a Redis server" if is_for_redis else "a durable store"
@@ -184,6 +187,8 @@ class ArchiveSink:
             self._blob += b64decode(record.body)
             return
         self._elements += 1
+        if self._entries is not None and self._landing is not None:
+            record = await self._entries.stored(record, large_from=self._endpoint.large_from_bytes)
         self._waiting.append(record)
         self._bytes += len(record.body)
         if len(self._waiting) >= _MOST_ELEMENTS or self._bytes >= _MOST_BYTES:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from pydantic import ValidationError
 
+from sharedmem.archive.conversations import ConversationReader, LargeEntryDocuments
 from sharedmem.archive.endpoint import (
     BLOB_PART,
     DURABLE_KINDS,
@@ -23,6 +24,7 @@ from sharedmem.archive.endpoint import (
 from sharedmem.archive.files import SourcePosition
 from sharedmem.archive.objects import is_object_key, object_documents
 from sharedmem.archive.snapshots import LeaveOut, SnapshotReader, snapshot
+from sharedmem.durable.conversation_documents import ENTRY, is_conversation_key
 from sharedmem.durable.liveness import has_expired
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import InvalidError, NotFoundError
@@ -78,7 +80,9 @@ class ArchiveSource:
         client, keyspace = self._endpoint.redis.client, self._endpoint.redis.keyspace
         near, found = keyspace.space(self._namespace).clock, 0
         async for page in client.scan(keyspace.pattern(self._namespace), near=near, count=2000):
-            found += sum(not keyspace.is_service(key) or self._is_object(self._endpoint.redis, key) for key in page)
+            names = [keyspace.logical(key) for key in page if keyspace.is_service(key)]
+            found += len(page) - len(names)
+            found += sum(is_object_key(name, self._namespace) or self._is_talk(name) for name in names)
         return found
 
     # -- keys in Redis
@@ -92,6 +96,11 @@ class ArchiveSource:
             async for page in self._snapshots(redis).documents(await self._own(redis, self._named(redis, keys))):
                 async for piece in self._whole(page):
                     yield None, piece
+            talks = [redis.keyspace.target(name) for name in map(redis.keyspace.logical, keys) if self._is_talk(name)]
+            reader = ConversationReader(redis, self._leave_out)
+            async for page in reader.documents(talks, are_kept=self._endpoint.durable is not None):
+                async for piece in self._whole(page):
+                    yield None, piece
             objects = [key for key in keys if self._is_object(redis, key)]
             async for page in object_documents(redis.client, redis.keyspace, objects, now_ms=self._endpoint.now_ms):
                 yield None, page
@@ -102,6 +111,9 @@ class ArchiveSource:
 
     def _is_object(self, redis: RedisEndpoint, physical: bytes) -> bool:
         return is_object_key(redis.keyspace.logical(physical), self._namespace)
+
+    def _is_talk(self, key: str) -> bool:
+        return is_conversation_key(key, self._namespace)
 
     def _named(self, redis: RedisEndpoint, keys: Sequence[bytes]) -> list[Target]:
         found = []
@@ -211,6 +223,10 @@ class ArchiveSource:
             return
         plain: list[DurableRecord] = []
         for record in records:
+            if record.type == ENTRY:
+                found = await LargeEntryDocuments(self._endpoint.blobs, self._leave_out).whole(record)
+                plain += [found] if found is not None else []
+                continue
             if record.codec != _BLOB:
                 plain.append(record)
                 continue

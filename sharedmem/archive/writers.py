@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from sharedmem.archive.conversations import ConversationWriter
 from sharedmem.archive.endpoint import SHARED_DATA_TYPES, ArchiveEndpoint, RedisEndpoint, WriteResult
 from sharedmem.archive.objects import OBJECT, object_commands
 from sharedmem.archive.snapshots import LeaveOut
 from sharedmem.clock import new_id
+from sharedmem.durable.conversation_documents import CONVERSATION
 from sharedmem.durable.key_loader import SharedDataRestorer
 from sharedmem.durable.liveness import has_expired
 from sharedmem.durable.protocol import Durable
@@ -76,6 +78,9 @@ class RedisWriter:
         self._commands: list[Command] = []
         self._waiting: list[_StagedKey] = []
         self._bytes = 0
+        self._conversations = ConversationWriter(self._redis, self._mark, replace=replace)
+        # The elements of the conversation that is being read.
+        self._entries: list[DurableRecord] = []
 
     async def accepts(self, head: DurableRecord) -> bool:
         """Return whether a value would be written, as far as can be known before."""
@@ -87,6 +92,9 @@ class RedisWriter:
 
     async def elements(self, head: DurableRecord, elements: Sequence[DurableRecord], before: int) -> None:
         """Stage elements, after `before` earlier ones."""
+        if head.type == CONVERSATION:
+            self._entries += elements
+            return
         target = self._target(head)
         (part,) = self._restorer.parts(target, [head, *elements])
         ready = self._ready(target)
@@ -102,6 +110,9 @@ class RedisWriter:
 
     async def key(self, head: DurableRecord, documents: int) -> None:
         """End a key: all of its documents were passed."""
+        if head.type == CONVERSATION:
+            await self._write_conversation(head, documents)
+            return
         target = self._target(head)
         place = ready = target.physical
         text = b""
@@ -142,6 +153,15 @@ class RedisWriter:
             if letter not in _RESTORE_OUTCOMES:
                 raise UnavailableError(f"key {one.head.key!r}", "its staged data has expired; run it again")
             self._report(one.head, one.documents, _RESTORE_OUTCOMES[letter])
+
+    async def _write_conversation(self, head: DurableRecord, documents: int) -> None:
+        elements, self._entries = self._entries, []
+        above = max(record.version for record in (head, *elements))
+        await allocate_versions(self._endpoint, self._redis, head.namespace, count=0, above=above)
+        try:
+            self._report(head, documents, await self._conversations.write(head, elements, _ACTOR))
+        except ServerError as error:
+            raise public_error(error, self._redis.client.address) from error
 
     async def _settle_some(self) -> None:
         if self._bytes >= _MOST_BYTES or len(self._waiting) >= _MOST_KEYS or len(self._commands) >= 4 * _MOST_KEYS:

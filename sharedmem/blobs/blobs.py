@@ -249,6 +249,11 @@ def annex_namespace(namespace: str) -> str:
     return f"$annex.{namespace}"
 
 
+def entries_owner(namespace: str) -> str:
+    """Return the key to which the large entries of a namespace's conversations belong: forks share entries."""
+    return f"{namespace}:$conversation"
+
+
 def _namespace_folder(namespace: str) -> str:
     # A namespace may be called "..", or differ from another one only in case, which some disks ignore.
     readable = quote(namespace, safe="").replace(".", "%2E")[:_NAMESPACE_CHARS]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 
-from sharedmem.blobs.blobs import Blobs
+from sharedmem.blobs.blobs import Blobs, entries_owner
 from sharedmem.clock import Clock
 from sharedmem.errors import SharedMemoryError
 from sharedmem.redis.client import RedisClient
@@ -29,6 +29,7 @@ class BlobGarbageCollector:
         blobs: the large values.
         background: runs the regular sweeps.
         clock: paces them.
+        entry_paths: returns the paths to which entries of a namespace's conversations refer.
         refers_elsewhere: called with a key and the path of a blob: returns whether the key refers to it outside this
             server, for example in the durable tier.
     """
@@ -41,6 +42,7 @@ class BlobGarbageCollector:
         background: Background,
         clock: Clock,
         *,
+        entry_paths: Callable[[str], Awaitable[Container[str]]],
         refers_elsewhere: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
         self._client = client
@@ -49,6 +51,7 @@ class BlobGarbageCollector:
         self._background = background
         self._clock = clock
         self._refers_elsewhere = refers_elsewhere
+        self._entry_paths = entry_paths
         self._watched: set[str] = set()
         self._work: BackgroundTask | None = None
 
@@ -68,9 +71,16 @@ class BlobGarbageCollector:
         Raises:
             UnavailableError: the server or the store of blobs cannot be reached.
         """
-        found = 0
+        found, owner = 0, entries_owner(namespace)
+        of_entries: Container[str] | None = None
         async for key, path in self._blobs.referrers(namespace, older_than_s=_MIN_AGE_S):
-            if not await self._is_referenced(key, path):
+            if key != owner:
+                is_needed = await self._is_referenced(key, path)
+            else:
+                # Forks share entries, so all conversations are looked at, once in a sweep.
+                of_entries = await self._entry_paths(namespace) if of_entries is None else of_entries
+                is_needed = path in of_entries
+            if not is_needed:
                 found += 1
                 if remove:
                     await self._blobs.remove(key, path)

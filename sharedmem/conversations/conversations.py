@@ -5,17 +5,29 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Literal
+from functools import partial
+from typing import Literal, cast
 
-from sharedmem.clock import from_microseconds
 from sharedmem.context import HubContext
+from sharedmem.conversations.access import KIND, ConversationAccess
+from sharedmem.conversations.arguments import TAGS, check_count, check_tag, check_tags, check_version, checked_ttl_ms
 from sharedmem.conversations.entries import encode_entries, encode_fields, encode_id, parse_entry
-from sharedmem.data.key_access import KeyAccess, check_integer
-from sharedmem.errors import InvalidError, NotFoundError, UnavailableError, VersionConflictError
+from sharedmem.conversations.large_entries import LargeEntries
+from sharedmem.conversations.replies import (
+    NO_ENTRY,
+    NOT_FOUND,
+    check_conditions,
+    milliseconds,
+    missing_entry_error,
+    parse_change,
+    parse_head,
+)
+from sharedmem.data.key_access import KeyAccess
+from sharedmem.errors import InvalidError, NotFoundError, VersionConflictError
 from sharedmem.models import (
     Conversation,
     ConversationChange,
-    ConversationEntry,
+    ConversationErasure,
     ConversationList,
     ConversationPage,
     ConversationState,
@@ -26,7 +38,6 @@ from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.codec import decode_member
 from sharedmem.redis.keys import SHARED_SCOPE, Space, Target
-from sharedmem.redis.lifetimes import check_ttl_ms
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.conversations import (
@@ -37,23 +48,16 @@ from sharedmem.redis.scripts.conversations import (
     ConversationTerms,
 )
 from sharedmem.redis.scripts.write_batcher import WriteBatcher
-from sharedmem.redis.service_keys import corruption_error, decoding
+from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
 
 Order = Literal["newest", "oldest"]
-_KIND = "conversation"
-_UPDATES, _ENDINGS = (f"$conversation.{part}:{SHARED_SCOPE}".encode() for part in ("index", "endings"))
 _MOST_READ = 10_000
+_NOT_DUE = (b"0", 0)
 _MOST_LISTED = 500
 _MOST_POPPED = 100
-_TAGS = ("user", "agent", "app")
-_MOST_TAG_BYTES = 128
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _CURSOR = re.compile(r"[0-9]{16}")
-_NOT_FOUND, _NO_ENTRY = b"N", b"A"
-_REFUSED = b"E "
-_REVISION_CONFLICT, _STATE_CONFLICT = b"C", b"S"
 
 
 class Conversations(ProcessBound):
@@ -70,8 +74,11 @@ class Conversations(ProcessBound):
         self._counters: Counters = context.counters
         self._keys = KeyAccess(context, scope)
         self._scripts = ConversationScripts(context.executor)
+        self._access = ConversationAccess(
+            self._keys, WriteBatcher[ConversationAppend](self._append_apart, context.background)
+        )
         self._largest = context.settings.blob_threshold_bytes
-        self._appender = WriteBatcher[ConversationAppend](self._append_apart, context.background)
+        self._large = LargeEntries(context)
 
     async def append(
         self,
@@ -90,7 +97,7 @@ class Conversations(ProcessBound):
 
         Args:
             id: plain (in this store's scope) or absolute.
-            entries: up to 1,000 values as `write` accepts them, each up to the blob threshold.
+            entries: up to 1,000 values as `write` accepts them; those above the blob threshold lie in the blob store.
             if_revision: append only if the log has this revision; 0: only if the conversation does not exist.
             entry_ids: an id for each entry, up to 128 bytes. Entries whose ids the log has are left out; if it has all
                 of them, the call changes nothing and succeeds, whatever its conditions.
@@ -111,15 +118,26 @@ class Conversations(ProcessBound):
         terms = NO_TERMS
         if fields or any(given is not None for given in (if_revision, if_state, ttl, tags)):
             terms = ConversationTerms(
-                _check_version("if_revision", if_revision),
-                _check_version("if_state", if_state),
-                _ttl_ms(ttl),
+                check_version("if_revision", if_revision),
+                check_version("if_state", if_state),
+                checked_ttl_ms(ttl),
                 renew,
-                *_check_tags(tags),
+                *check_tags(tags),
                 fields=len(fields) // 2,
             )
-        coded = encode_entries(entries, entry_ids, largest=self._largest)
-        return _parse_change(target, await self._append(target, terms, fields, coded), terms)
+        coded = encode_entries(entries, entry_ids)
+        references = await self._large.stored(target, coded) if coded else []
+        reply = await self._append(target, terms, fields, coded)
+        if not references:
+            return parse_change(target, reply, terms)
+        try:
+            change = parse_change(target, reply, terms)
+        except VersionConflictError:
+            await self._large.remove(target, references)
+            raise
+        if not change.added:
+            await self._large.remove(target, references)
+        return change
 
     async def read(
         self,
@@ -132,6 +150,8 @@ class Conversations(ProcessBound):
     ) -> ConversationPage:
         """Return entries of a conversation, oldest first; an empty page if it does not exist. One round trip.
 
+        At the first read of a fork, or of a log that was cut below a fork, `last` takes two.
+
         Args:
             id: plain or absolute.
             last: the newest so many entries, at most 10,000.
@@ -140,7 +160,8 @@ class Conversations(ProcessBound):
             limit: most entries with `after`, `around`, or none of them (from the oldest entry); at most 10,000.
 
         Raises:
-            NotFoundError: the entry of `after` or `around` is not in the conversation.
+            NotFoundError: the entry of `after` or `around` is not in the conversation, or the bytes of a large one
+                are lost.
             InvalidError: the id or an argument is invalid, or several of `last`, `after` and `around` are given.
             AccessDeniedError, UnavailableError: as `read` of values.
         """
@@ -150,26 +171,46 @@ class Conversations(ProcessBound):
             raise InvalidError("read", given, f"give only one of {' and '.join(given)}")
         entry = after if around is None else around
         mode = "last" if last is not None else "around" if around is not None else "after"
-        call = self._scripts.conversation_read(
-            self._head(target),
-            mode=mode,
-            reference=b"" if entry is None else encode_id(mode, entry),
-            limit=_check_count("limit", limit, _MOST_READ) if last is None else _check_count("last", last, _MOST_READ),
+        reference = b"" if entry is None else encode_id(mode, entry)
+        most = check_count("limit", limit, _MOST_READ) if last is None else check_count("last", last, _MOST_READ)
+        before: builtins.list[bytes] | None = None
+        is_plain = last is not None and self._access.may_be_plain(target, most)
+        while True:
+            reply: Reply = await self._access.read_plain(target, most) if is_plain and before is None else None
+            if reply is None:
+                reply = await self._access.asked(target, partial(self._read, target, mode, reference, most), _is_none)
+            if reply == NO_ENTRY:
+                raise missing_entry_error(target, entry)
+            if reply is None:
+                return ConversationPage(revision=0, length=0, first=0, entries=[])
+            *counts, is_due, page = as_list(reply)
+            items = cast("builtins.list[bytes]", page)
+            if is_due not in _NOT_DUE:
+                await self._append(target, ConversationTerms(must_exist=True), (), ())
+            try:
+                return self._parse_page(target, counts, await self._large.resolved(target, items))
+            except NotFoundError:
+                # If a large entry was removed since it was read, the page is another one by now.
+                if items == before:
+                    raise
+                before = items
+
+    def _read(self, target: Target, mode: str, reference: bytes, limit: int) -> Awaitable[Reply]:
+        is_alone = int(self._access.tier is None)
+        return self._scripts.conversation_read(
+            self._head(target), mode=mode, reference=reference, limit=limit, renews=is_alone
         )
-        reply = await self._keys.explained(target, _KIND, call)
-        if reply == _NO_ENTRY:
-            raise _missing_entry_error(target, entry)
-        if reply is None:
-            return ConversationPage(revision=0, length=0, first=0, entries=[])
+
+    def _parse_page(self, target: Target, counts: Sequence[Reply], items: Sequence[bytes]) -> ConversationPage:
         with decoding(self._head(target)):
-            revision, length, first, *items = as_list(reply)
+            revision, length, first = (int(text_of(count)) for count in counts)
             return of_checked(
                 ConversationPage,
                 {
-                    "revision": int(text_of(revision)),
-                    "length": int(text_of(length)),
-                    "first": int(text_of(first)),
-                    "entries": [parse_entry(item) for item in items if isinstance(item, bytes)],
+                    "revision": revision,
+                    "length": length,
+                    "first": first,
+                    "entries": [parse_entry(item) for item in items],
                 },
             )
 
@@ -189,25 +230,29 @@ class Conversations(ProcessBound):
             InvalidError, AccessDeniedError, UnavailableError: as `append`.
         """
         target = self._keys.scope.to_write(id)
-        terms = ConversationTerms(_check_version("if_revision", if_revision))
+        terms = ConversationTerms(check_version("if_revision", if_revision))
+        head = self._access.head(target)
         call = self._scripts.conversation_pop(
             target.space,
-            self._keys_of(target),
+            ConversationKeys(head.physical),
             self._keys.actor,
             expect=terms.expected_revision,
-            count=_check_count("count", count, _MOST_POPPED),
+            count=check_count("count", count, _MOST_POPPED),
+            keep=self._access.keep(head),
         )
-        reply = await self._keys.explained(target, _KIND, call)
-        if reply == _NOT_FOUND:
+        reply = await self._access.changed(target, call)
+        if reply == NOT_FOUND:
             return PoppedEntries(revision=0, length=0, entries=[])
-        _check_conditions(target, reply, terms)
+        check_conditions(target, reply, terms)
         header, _, body = reply.partition(b"\n")
         revision, length, sizes = header.split(b" ")
-        entries: list[ConversationEntry] = []
+        items: builtins.list[bytes] = []
         at = 0
         for size in sizes.split(b",") if sizes else ():
-            entries.append(parse_entry(body[at : at + int(size)]))
+            items.append(body[at : at + int(size)])
             at += int(size)
+        entries = [parse_entry(item) for item in await self._large.resolved(target, items)]
+        await self._large.remove(target, body[at:].split(b"\n")[1:])
         return PoppedEntries(revision=int(revision), length=int(length), entries=entries)
 
     @measured("conversations.replace_suffix")
@@ -238,18 +283,30 @@ class Conversations(ProcessBound):
         target = self._keys.scope.to_write(id)
         fields = encode_fields(state, largest=self._largest)
         terms = ConversationTerms(
-            _check_version("if_revision", if_revision), _check_version("if_state", if_state), fields=len(fields) // 2
+            check_version("if_revision", if_revision), check_version("if_state", if_state), fields=len(fields) // 2
         )
+        last = b"" if after is None else encode_id("after", after)
+        coded = encode_entries(entries, entry_ids)
+        references = await self._large.stored(target, coded)
+        head = self._access.head(target)
         call = self._scripts.conversation_replace(
             target.space,
-            self._keys_of(target),
+            ConversationKeys(head.physical),
             self._keys.actor,
             terms=terms.text(),
-            after=b"" if after is None else encode_id("after", after),
+            after=last,
             fields=fields,
-            entries=encode_entries(entries, entry_ids, largest=self._largest),
+            entries=coded,
+            keep=self._access.keep(head),
         )
-        return _parse_change(target, await self._keys.explained(target, _KIND, call), terms, entry=after)
+        reply, *loose = (await self._access.changed(target, call)).split(b"\n")
+        try:
+            change = parse_change(target, reply, terms, entry=after)
+        except (VersionConflictError, NotFoundError):
+            await self._large.remove(target, references)
+            raise
+        await self._large.remove(target, loose)
+        return change
 
     @measured("conversations.clear")
     async def clear(self, id: str, *, if_revision: int | None = None) -> ConversationChange:  # noqa: A002
@@ -272,12 +329,18 @@ class Conversations(ProcessBound):
             InvalidError, AccessDeniedError, UnavailableError: as `append`.
         """
         target = self._keys.scope.to_write(id)
-        terms = ConversationTerms(_check_version("if_revision", if_revision))
+        terms = ConversationTerms(check_version("if_revision", if_revision))
+        head = self._access.head(target)
         call = self._scripts.conversation_delete(
-            target.space, self._keys_of(target), self._keys.actor, expect=terms.expected_revision
+            target.space,
+            ConversationKeys(head.physical),
+            self._keys.actor,
+            expect=terms.expected_revision,
+            keep=self._access.keep(head),
         )
-        reply = await self._keys.explained(target, _KIND, call)
-        _check_conditions(target, reply, terms)
+        reply, *loose = (await self._access.changed(target, call)).split(b"\n")
+        check_conditions(target, reply, terms)
+        await self._large.remove(target, loose)
         return reply != b"0"
 
     @measured("conversations.fork")
@@ -310,19 +373,21 @@ class Conversations(ProcessBound):
         parent, target = scope.to_read(id), scope.to_write(new_id)
         if parent.space != target.space:
             raise InvalidError("new_id", new_id, f"a fork stays within the namespace of {id!r}")
-        terms = ConversationTerms(0, None, _ttl_ms(ttl), renew, *_check_tags(tags))
+        terms = ConversationTerms(0, None, checked_ttl_ms(ttl), renew, *check_tags(tags))
+        head, forked = self._access.head(target), self._access.head(parent)
         call = self._scripts.conversation_fork(
             target.space,
-            self._keys_of(target),
+            ConversationKeys(head.physical),
             self._keys.actor,
-            parent=self._head(parent),
+            parent=forked.physical,
             at=b"" if at is None else encode_id("at", at),
             terms=terms.text(),
+            keep=self._access.keep(head, forked),
         )
-        reply = await self._keys.explained(target, _KIND, call)
-        if reply in {_NOT_FOUND, _NO_ENTRY}:
-            return _parse_change(parent, reply, terms, entry=at)
-        return _parse_change(target, reply, terms)
+        reply = await self._access.changed(target, call)
+        if reply in {NOT_FOUND, NO_ENTRY}:
+            return parse_change(parent, reply, terms, entry=at)
+        return parse_change(target, reply, terms)
 
     @measured("conversations.state")
     async def state(self, id: str) -> ConversationState:  # noqa: A002
@@ -334,7 +399,8 @@ class Conversations(ProcessBound):
         target = self._keys.scope.to_read(id)
         # The version is read first: if the state changes in between, a write on its condition fails.
         commands: list[Command] = [("HGET", self._head(target), "state"), ("HGETALL", self._part(target, "state"))]
-        version, flat = await self._keys.explained(target, _KIND, self._keys.client.read_many(commands))
+        reply = await self._access.asked(target, partial(self._keys.client.read_many, commands), _is_first_none)
+        version, flat = as_list(reply)
         pairs = as_list(flat)
         fields = zip(pairs[::2], pairs[1::2], strict=True)
         with decoding(self._head(target)):
@@ -387,8 +453,8 @@ class Conversations(ProcessBound):
             InvalidError, AccessDeniedError, UnavailableError: as `append`.
         """
         target = self._keys.scope.to_write(id)
-        terms = ConversationTerms(ttl_ms=_ttl_ms(ttl) or 0, renews=renew, must_exist=True)
-        return await self._append(target, terms, (), ()) != _NOT_FOUND
+        terms = ConversationTerms(ttl_ms=checked_ttl_ms(ttl) or 0, renews=renew, must_exist=True)
+        return await self._append(target, terms, (), ()) != NOT_FOUND
 
     @measured("conversations.get")
     async def get(self, id: str) -> Conversation | None:  # noqa: A002
@@ -399,12 +465,13 @@ class Conversations(ProcessBound):
         """
         target = self._keys.scope.to_read(id)
         commands: list[Command] = [("HGETALL", self._head(target)), ("TIME",)]
-        flat, now = await self._keys.explained(target, _KIND, self._keys.client.read_many(commands))
+        reply = await self._access.asked(target, partial(self._keys.client.read_many, commands), _is_first_none)
+        flat, now = as_list(reply)
         fields = as_list(flat)
         if not fields:
             return None
         with decoding(self._head(target)):
-            return _parse_head(target.key, fields, _milliseconds(now))
+            return parse_head(target.key, fields, milliseconds(now))
 
     @measured("conversations.list")
     async def list(
@@ -433,27 +500,29 @@ class Conversations(ProcessBound):
             InvalidError: an argument is invalid.
             AccessDeniedError, UnavailableError: as `read`.
         """
-        tags = [_check_tag(name, tag) for name, tag in (("user", user), ("agent", agent), ("app", app))]
+        tags = [check_tag(name, tag) for name, tag in (("user", user), ("agent", agent), ("app", app))]
         if order not in ("newest", "oldest"):
             raise InvalidError("order", order, "give 'newest' or 'oldest'")
         if cursor is not None and not (isinstance(cursor, str) and _CURSOR.fullmatch(cursor)):
             raise InvalidError("cursor", cursor, "give the cursor of a page, or leave it out")
         shared = self._keys.scope.common(f"{self._keys.scope.identity.namespace}:{SHARED_SCOPE}", "read")
-        named = next(((name, tag) for name, tag in zip(_TAGS, tags, strict=True) if tag), None)
+        named = next(((name, tag) for name, tag in zip(TAGS, tags, strict=True) if tag), None)
         index = self._part(shared, "index") if named is None else self._part(shared, "tags", ":".join(named))
         example = self._head(self._keys.scope.keyspace.target(f"{shared.key}:any"))
-        call = self._scripts.conversation_list(
+        call = partial(
+            self._scripts.conversation_list,
             index,
             example,
             order=order,
             cursor=cursor or "",
-            limit=_check_count("limit", limit, _MOST_LISTED),
-            scope=_check_tag("scope", scope),
+            limit=check_count("limit", limit, _MOST_LISTED),
+            scope=check_tag("scope", scope),
             user=tags[0],
             agent=tags[1],
             app=tags[2],
         )
-        reply = await self._keys.explained(shared, _KIND, call)
+        await self._access.gather(shared.space.namespace)
+        reply = await self._keys.explained(shared, KIND, call())
         with decoding(index):
             onward, now, *pairs = as_list(reply)
             now_ms = int(text_of(now))
@@ -461,10 +530,50 @@ class Conversations(ProcessBound):
             found = zip(pairs[::2], pairs[1::2], strict=True)
             return ConversationList(
                 conversations=[
-                    _parse_head(f"{namespace}:{text_of(name)}", as_list(head), now_ms) for name, head in found
+                    parse_head(f"{namespace}:{text_of(name)}", as_list(head), now_ms) for name, head in found
                 ],
                 cursor=str(int(float(text_of(onward)))) if onward else None,
             )
+
+    @measured("conversations.erase")
+    async def erase(
+        self,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        app: str | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> ConversationErasure:
+        """Delete all conversations with these tags, for good: with their states, also in the durable tier.
+
+        Forks have the tags of their parents unless they were given others, and those with other tags keep the entries
+        that they share. After an interruption, call it again to continue.
+
+        Args:
+            user, agent, app: only those with these tags.
+            scope: only those of this scope: an actor's name, or `shared`.
+            dry_run: whether to count only.
+
+        Raises:
+            InvalidError: no tag and no scope is given, or one is invalid.
+            AccessDeniedError: this actor may not write one of them; those before it are deleted.
+            UnavailableError: the server or the durable tier cannot be reached.
+        """
+        given = {"user": user, "agent": agent, "app": app, "scope": scope}
+        if all(one is None for one in given.values()):
+            raise InvalidError("user", None, "give at least one of user, agent, app and scope")
+        conversations = entries = 0
+        cursor: str | None = None
+        while True:
+            page = await self.list(**given, order="oldest", cursor=cursor, limit=_MOST_LISTED)
+            for found in page.conversations:
+                if dry_run or await self.delete(found.key):
+                    conversations += 1
+                    entries += found.length
+            cursor = page.cursor
+            if cursor is None:
+                return ConversationErasure(conversations=conversations, entries=entries)
 
     @measured("conversations.stats")
     async def stats(self, id: str) -> ConversationStats | None:  # noqa: A002
@@ -475,9 +584,8 @@ class Conversations(ProcessBound):
         """
         target = self._keys.scope.to_read(id)
         head = self._head(target)
-        reply = await self._keys.explained(
-            target, _KIND, self._keys.client.call("HMGET", head, "length", "segment", "chain")
-        )
+        asking = partial(self._keys.client.call, "HMGET", head, "length", "segment", "chain")
+        reply = await self._access.asked(target, asking, _is_first_none)
         length, segment, chain = as_list(reply)
         if length is None:
             return None
@@ -500,22 +608,12 @@ class Conversations(ProcessBound):
     async def _append(
         self, target: Target, terms: ConversationTerms, fields: Sequence[bytes], entries: Sequence[bytes]
     ) -> bytes:
-        """Return the reply line of an append, which shares its call with concurrent ones.
-
-        Raises:
-            CorruptionError: another client has written to a key of the conversation.
-            UnavailableError: the server is out of memory.
-        """
+        """Return the reply line of an append."""
         size = sum(map(len, entries)) + sum(map(len, fields))
-        keys = self._keys_of(target)
-        reply = await self._appender.put(ConversationAppend(target, keys, terms.text(), fields, entries, size))
-        if reply[:2] != _REFUSED:
-            return reply
-        text = reply[2:].decode(errors="replace")
-        if "OOM" in text:
-            why = "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory"
-            raise UnavailableError(f"Redis at {self._keys.client.address}", why)
-        raise corruption_error(keys.head, f"the server refused a command on it: {text[:120]}")
+        head, is_kept = self._access.head(target), self._access.tier is not None
+        return await self._access.appended(
+            target, ConversationAppend(head, terms.text(), fields, entries, size, is_kept)
+        )
 
     def _head(self, target: Target) -> bytes:
         return self._keys.scope.keyspace.part(target, "conversation")
@@ -528,126 +626,13 @@ class Conversations(ProcessBound):
         service = self._keys.scope.keyspace.service
         return [service(target.space.namespace, f"conversation.{part}:{segment}") for part in ("log", "ids")]
 
-    def _keys_of(self, target: Target) -> ConversationKeys:
-        # Built as every part is (`KeySpace.part`), but faster: each append needs them.
-        head = target.space.clock.removesuffix(b"$clock")
-        return ConversationKeys(
-            head + _UPDATES, head + _ENDINGS, head + b"$conversation:" + target.physical.removeprefix(head)
-        )
-
     def __repr__(self) -> str:
         return f"<Conversations of {self._keys.scope.identity.namespace}>"
 
 
-def _parse_change(
-    target: Target, reply: bytes, terms: ConversationTerms, *, entry: str | None = None
-) -> ConversationChange:
-    """Return the result of a change.
-
-    Raises:
-        NotFoundError: the conversation does not exist, or has no such entry.
-        VersionConflictError: a condition does not hold.
-    """
-    if reply == _NOT_FOUND:
-        raise NotFoundError("conversation", target.key)
-    if reply == _NO_ENTRY:
-        raise _missing_entry_error(target, entry)
-    _check_conditions(target, reply, terms)
-    revision, length, added, state = map(int, reply.split(b" "))
-    return of_checked(
-        ConversationChange, {"revision": revision, "length": length, "added": added, "state_version": state}
-    )
+def _is_none(reply: Reply) -> bool:
+    return reply is None
 
 
-def _check_conditions(target: Target, reply: bytes, terms: ConversationTerms) -> None:
-    mark, current = reply[:1], reply[2:]
-    if mark == _REVISION_CONFLICT:
-        raise VersionConflictError(target.key, terms.revision or 0, int(current))
-    if mark == _STATE_CONFLICT:
-        raise VersionConflictError(f"{target.key} (its state)", terms.state or 0, int(current))
-
-
-def _missing_entry_error(target: Target, entry: str | None) -> NotFoundError:
-    advice = "read it again: the entry may have been removed"
-    return NotFoundError(f"in conversation {target.key!r} entry", entry or "", advice)
-
-
-def _parse_head(key: str, flat: builtins.list[Reply], now_ms: int) -> Conversation:
-    """Return a conversation from the fields of its head."""
-    fields = {text_of(name): text_of(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
-    namespace, ends = key.partition(":")[0], int(fields["ends"])
-    return Conversation(
-        key=key,
-        revision=int(fields["revision"]),
-        length=int(fields["length"]),
-        state_version=int(fields["state"]),
-        actor=fields["by"],
-        created=from_microseconds(int(fields["created"])),
-        updated=from_microseconds(int(fields["updated"])),
-        user=fields["user"] or None,
-        agent=fields["agent"] or None,
-        app=fields["app"] or None,
-        parent=f"{namespace}:{fields['parent']}" if fields["parent"] else None,
-        shared=int(fields["at"]),
-        ttl=max(ends - now_ms, 0) / 1000 if ends else None,
-        renews=fields["renews"] == "1",
-    )
-
-
-def _milliseconds(time: Reply) -> int:
-    """Return the reply of TIME in milliseconds."""
-    seconds, microseconds = as_list(time)
-    return int(text_of(seconds)) * 1000 + int(text_of(microseconds)) // 1000
-
-
-def _check_tags(tags: Mapping[str, str] | None) -> tuple[str, str, str]:
-    """Return user, agent and app as the scripts expect them: an absent one is empty.
-
-    Raises:
-        InvalidError: a tag is unknown or invalid.
-    """
-    if tags is None:
-        return "", "", ""
-    if not isinstance(tags, Mapping) or not tags.keys() <= set(_TAGS):
-        raise InvalidError("tags", tags, f"give any of {', '.join(_TAGS)} by name")
-    user, agent, app = (_check_tag(name, tags.get(name)) for name in _TAGS)
-    return user, agent, app
-
-
-def _check_tag(name: str, tag: str | None) -> str:
-    """Return a tag; an absent one is empty.
-
-    Raises:
-        InvalidError: the tag is empty, over 128 bytes, or has control characters.
-    """
-    if tag is None:
-        return ""
-    if not isinstance(tag, str) or not tag or _CONTROL.search(tag) or len(tag.encode()) > _MOST_TAG_BYTES:
-        raise InvalidError(name, tag, f"give a text of 1 to {_MOST_TAG_BYTES} bytes without control characters")
-    return tag
-
-
-def _ttl_ms(ttl: float | None) -> int | None:
-    return None if ttl is None else check_ttl_ms(ttl)
-
-
-def _check_version(field: str, version: int | None) -> int | None:
-    """Return an expected version.
-
-    Raises:
-        InvalidError: it is negative or not a whole number.
-    """
-    if version is not None and check_integer(field, version) < 0:
-        raise InvalidError(field, version, "give a version, 0 for none, or leave it out")
-    return version
-
-
-def _check_count(field: str, count: int, most: int) -> int:
-    """Return a number of entries or conversations.
-
-    Raises:
-        InvalidError: it is not a whole number from 1 to `most`.
-    """
-    if not 1 <= check_integer(field, count) <= most:
-        raise InvalidError(field, count, f"give a whole number from 1 to {most:,}")
-    return count
+def _is_first_none(reply: Reply) -> bool:
+    return as_list(reply)[0] in (None, [])

@@ -11,7 +11,7 @@ from sharedmem.data.key_access import check_member
 from sharedmem.errors import InvalidError
 from sharedmem.models import ConversationEntry
 from sharedmem.models.record import of_checked
-from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.codec import decode_json, decode_member, encode_member
 
 MOST_ENTRIES = 1000
 """Most entries of one call."""
@@ -20,6 +20,7 @@ _MOST_FIELDS = 1000
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _UUID_MARK = b"\0"
+_VERSION_BYTES = 16
 
 
 def encode_id(field: str, id_: object) -> bytes:
@@ -44,16 +45,15 @@ def encode_id(field: str, id_: object) -> bytes:
     return coded
 
 
-def encode_entries(entries: Iterable[object], ids: Sequence[str] | None, *, largest: int) -> list[bytes]:
+def encode_entries(entries: Iterable[object], ids: Sequence[str] | None) -> list[bytes]:
     """Return id, member, id, member, ... of the entries of a call.
 
     Args:
         entries: the values.
         ids: the id of each; None: the entries have none.
-        largest: most bytes of a coded entry.
 
     Raises:
-        InvalidError: a value or id is invalid or too large, there are too many, or not one id for each entry.
+        InvalidError: a value or id is invalid, there are too many, or not one id for each entry.
     """
     if isinstance(entries, str | bytes | Mapping):
         raise InvalidError("entries", entries, "give a list of entries, also for a single one")
@@ -68,7 +68,7 @@ def encode_entries(entries: Iterable[object], ids: Sequence[str] | None, *, larg
         coded_ids = [encode_id("entry_ids", id_) for id_ in ids]
     flat: list[bytes] = []
     for id_, value in zip(coded_ids, values, strict=True):
-        flat += (id_, check_member("entry", encode_member(value), largest))
+        flat += (id_, encode_member(value))
     return flat
 
 
@@ -93,15 +93,22 @@ def encode_fields(state: Mapping[str, object] | None, *, largest: int) -> list[b
 
 def parse_entry(item: bytes) -> ConversationEntry:
     """Return the entry of a list item."""
+    # A page has many: this is most of the time of a read.
     end = item.index(b"\n")
-    version, actor, size = item[:end].decode().split(" ")
-    body_at = end + 1 + int(size or 0)
+    actor, _, size = item[_VERSION_BYTES + 1 : end].partition(b" ")
+    version = item[:_VERSION_BYTES].decode()
+    body_at = end + 1 + int(size) if size else end + 1
+    body = item[body_at:]
+    try:
+        value = decode_json(body)
+    except ValueError:
+        value = decode_member(body)
     return of_checked(
         ConversationEntry,
         {
             "id": _decode_id(item[end + 1 : body_at]) if size else version,
-            "value": decode_member(item[body_at:]),
-            "actor": actor,
+            "value": value,
+            "actor": actor.decode(),
             "at": from_microseconds(int(version)),
             "cursor": version,
         },

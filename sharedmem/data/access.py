@@ -37,6 +37,10 @@ class Access(ProcessBound):
         """
         return self._scope.identity.may(need, self.absolute(key))
 
+    def allowed(self, need: Need) -> list[str]:
+        """Return patterns of all keys that this store may `read` or `write`; no round trip."""
+        return self._scope.identity.allowed(need)
+
     def absolute(self, key: str) -> str:
         """Return the absolute form of a key, `<namespace>:<scope>:<identifier>`; no round trip.
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 
 from sharedmem.data.key_access import MOST_TRIES, KeyAccess, restored_in_vain_error
-from sharedmem.models import TypeUsage, Usage
+from sharedmem.errors import InvalidError
+from sharedmem.models import KeyInfo, KeyPage, TypeUsage, Usage
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.keys import Target
 from sharedmem.redis.lifetimes import NO_EXPIRY, check_ttl_ms
@@ -15,6 +16,9 @@ from sharedmem.redis.service_keys import find_damage
 _ANY_TYPE = "value"
 _PTTL_MISSING = -2
 _CLOSED_FOR_MS = 30_000
+_MOST_LISTED = 1000
+_LOOKED_AT_ONCE = 1000
+_MOST_LOOKS = 20
 
 
 class KeyOperations:
@@ -107,6 +111,53 @@ class KeyOperations:
                 for key in filter(matches, absent):
                     if access.scope.identity.may("read", key):
                         yield key
+
+    async def scan(self, pattern: str = "*", *, limit: int = 100, cursor: str | None = None) -> KeyPage:
+        """Return some of the keys in Redis that match, with type, expiry and size; for lists of any length.
+
+        A key may come twice, and keys that are written meanwhile may be missed, as with SCAN of Redis. Keys that lie
+        in the durable tier alone are not listed; `keys` lists them. Looks at 20,000 keys at most, so that a rare key
+        among millions takes several calls: a page may be empty, and the last is the one without a cursor.
+        Two to 21 round trips.
+
+        Args:
+            pattern: as `keys`.
+            limit: number of keys after which a page ends, 1 to 1,000; the last look may bring some more.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: the pattern, limit or cursor is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        access = self._any_keys
+        namespace, matches = access.scope.matcher(pattern)
+        if not 1 <= limit <= _MOST_LISTED:
+            raise InvalidError("limit", limit, f"give 1 to {_MOST_LISTED}")
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
+            raise InvalidError("cursor", cursor, "give that of the page before, or none to begin")
+        keyspace, following = access.scope.keyspace, cursor or "0"
+        glob, near = keyspace.pattern(namespace), keyspace.space(namespace).clock
+        found: dict[str, bytes] = {}
+        for _ in range(_MOST_LOOKS):
+            following, page = await access.client.scan_from(glob, near=near, cursor=following, count=_LOOKED_AT_ONCE)
+            for physical in page:
+                key = keyspace.logical(physical)
+                if not keyspace.is_service(physical) and matches(key) and access.scope.identity.may("read", key):
+                    found[key] = physical
+            if following == "0" or len(found) >= limit:
+                break
+        return KeyPage(keys=await self._describe(found), cursor=None if following == "0" else following)
+
+    async def _describe(self, keys: dict[str, bytes]) -> list[KeyInfo]:
+        """Return type, expiry and size of keys, by name; without those that are gone meanwhile. One round trip."""
+        questions = [part for key in keys.values() for part in (("TYPE", key), ("PTTL", key), ("MEMORY", "USAGE", key))]
+        replies = await self._any_keys.client.read_many(questions, aside=True) if questions else []
+        listed = []
+        for key, kind, left_ms, size in zip(keys, replies[::3], replies[1::3], replies[2::3], strict=True):
+            if isinstance(left_ms, int) and left_ms != _PTTL_MISSING:
+                ttl = left_ms / 1000 if left_ms >= 0 else None
+                listed.append(KeyInfo(key=key, type=text_of(kind), ttl=ttl, bytes=size if isinstance(size, int) else 0))
+        return sorted(listed, key=lambda one: one.key)
 
     # -- the whole namespace
 

@@ -77,6 +77,10 @@ class KeyComparer:
         return [Difference(key=head.key, what="expiry", redis=_format_time(here), tier=_format_time(head.expires))]
 
     async def _part(self, key: str, part: RedisPart) -> list[Difference]:
+        if part.compared is not None:
+            part = part._replace(rows=[row for row in part.rows if _to_bytes(row[0]) in part.compared])
+            if not part.rows:
+                return []
         if part.command == "SET":
             held = await self._client.call("GET", part.place)
             return _compare_cell(key, "", held, part.rows[0][0])
@@ -151,8 +155,8 @@ _MOST_DIFFERENCES = 200
 _MOST_TRIES = 5
 _UNSETTLED = (b"pending", b"deleted")
 _LOG_KIND = "log"
-# The durable key of a session of decisions is that of its plans.
-_SESSION = "$plan:"
+# The durable key of a session of decisions is that of its plans; that of a conversation is its head.
+_LOGS = ("$plan:", "$conversation:")
 
 VerifyProgress = Callable[[int], None]
 
@@ -296,7 +300,7 @@ class Inspector:
 
     def _should_last(self, key: str) -> bool:
         scope = key.partition(":")[2]
-        return scope.startswith(_SESSION) or (not scope.startswith("$") and self._kind_of(key) in RULE_MODES)
+        return scope.startswith(_LOGS) or (not scope.startswith("$") and self._kind_of(key) in RULE_MODES)
 
     # -- one key
 

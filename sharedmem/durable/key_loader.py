@@ -59,7 +59,7 @@ class SharedDataRestorer:
             return _structure_part(target, "SADD", [(_encode_member(one),) for one in elements])
         raise InvalidError("type", head.type, "it is value, counter, text, list, hash or set")
 
-    def besides(self, target: Target) -> list[Command]:  # noqa: ARG002  # no other key holds shared data
+    def besides(self, target: Target, head: DurableRecord) -> list[Command]:  # noqa: ARG002  # no other key holds shared data
         """Return nothing."""
         return []
 
@@ -82,9 +82,9 @@ class LogRestorer:
         """Return the Redis form of a log's living documents."""
         return self._of(target).parts(target, records, now_ms=now_ms)
 
-    def besides(self, target: Target) -> list[Command]:
+    def besides(self, target: Target, head: DurableRecord) -> list[Command]:
         """Return further commands to send before the log is restored."""
-        return self._of(target).besides(target)
+        return self._of(target).besides(target, head)
 
     def _of(self, target: Target) -> KeyRestorer:
         scope = target.key.split(":", 2)[1]
@@ -290,7 +290,7 @@ class KeyLoader:
             self._counters.increment(ABSENT if known else OVERTAKEN)
             return False if known else None
         # Before the key exists: if this process died in between, no other process would send them.
-        for command in lease.restorer.besides(lease.target):
+        for command in lease.restorer.besides(lease.target, seen[0]):
             await self._client.call(*command)
         pairs = await self._staged(lease, parts)
         if pairs is None:

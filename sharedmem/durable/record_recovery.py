@@ -72,7 +72,7 @@ class RecordKeyRestorer:
         rows: list[tuple[Argument, ...]] = list(zip(fields[::2], fields[1::2], strict=True))
         return [RedisPart(self.presence(target), "HSET", rows, has_more=True)] if rows else []
 
-    def besides(self, target: Target) -> list[Command]:  # noqa: ARG002  # the restore script does it in the same step
+    def besides(self, target: Target, head: DurableRecord) -> list[Command]:  # noqa: ARG002  # the restore script does it
         """Return nothing."""
         return []
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Conversation,
         ConversationChange,
         ConversationEntry,
+        ConversationErasure,
         ConversationList,
         ConversationPage,
         ConversationState,
@@ -36,8 +37,21 @@ if TYPE_CHECKING:
         Receipt,
         Task,
         TaskOutcome,
+        TaskPage,
     )
-    from sharedmem.models.data import Change, Entry, Gap, Health, Message, Missed, Powers, TypeUsage, Usage
+    from sharedmem.models.data import (
+        Change,
+        Entry,
+        Gap,
+        Health,
+        KeyInfo,
+        KeyPage,
+        Message,
+        Missed,
+        Powers,
+        TypeUsage,
+        Usage,
+    )
     from sharedmem.models.decisions import (
         Duplicate,
         Executed,
@@ -95,6 +109,8 @@ if TYPE_CHECKING:
     from sharedmem.models.memory import (
         AddResult,
         CachedResult,
+        CacheEntry,
+        CachePage,
         CacheStats,
         DuplicateMemory,
         DuplicateReport,
@@ -148,6 +164,14 @@ if TYPE_CHECKING:
         SynthesisTask,
         Verdict,
     )
+    from sharedmem.models.recall import (
+        RecalledContext,
+        RecalledItem,
+        RecallPart,
+        RecallSource,
+        RememberCost,
+        RememberReceipt,
+    )
     from sharedmem.models.record import Record
 
 __all__ = [
@@ -156,6 +180,8 @@ __all__ = [
     "ArchiveReport",
     "Arrival",
     "Backoff",
+    "CacheEntry",
+    "CachePage",
     "CacheStats",
     "CachedResult",
     "Change",
@@ -166,6 +192,7 @@ __all__ = [
     "Conversation",
     "ConversationChange",
     "ConversationEntry",
+    "ConversationErasure",
     "ConversationList",
     "ConversationPage",
     "ConversationState",
@@ -213,6 +240,8 @@ __all__ = [
     "Holder",
     "Importance",
     "IndexStatus",
+    "KeyInfo",
+    "KeyPage",
     "LeaseGrant",
     "LeaseState",
     "LimitState",
@@ -256,10 +285,16 @@ __all__ = [
     "QueuedTask",
     "Reached",
     "Recall",
+    "RecallPart",
+    "RecallSource",
+    "RecalledContext",
+    "RecalledItem",
     "Receipt",
     "Record",
     "RelationType",
     "Relationship",
+    "RememberCost",
+    "RememberReceipt",
     "Resolution",
     "RetentionRule",
     "RetentionRules",
@@ -278,6 +313,7 @@ __all__ = [
     "SynthesisTask",
     "Task",
     "TaskOutcome",
+    "TaskPage",
     "ThreadStats",
     "Traversal",
     "TypeUsage",
@@ -289,7 +325,18 @@ __all__ = [
 ]
 
 # The modules with records, in the order of search: first those that every store needs.
-_MODULES = ("record", "data", "coordination", "conversations", "durable", "decisions", "memory", "notes", "graph")
+_MODULES = (
+    "record",
+    "data",
+    "coordination",
+    "conversations",
+    "durable",
+    "decisions",
+    "memory",
+    "notes",
+    "graph",
+    "recall",
+)
 
 if not TYPE_CHECKING:  # a type checker would take any name for a record
 

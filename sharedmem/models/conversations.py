@@ -105,6 +105,14 @@ class ConversationList(Record):
     """Pass it as `cursor` to continue; None after the last one."""
 
 
+class ConversationErasure(Record):
+    """What an erasure of conversations deleted, or would delete."""
+
+    conversations: int
+    entries: int
+    """Number of their entries, with those that they share with forks."""
+
+
 class ConversationStats(Record):
     """Size of a conversation at the server."""
 

@@ -125,6 +125,8 @@ class Present(Record):
 QueueLine = Literal["ready", "delayed", "claimed"]
 """The state of a task that is not done."""
 TaskState = Literal["ready", "delayed", "claimed", "done", "dead"]
+SearchedState = Literal["dead", "claimed", "ready", "delayed"]
+"""The states that a search looks through, in its order."""
 
 
 class Backoff(Record):
@@ -184,6 +186,16 @@ class QueuedTask(Record):
     error: str | None
     at: datetime | None
     """When its delay or visibility timeout ends, or when it became a dead letter; None for a ready task."""
+
+
+class TaskPage(Record):
+    """Tasks that a search has found."""
+
+    tasks: list[QueuedTask]
+    cursor: str | None
+    """Where the next page begins; None after the last."""
+    looked_at: int
+    """Number of tasks that were compared for this page."""
 
 
 class TaskOutcome(Record):

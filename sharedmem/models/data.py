@@ -52,6 +52,26 @@ class Missed(Message):
     """A notice that messages of this channel may have been lost just before; `value` is the reason."""
 
 
+class KeyInfo(Record):
+    """A key as a listing shows it, without its content."""
+
+    key: str
+    type: str
+    """Type in Redis: `string` (values and counters), `list`, `hash`, `set`, or what another client has made."""
+    ttl: float | None
+    """Seconds until it expires; None: never."""
+    bytes: int
+    """Size in Redis; of a value in the blob store that of its record."""
+
+
+class KeyPage(Record):
+    """Keys of a namespace, in no order."""
+
+    keys: list[KeyInfo]
+    cursor: str | None
+    """Where the next page begins; None after the last."""
+
+
 class TypeUsage(Record):
     """Number and size of the keys of one Redis type."""
 

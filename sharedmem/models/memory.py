@@ -333,6 +333,29 @@ class CachedResult(Record):
     exact: bool
 
 
+class CacheEntry(Record):
+    """An answer that the semantic cache holds, and what it was made for."""
+
+    id: str
+    prompt: str
+    """The prompt it was computed for."""
+    response: Any = None
+    created_at: datetime
+    expires_at: datetime | None = None
+    """None if it has expired meanwhile."""
+    cost: float = 0.0
+    tokens: int = 0
+    tags: tuple[str, ...] = ()
+
+
+class CachePage(Record):
+    """Some of the answers that the semantic cache holds."""
+
+    answers: list[CacheEntry]
+    cursor: str | None
+    """Where the next page begins; None after the last."""
+
+
 class CacheStats(Record):
     """Statistics of the semantic cache of a namespace."""
 

@@ -149,8 +149,8 @@ def _part_keys(keyspace: KeySpace, pattern: str) -> list[str]:
     rest = target.physical.decode().partition("}:")[2]
     # Parts of records are named by threads and ids, which no key pattern covers.
     parts = [(part, rest) for part in EXPIRING_PARTS + LASTING_PARTS if part.partition(".")[0] not in FAMILIES]
-    # The durability state of a session is stored with its plans.
-    parts += [(part, f"$plan:{rest}") for part in ("kept.state", "kept.staged")]
+    # The durability state of a session is stored with its plans, that of a conversation with its head.
+    parts += [(part, f"${log}:{rest}") for part in ("kept.state", "kept.staged") for log in ("plan", "conversation")]
     return [f"{head}{part}:{beside}{_ANY_ITEM if part in ITEM_PARTS else ''}" for part, beside in parts]
 
 

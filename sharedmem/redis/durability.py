@@ -196,6 +196,8 @@ class RedisPart(NamedTuple):
     """Whether the key may have more data than the documents contain."""
     settled: Callable[[bytes], bytes] | None = None
     """Returns of a cell what the durable tier must have as well; None: all of it."""
+    compared: Container[bytes] | None = None
+    """The fields that must be the same in Redis; None: all. A key of which none are compared may be elsewhere."""
 
 
 class KeyRestorer(Protocol):
@@ -213,5 +215,10 @@ class KeyRestorer(Protocol):
             now_ms: the server's time in milliseconds since 1970: a lease that comes back runs from then on.
         """
 
-    def besides(self, target: Target) -> list[Command]:
-        """Return further commands to run after the restore; idempotent."""
+    def besides(self, target: Target, head: DurableRecord) -> list[Command]:
+        """Return further commands to run before the restore; idempotent.
+
+        Args:
+            target: the key.
+            head: its head.
+        """

@@ -74,10 +74,18 @@ class ConversationSuite(StoreFixtures):
         assert values_of(page) == [value] * 4
         assert [entry.id for entry in page.entries[:3]] == ids
 
-    async def test_a_large_entry_comes_back(self, talks: Conversations) -> None:
-        await talks.append("c", ["x" * 200_000, "small"])
+    async def test_entries_of_any_size_come_back(self, talks: Conversations) -> None:
+        large = {"text": "x" * 300_000, "of": {1, 2}}
+        await talks.append("c", ["x" * 200_000, "small", large], entry_ids=["a", "b", "c"])
+        again = await talks.append("c", [large, "new"], entry_ids=["c", "d"])
+        await talks.fork("c", "f", at="c")
 
-        assert [len(value) for value in await read_all(talks, "c")] == [200_000, 5]
+        assert again.added == 1
+        assert values_of(await talks.read("c", last=2)) == [large, "new"]
+        assert values_of(await talks.pop("c", 3)) == ["small", large, "new"]
+        assert await read_all(talks, "f") == ["x" * 200_000, "small", large]
+        await talks.replace_suffix("f", "a", [large, 7])
+        assert await read_all(talks, "f") == ["x" * 200_000, large, 7]
 
     async def test_a_page_is_what_was_asked_for(self, talks: Conversations) -> None:
         await talks.append("c", list(range(10)), entry_ids=[f"e{number}" for number in range(10)])
@@ -249,6 +257,30 @@ class ConversationSuite(StoreFixtures):
         assert await self.leftovers(team) == []
         assert (await talks.append("c", ["new"], if_revision=0)).length == 1
 
+    async def test_appends_of_one_moment_are_independent(self, talks: Conversations) -> None:
+        first = await talks.append("c", [0], entry_ids=["e0"])
+        plain = [talks.append("c", [number], entry_ids=[f"e{number}"]) for number in range(1, 6)]
+        special = [
+            talks.append("c", ["refused"], if_revision=first.revision + 1),
+            talks.append("c", [1], entry_ids=["e1"]),
+            talks.append("c", ["state"], state={"n": 1}),
+            talks.append("d", ["new"], tags={"user": "u"}),
+            talks.append("c", ["x" * 300_000]),
+        ]
+        more = [talks.append("c", [number]) for number in range(6, 9)]
+        told = await asyncio.gather(*plain, *special, *more, return_exceptions=True)
+
+        assert isinstance(told[5], VersionConflictError)
+        changes = [change for change in told if not isinstance(change, BaseException)]
+        assert sorted(change.added for change in changes) == [0] + [1] * (len(told) - 2)
+        page = await talks.read("c", limit=100)
+        assert sorted(map(str, values_of(page)))[:9] == [str(number) for number in range(9)]
+        assert [entry.cursor for entry in page.entries] == sorted(entry.cursor for entry in page.entries)
+        assert values_of(await talks.read("c", last=3)) == values_of(page)[-3:]
+        assert (known := await talks.get("c")) is not None
+        assert (known.length, known.revision) == (len(page.entries), page.revision) == (11, int(page.cursor or 0))
+        assert [found.key[-2:] for found in (await talks.list()).conversations] == [":c", ":d"]
+
     # -- forks
 
     async def test_a_fork_and_its_parent_go_separate_ways(self, talks: Conversations) -> None:
@@ -342,9 +374,38 @@ class ConversationSuite(StoreFixtures):
         assert await names(scope="ada") == ["ada:a", "ada:c"]
         page = await listed(limit=2)
         assert await names(cursor=page.cursor) == ["bob:b"]
+        await bob.conversations.append("b", [2])
+        assert await names(user="u1") == await names(user="u1", limit=2) == ["bob:b", "ada:a"]
         await ada.conversations.append("a", [3], tags={"user": "u2"})
         assert await names(user="u1") == ["bob:b"]
         assert await names(user="u2") == ["ada:a"]
+
+    # -- erase
+
+    async def test_what_is_erased_is_gone_and_nothing_else(self, talks: Conversations, team: SharedMemoryStore) -> None:
+        await talks.append("a", [1, 2], tags={"user": "u", "agent": "x"}, state={"n": 1})
+        await talks.append("b", [1], tags={"user": "u"})
+        await talks.append("kept", [1], tags={"user": "other"})
+        await talks.fork("a", "of-u")
+        await talks.fork("a", "of-other", tags={"user": "other"})
+        assert (await talks.erase(user="u", agent="x", dry_run=True)).conversations == 2
+
+        erased = await talks.erase(user="u")
+
+        assert (erased.conversations, erased.entries) == (3, 5)
+        assert sorted(found.key[-4:] for found in (await talks.list()).conversations) == ["kept", "ther"]
+        assert await read_all(talks, "of-other") == [1, 2]
+        assert (await talks.erase(user="u")).conversations == 0
+        assert (await team.conversations.erase(scope="ada")).conversations == 2
+        assert await self.leftovers(team) == []
+
+    async def test_nothing_of_others_is_erased(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
+        await ada.conversations.append("a", [1], tags={"user": "u"})
+
+        with pytest.raises(AccessDeniedError):
+            await bob.conversations.erase(user="u")
+
+        assert await read_all(ada.conversations, "a") == [1]
 
     # -- rights and the feed
 
@@ -398,7 +459,7 @@ class ConversationSuite(StoreFixtures):
             lambda c: c.append("c", {"a": 1}),
             lambda c: c.append("c", [object()]),
             lambda c: c.append("c", ["ok", float("nan")]),
-            lambda c: c.append("c", ["x" * 300_000]),
+            lambda c: c.patch_state("c", {"a": "x" * 300_000}),
             lambda c: c.append("c", [1] * 1001),
             lambda c: c.append("c", [1, 2], entry_ids=["a"]),
             lambda c: c.append("c", [1, 2], entry_ids="ab"),
@@ -431,6 +492,8 @@ class ConversationSuite(StoreFixtures):
             lambda c: c.list(cursor="x"),
             lambda c: c.list(limit=501),
             lambda c: c.list(user=7),
+            lambda c: c.erase(),
+            lambda c: c.erase(user=""),
         ],
     )
     async def test_bad_input_is_refused_and_changes_nothing(

@@ -147,3 +147,19 @@ async def test_a_key_that_another_client_wrote_is_named_and_others_are_not_affec
     with pytest.raises(SharedMemoryError):
         await talks.read("bad")
     assert list(await store.damaged_keys()) == [head.replace(b":c", b":bad").decode()]
+
+
+async def test_an_index_that_another_client_wrote_is_reported(store: SharedMemoryStore, redis_url: str) -> None:
+    talks = store.conversations
+    await talks.append("c", [1])
+    with Redis.from_url(redis_url) as raw:
+        (index,) = raw.keys(f"*{{{store.namespace}}}:$conversation.index:shared")
+        raw.set(index, "theirs", ex=60)
+
+        outcomes = await asyncio.gather(*(talks.append("c", [number]) for number in range(3)), return_exceptions=True)
+
+        assert [type(outcome) for outcome in outcomes] == [CorruptionError] * 3
+        assert list(await store.damaged_keys()) == [index.decode()]
+        raw.delete(index)
+    assert (await talks.append("c", ["again"])).added == 1
+    assert [found.key for found in (await talks.list()).conversations] == [f"{store.namespace}:shared:c"]

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import fakeredis
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from redis import Redis
+from support import shared_models
 from support.example_budget import example_count
+from support.shared_models import Clients, check_that_it_notices, run_machine
 
-from sharedmem import NotFoundError, Settings, SharedMemoryError, VersionConflictError
+from sharedmem import NotFoundError, VersionConflictError
 from sharedmem.clock import new_id
 from sharedmem.sync import Conversations, Hub
-from sharedmem.testing import connect_to_fake
 
+clients = shared_models.clients
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 CLIENTS = st.integers(0, 1)
 IDS = st.sampled_from([f"e{number}" for number in range(8)])
@@ -213,37 +212,14 @@ class ConversationMachine(RuleBasedStateMachine):
         self.hubs[0].store(self.namespace).clear()
 
 
-@pytest.fixture(params=["fakeredis", "redis"])
-def clients(request: pytest.FixtureRequest, settings: Settings) -> Iterator[tuple[list[Hub], Redis]]:
-    """Two hubs and a bare client of one server."""
-    with ExitStack() as stack:
-        if request.param == "fakeredis":
-            server = fakeredis.FakeServer()
-            opened = [Hub(settings=settings, connect=connect_to_fake(server)) for _ in range(2)]
-            bare = Redis.from_pool(fakeredis.FakeStrictRedis(server=server).connection_pool)
-        else:
-            url = request.getfixturevalue("redis_url")
-            opened = [Hub.open(url, settings=settings) for _ in range(2)]
-            bare = Redis.from_url(url)
-        yield [stack.enter_context(hub) for hub in opened], stack.enter_context(bare)
+def test_conversations_are_lists_that_clients_share(clients: Clients) -> None:
+    run_machine(ConversationMachine, clients, max_examples=example_count(10, thorough=100), stateful_step_count=25)
 
 
-def run(machine: type[ConversationMachine], clients: tuple[list[Hub], Redis], **effort: Any) -> None:
-    bound: Any = type("Bound", (machine,), {"hubs": clients[0], "bare": clients[1]})
-    quiet = list(HealthCheck)  # a server is slower than hypothesis likes
-    run_state_machine_as_test(bound, settings=settings(deadline=None, suppress_health_check=quiet, **effort))
-
-
-def test_conversations_are_lists_that_clients_share(clients: tuple[list[Hub], Redis]) -> None:
-    run(ConversationMachine, clients, max_examples=example_count(10, thorough=100), stateful_step_count=25)
-
-
-def test_the_model_notices_a_wrong_answer(clients: tuple[list[Hub], Redis]) -> None:
+def test_the_model_notices_a_wrong_answer(clients: Clients) -> None:
     class Forgetful(ConversationMachine):
         @rule(client=CLIENTS, name=NAMES)
         def delete_unseen(self, client: int, name: str) -> None:
             self.talks[client].delete(name)  # and the model does not know
 
-    no_shrinking = {"phases": (Phase.generate,), "database": None, "report_multiple_bugs": False}
-    with pytest.raises((AssertionError, SharedMemoryError, pytest.fail.Exception)):
-        run(Forgetful, clients, max_examples=50, **no_shrinking)
+    check_that_it_notices(Forgetful, clients)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import fakeredis
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from redis import Redis
+from support import shared_models
 from support.example_budget import example_count
+from support.shared_models import Clients, check_that_it_notices, run_machine
 
-from sharedmem import InvalidError, Settings, SharedMemoryError, VersionConflictError, WrongTypeError
+from sharedmem import InvalidError, VersionConflictError, WrongTypeError
 from sharedmem.clock import new_id
 from sharedmem.sync import Hub, SharedMemoryStore
-from sharedmem.testing import connect_to_fake
 
+clients = shared_models.clients
 KEYS = st.sampled_from(["a", "b", "c"])
 CLIENTS = st.integers(0, 1)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.binary(max_size=5)
@@ -241,37 +240,14 @@ class StoreMachine(RuleBasedStateMachine):
         assert told == self.model.changes, "every change is announced once, and nothing else"
 
 
-@pytest.fixture(params=["fakeredis", "redis"])
-def clients(request: pytest.FixtureRequest, settings: Settings) -> Iterator[tuple[list[Hub], Redis]]:
-    """Two hubs and a bare client of one server."""
-    with ExitStack() as stack:
-        if request.param == "fakeredis":
-            server = fakeredis.FakeServer()
-            opened = [Hub(settings=settings, connect=connect_to_fake(server)) for _ in range(2)]
-            bare = Redis.from_pool(fakeredis.FakeStrictRedis(server=server).connection_pool)
-        else:
-            url = request.getfixturevalue("redis_url")
-            opened = [Hub.open(url, settings=settings) for _ in range(2)]
-            bare = Redis.from_url(url)
-        yield [stack.enter_context(hub) for hub in opened], stack.enter_context(bare)
+def test_the_store_is_a_dictionary_that_clients_share(clients: Clients) -> None:
+    run_machine(StoreMachine, clients, max_examples=example_count(7, thorough=20), stateful_step_count=30)
 
 
-def run(machine: type[StoreMachine], clients: tuple[list[Hub], Redis], **effort: Any) -> None:
-    bound: Any = type("Bound", (machine,), {"hubs": clients[0], "bare": clients[1]})
-    quiet = list(HealthCheck)  # a server is slower than hypothesis likes
-    run_state_machine_as_test(bound, settings=settings(deadline=None, suppress_health_check=quiet, **effort))
-
-
-def test_the_store_is_a_dictionary_that_clients_share(clients: tuple[list[Hub], Redis]) -> None:
-    run(StoreMachine, clients, max_examples=example_count(7, thorough=20), stateful_step_count=30)
-
-
-def test_the_model_notices_a_wrong_answer(clients: tuple[list[Hub], Redis]) -> None:
+def test_the_model_notices_a_wrong_answer(clients: Clients) -> None:
     class Forgetful(StoreMachine):
         @rule(client=CLIENTS, key=KEYS)
         def delete(self, client: int, key: str) -> None:
             self.stores[client].delete(key)  # and the model is not told
 
-    no_shrinking = {"phases": (Phase.generate,), "database": None, "report_multiple_bugs": False}
-    with pytest.raises((AssertionError, SharedMemoryError, pytest.fail.Exception)):
-        run(Forgetful, clients, max_examples=50, **no_shrinking)
+    check_that_it_notices(Forgetful, clients)

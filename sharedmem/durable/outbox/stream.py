@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar, cast
 
+from sharedmem.durable.conversation_documents import entry_to_text
 from sharedmem.durable.json_codec import member_to_text, to_text
 from sharedmem.durable.protocol import DurableContext
 from sharedmem.errors import InvalidError
@@ -28,7 +29,7 @@ from sharedmem.redis.scripts.durable import DeliveredEntry, DurableKey, Rejected
 _KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}
 _NAME_WORDS = 11
 _VALUE = b"value"
-_GONE, _MEMBER = b"gone", b"member"
+_GONE, _MEMBER, _ENTRY = b"gone", b"member", b"entry"
 # A string of another client, without a header.
 _TEXT = b"text"
 
@@ -113,6 +114,8 @@ def _body_text(type_: bytes, codec: bytes, body: bytes) -> tuple[str, str]:
         return JSON.decode(), ""
     if codec in {_MEMBER, _TEXT}:
         return member_to_text(body)
+    if codec == _ENTRY:
+        return entry_to_text(body)
     return codec.decode(), to_text(codec, body) if body or type_ == _VALUE else ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sharedmem.redis.durability import LOG_MODE, DurabilityModes
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.replies import Argument, Reply
 from sharedmem.redis.scripts.executor import POOLED_ABOVE_BYTES, ScriptExecutor
@@ -13,10 +14,8 @@ _USUAL_ENTRY_BYTES = 512
 
 
 class ConversationKeys(NamedTuple):
-    """The head of a conversation, and the indexes of its namespace; the other keys have the name of the head."""
+    """The keys of a change: the head of a conversation; the other keys have its name."""
 
-    updates: bytes
-    endings: bytes
     head: bytes
 
 
@@ -56,12 +55,14 @@ class ConversationAppend(NamedTuple):
     """Entries to append to one conversation; `fields` and `entries` are flat pairs."""
 
     target: Target
-    keys: ConversationKeys
+    """The key that the durable tier knows: its physical name is that of the head."""
     terms: str
     fields: Sequence[bytes]
     entries: Sequence[bytes]
     size: int
     """Bytes of the fields and entries."""
+    is_kept: bool
+    """Whether there is a durable tier, which gets the change."""
 
 
 class ConversationScripts:
@@ -74,14 +75,17 @@ class ConversationScripts:
         self, space: Space, actor: bytes, appends: Sequence[ConversationAppend]
     ) -> list[bytes]:
         """Append to conversations of one namespace; return one reply line for each (`lua/conversation_append.lua`)."""
-        keys = [appends[0].keys.updates, appends[0].keys.endings, *[append.keys.head for append in appends]]
+        keys = [append.target.physical for append in appends]
         args: list[Argument] = []
         for append in appends:
             args += (append.terms, len(append.entries) // 2)
             args += append.fields
             args += append.entries
         size = sum([append.size for append in appends])
-        reply = await self._sender.mutate("conversation_append", space, keys, actor, args, large=size)
+        keep = None
+        if appends[0].is_kept:
+            keep = DurabilityModes(tuple([append.target for append in appends]), LOG_MODE * len(appends))
+        reply = await self._sender.mutate("conversation_append", space, keys, actor, args, large=size, keep=keep)
         return reply.split(b"\n")
 
     async def conversation_replace(
@@ -94,23 +98,34 @@ class ConversationScripts:
         after: bytes,
         fields: Sequence[bytes],
         entries: Sequence[bytes],
+        keep: DurabilityModes | None,
     ) -> bytes:
         """Return the reply (see `lua/conversation_replace.lua`); `fields` and `entries` are flat pairs."""
         args: list[Argument] = [terms, after, *fields, *entries]
         size = sum(map(len, fields)) + sum(map(len, entries))
-        return await self._sender.mutate("conversation_replace", space, keys, actor, args, large=size)
+        return await self._sender.mutate("conversation_replace", space, keys, actor, args, large=size, keep=keep)
 
     async def conversation_pop(
-        self, space: Space, keys: ConversationKeys, actor: bytes, *, expect: str, count: int
+        self,
+        space: Space,
+        keys: ConversationKeys,
+        actor: bytes,
+        *,
+        expect: str,
+        count: int,
+        keep: DurabilityModes | None,
     ) -> bytes:
         """Return the reply (see `lua/conversation_pop.lua`)."""
         args: list[Argument] = [expect, count]
-        return await self._sender.mutate("conversation_pop", space, keys, actor, args, large=count * _USUAL_ENTRY_BYTES)
+        size = count * _USUAL_ENTRY_BYTES
+        return await self._sender.mutate("conversation_pop", space, keys, actor, args, large=size, keep=keep)
 
-    async def conversation_delete(self, space: Space, keys: ConversationKeys, actor: bytes, *, expect: str) -> bytes:
+    async def conversation_delete(
+        self, space: Space, keys: ConversationKeys, actor: bytes, *, expect: str, keep: DurabilityModes | None
+    ) -> bytes:
         """Return the reply (see `lua/conversation_delete.lua`)."""
         args: list[Argument] = [expect]
-        return await self._sender.mutate("conversation_delete", space, keys, actor, args)
+        return await self._sender.mutate("conversation_delete", space, keys, actor, args, keep=keep)
 
     async def conversation_fork(
         self,
@@ -121,15 +136,23 @@ class ConversationScripts:
         parent: bytes,
         at: bytes,
         terms: str,
+        keep: DurabilityModes | None,
     ) -> bytes:
         """Return the reply (see `lua/conversation_fork.lua`)."""
         args: list[Argument] = [at, terms]
-        return await self._sender.mutate("conversation_fork", space, [*keys, parent], actor, args)
+        return await self._sender.mutate("conversation_fork", space, [*keys, parent], actor, args, keep=keep)
 
-    async def conversation_read(self, head: bytes, *, mode: str, reference: bytes, limit: int) -> Reply:
+    async def conversation_restore(
+        self, space: Space, head: bytes, actor: bytes, *, parts: Sequence[bytes], updated: int, ends: int, replace: int
+    ) -> bytes:
+        """Return the reply (see `lua/conversation_restore.lua`)."""
+        args: list[Argument] = [updated, ends, replace]
+        return await self._sender.mutate("conversation_restore", space, [head, *parts], actor, args)
+
+    async def conversation_read(self, head: bytes, *, mode: str, reference: bytes, limit: int, renews: int) -> Reply:
         """Return the reply (see `lua/conversation_read.lua`)."""
         is_large = limit * _USUAL_ENTRY_BYTES > POOLED_ABOVE_BYTES
-        return await self._sender.run("conversation_read", [head], [mode, reference, limit], aside=is_large)
+        return await self._sender.run("conversation_read", [head], [mode, reference, limit, renews], aside=is_large)
 
     async def conversation_list(
         self,

@@ -132,6 +132,28 @@ class DiscardKeys(NamedTuple):
     followers: bytes
 
 
+class BuryKeys(NamedTuple):
+    """The keys of `queue_bury`."""
+
+    queue: bytes
+    ready: bytes
+    delayed: bytes
+    claimed: bytes
+    tasks: bytes
+    claims: bytes
+    dead: bytes
+    counts: bytes
+    followers: bytes
+
+
+class ShowKeys(NamedTuple):
+    """The keys of `queue_show`."""
+
+    line: bytes
+    tasks: bytes
+    claims: bytes
+
+
 class FollowKeys(NamedTuple):
     """The keys of `queue_follow`."""
 
@@ -278,11 +300,15 @@ class QueueScripts:
         state, outcome, claim = _texts(await self._sender.run("queue_outcome", (*keys, result), (id_,)))
         return state.decode(), outcome, claim
 
+    async def queue_bury(self, space: Space, keys: BuryKeys, actor: bytes, *, id_: str, reason: str) -> bool:
+        """Return whether the task is a dead letter only now."""
+        return await self._sender.mutate("queue_bury", space, keys, actor, (id_, reason)) == b"1"
+
     async def queue_show(
-        self, line: bytes, tasks: bytes, claims: bytes, *, count: int
+        self, keys: ShowKeys, *, count: int, after_score: str = "", after_id: str = ""
     ) -> list[tuple[str, int, bytes, bytes]]:
         """Return (id, score, task, claim) of each task."""
-        flat = _texts(await self._sender.run("queue_show", (line, tasks, claims), (count,)))
+        flat = _texts(await self._sender.run("queue_show", keys, (count, after_score, after_id)))
         rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
         return [(id_.decode(), round(float(score)), task, claim) for id_, score, task, claim in rows]
 

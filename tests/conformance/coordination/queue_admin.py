@@ -21,6 +21,83 @@ _UNKNOWN = "1234567890123456"
 class QueueAdminTests(StoreFixtures):
     """Looking after a queue."""
 
+    async def test_tasks_are_found_by_their_words_in_every_state(self, ada: SharedMemoryStore) -> None:
+        queue = ada.queue("jobs")
+        await queue.put_many([{"doc": "Tides.md"}, {"doc": "rents.md"}, {"doc": "tides of the north"}])
+        dead = await claim_all(queue)
+        await queue.fail(dead, "page 3 is MISSING")
+        late = await queue.put({"doc": "tides"}, delay=60)
+        running = await claim_all(queue)
+
+        found = await queue.search("TIDES")
+        assert (found.tasks[0].state, found.tasks[0].id) == ("dead", dead.id)
+        assert {task.state for task in found.tasks} == {"dead", "ready", "delayed"}
+        assert found.cursor is None
+        assert found.looked_at == 4
+        assert [task.id for task in (await queue.search("missing page")).tasks] == [dead.id]
+        assert [task.id for task in (await queue.search("tides", state="delayed")).tasks] == [late.id]
+        assert [task.id for task in (await queue.search(state="claimed")).tasks] == [running.id]
+        assert (await queue.search("page tornado")).tasks == []
+
+    async def test_a_task_is_found_by_its_id(self, ada: SharedMemoryStore) -> None:
+        queue = ada.queue("jobs")
+        put = await queue.put("a", priority=3)
+        await queue.put(put.id)
+
+        (task,) = (await queue.search(put.id)).tasks
+        assert (task.id, task.state, task.payload, task.priority, task.at) == (put.id, "ready", "a", 3, None)
+        assert (await queue.search(put.id, state="dead")).tasks == []
+        assert (await queue.search("1" * 16)).tasks == []
+
+    async def test_a_search_goes_on_where_it_ended_though_tasks_have_left_meanwhile(
+        self, ada: SharedMemoryStore
+    ) -> None:
+        queue = ada.queue("jobs")
+        for number in range(9):
+            await queue.put(number, priority=number % 3, delay=60 if number > 6 else 0)
+
+        page = await queue.search(limit=2)
+        seen = [task.payload for task in page.tasks]
+        await queue.delete(page.tasks[-1].id)
+        while page.cursor is not None:
+            page = await queue.search(limit=2, cursor=page.cursor)
+            seen += [task.payload for task in page.tasks]
+
+        assert seen == [2, 5, 1, 4, 0, 3, 6, 7, 8]
+
+    @pytest.mark.parametrize(
+        ("field", "bad"),
+        [("state", "done"), ("limit", 0), ("limit", 1001), ("cursor", "x"), ("cursor", "ready.1.2"), ("cursor", "")],
+    )
+    async def test_an_impossible_search_is_refused(self, ada: SharedMemoryStore, field: str, bad: Any) -> None:
+        with pytest.raises(InvalidError, match=field):
+            await ada.queue("jobs").search(**{field: bad})
+        with pytest.raises(InvalidError, match="cursor"):
+            await ada.queue("jobs").search(state="dead", cursor="ready..")
+
+    async def test_a_task_is_buried_in_any_state_and_taken_back(self, ada: SharedMemoryStore) -> None:
+        queue = ada.queue("jobs")
+        await queue.put_many(["a", "b"])
+        late = await queue.put("c", delay=60)
+        task = await claim_all(queue)
+        ready = (await queue.peek())[0]
+
+        for buried in (task, ready, late):
+            assert await queue.bury(buried.id, error="nobody needs it")
+        assert not await queue.bury(task.id)
+
+        with pytest.raises(ClaimLostError):
+            await queue.ack(task)
+        letters = await queue.dead()
+        assert [(letter.payload, letter.error, letter.attempts) for letter in letters] == [
+            ("a", "nobody needs it", 1),
+            ("b", "nobody needs it", 0),
+            ("c", "nobody needs it", 0),
+        ]
+        assert (await queue.stats()).counters.dead == 3
+        assert await queue.redrive(late.id)
+        assert (await claim_all(queue)).payload == "c"
+
     async def test_statistics_are_a_recount(self, ada: SharedMemoryStore) -> None:
         queue = ada.queue("jobs", max_attempts=2)
         await queue.put_many(range(8))
