@@ -37,10 +37,8 @@ from mcp_types import (
     SamplingCapability,
     SamplingMessage,
     SetLevelRequestParams,
-    SubscribeRequestParams,
     TextContent,
     TextResourceContents,
-    UnsubscribeRequestParams,
 )
 
 PICTURE = b"\x89PNG\r\n\x1a\n"
@@ -385,7 +383,5 @@ def _add_requests(server: MCPServer[Any]) -> None:
         del ctx, params
         return EmptyResult()
 
-    protocol = server._lowlevel_server  # the package offers no public way to add these
+    protocol = server._lowlevel_server  # the package offers no public way to add it
     protocol.add_request_handler("logging/setLevel", SetLevelRequestParams, accept)
-    protocol.add_request_handler("resources/subscribe", SubscribeRequestParams, accept)
-    protocol.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, accept)

@@ -15,7 +15,9 @@ from mcp_types import CallToolResult, TextContent
 from sharedmem import Hub
 from sharedmem.config import Settings
 from sharedmem.faces.auth import Bearer, TokenFile
+from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.mcp import McpApplication, McpOptions, McpService
+from sharedmem.faces.rest import RestServer
 from sharedmem.testing import fake_hub
 from support.rest_server import token_entries
 
@@ -29,7 +31,20 @@ class McpHarness:
     hub: Hub
     service: McpService
     app: McpApplication
+    admission: TokenFile | None
     tokens: dict[str, str] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def at_port(self, actor: str | None = None, **options: Any) -> AsyncIterator[Client]:
+        """A client over HTTP and a port, which gets streams as they come; of a further service over the same hub."""
+        app = McpApplication(McpService(self.hub, options=self.service.options), self.admission)
+        headers = {"authorization": f"Bearer {self.tokens[actor]}"} if actor else {}
+        async with (
+            RestServer(app, ListenAddress(port=0), has_tokens=self.admission is not None) as server,
+            httpx2.AsyncClient(headers=headers) as http,
+            Client(streamable_http_client(f"{server.url}/mcp", http_client=http), **options) as client,
+        ):
+            yield client
 
     def http(self, actor: str | None = None, **headers: str) -> httpx2.AsyncClient:
         """A client of HTTP with the token of an actor, or without one."""
@@ -54,9 +69,10 @@ async def mcp_service(*bearers: Bearer, **options: Any) -> AsyncIterator[McpHarn
     settings = Settings(access="namespaced" if known else "open", embedder="hashing")
     async with fake_hub(settings=settings) as hub:
         service = McpService(hub, options=McpOptions(**{"write": True} | options))
-        app = McpApplication(service, TokenFile(known) if known else None)
+        admission = TokenFile(known) if known else None
+        app = McpApplication(service, admission)
         async with app.endpoint.running():
-            yield McpHarness(hub, service, app, tokens)
+            yield McpHarness(hub, service, app, admission, tokens)
 
 
 def text_of(result: CallToolResult) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,24 +12,37 @@ from urllib.parse import urlsplit
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from sharedmem.errors import InternalError, SharedMemoryError
+from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
+from sharedmem.faces.mcp.bounds import SESSION_IDLE_S, CallerSessions, CallerStreams
 from sharedmem.faces.mcp.callers import McpCaller, set_caller
 from sharedmem.faces.mcp.problems import sentence_of
 from sharedmem.faces.mcp.service import McpService
 from sharedmem.faces.rate_limits import TokenRateLimiter
-from sharedmem.hub import Hub
+from sharedmem.faces.request_bodies import BodyTooLargeError, SlowBodyError, body_chunks
 from sharedmem.runtime import get_logger
 
 PATH = "/mcp"
 METADATA = "/.well-known/oauth-protected-resource"
+# What browsers may send, and what their pages may read.
+_CORS_HEADERS = (
+    *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"),
+    *("Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id"),
+)
+_CORS_EXPOSED = ("Mcp-Session-Id", "Retry-After", "WWW-Authenticate")
 _THIS_MACHINE = ("127.0.0.1", "localhost", "[::1]")
+_SESSION = "mcp-session-id"
+_LISTEN = "subscriptions/listen"
+_BAD_REQUEST = 400
 _logger = get_logger("mcp")
 # JSON-RPC's code for a request that the server refuses; the codes of the protocol do not name the reason.
 _REFUSED = -32_000
@@ -40,26 +55,37 @@ class McpEndpoint:
         service: the tools.
         admission: who may call; None takes every caller for the actor of the service.
         host: the address that the server listens at.
+        closing: set when the service ends: streams end too.
     """
 
-    def __init__(self, service: McpService, admission: Admission | None, *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        service: McpService,
+        admission: Admission | None,
+        *,
+        host: str = "127.0.0.1",
+        closing: asyncio.Event | None = None,
+    ) -> None:
         self._service = service
         self._admission = admission
         self._limiter = TokenRateLimiter(service.hub)
+        self._sessions = CallerSessions()
         options = service.options
+        self._streams = CallerStreams(closing or asyncio.Event(), check_s=options.stream_check_s)
         self._hosts = _security(host, hosts=options.hosts, origins=options.origins, public_url=options.public_url)
         self._guard = TransportSecurityMiddleware(self._hosts)
         self._protocol = service.server.streamable_http_app(
             streamable_http_path=PATH,
             stateless_http=not options.sessions,
             max_request_body_size=options.max_body_bytes,
+            session_idle_timeout=SESSION_IDLE_S,
             transport_security=self._hosts,
         )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer calls inside of this block; enter it once."""
-        async with self._service.server.session_manager.run():
+        async with self._service.running(), self._service.server.session_manager.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,16 +97,73 @@ class McpEndpoint:
                 await refused(scope, receive, send)
                 return
             caller = await self._admit(request)
-            standing = None if self._admission is None else await self._limiter.take(caller.bearer)
+            headers = await self._count(request, caller)
+            body = await self._body(request)
+            await self._answer(request, caller, _replayed(body, receive), self._noting(request, caller, send, headers))
+        except ClientDisconnect:
+            return
         except SharedMemoryError as error:
             await self._refusal(request, error)(scope, receive, send)
-            return
+
+    async def _answer(self, request: Request, caller: McpCaller, receive: Receive, send: Send) -> None:
+        scope = request.scope
         set_caller(scope, caller)
         # Sessions of the protocol belong to the caller that opened them.
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.id, scopes=[]))
-        headers = {} if standing is None else standing.headers()
         inside = {**scope, "path": PATH, "root_path": "", "headers": _trimmed(scope["headers"])}
-        await self._protocol(inside, receive, _with_headers(send, headers))
+        if _is_stream(request):
+            await self._streams.run(
+                caller.id,
+                lambda sending: self._protocol(inside, receive, sending),
+                send,
+                is_known=lambda: self._is_known(request),
+            )
+        else:
+            await self._protocol(inside, receive, send)
+
+    async def _count(self, request: Request, caller: McpCaller) -> dict[str, str]:
+        """Hold a caller to its rate, and to its share of sessions and streams; returns headers of the answer."""
+        if self._admission is None:
+            return {}
+        standing = await self._limiter.take(caller.bearer)
+        if _is_stream(request):
+            self._streams.check(caller.id)
+        elif self._service.options.sessions and _opens_session(request):
+            self._sessions.check(caller.id)
+        return {} if standing is None else standing.headers()
+
+    async def _body(self, request: Request) -> bytes:
+        options = self._service.options
+        chunks = body_chunks(
+            request.stream(),
+            announced=request.headers.get("content-length", "0"),
+            most_bytes=options.max_body_bytes,
+            patience_s=options.body_patience_s,
+        )
+        return b"".join([chunk async for chunk in chunks])
+
+    def _noting(self, request: Request, caller: McpCaller, send: Send, headers: Mapping[str, str]) -> Send:
+        """Add headers to the answer, and take note of the session that it names."""
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        used = request.headers.get(_SESSION)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                listed = message.get("headers", [])
+                session = next((value.decode() for name, value in listed if name.lower() == _SESSION.encode()), used)
+                self._note_session(request.method, caller, session, is_known=message["status"] < _BAD_REQUEST)
+                message = {**message, "headers": [*listed, *pairs]}
+            await send(message)
+
+        return sending
+
+    def _note_session(self, method: str, caller: McpCaller, session: str | None, *, is_known: bool) -> None:
+        if session is None or not is_known:
+            return
+        if method == "DELETE":
+            self._sessions.end(caller.id, session)
+        else:
+            self._sessions.note(caller.id, session)
 
     async def metadata(self, request: Request) -> Response:
         """Return how clients get a token (RFC 9728)."""
@@ -95,7 +178,16 @@ class McpEndpoint:
         if self._admission is None:
             return self._service.local
         bearer = await self._admission.admit(request.headers.get("authorization"))
-        return McpCaller(bearer, self._service.options.write)
+        return McpCaller(bearer, self._service.options.write and not bearer.read_only)
+
+    async def _is_known(self, request: Request) -> bool:
+        try:
+            await self._admit(request)
+        except TokenRefusedError:
+            return False
+        except UnavailableError:
+            pass  # the caller cannot be looked up just now
+        return True
 
     def _resource(self, request: Request) -> str:
         return self._service.options.public_url or f"{request.url.scheme}://{request.headers.get('host', '')}{PATH}"
@@ -104,7 +196,10 @@ class McpEndpoint:
         headers = dict(getattr(error, "headers", {}))
         retry_after = getattr(error, "retry_after", None)
         if isinstance(retry_after, int | float):
-            headers["retry-after"] = str(max(1, round(retry_after)))
+            headers["retry-after"] = str(max(1, math.ceil(retry_after)))
+        if isinstance(error, BodyTooLargeError | SlowBodyError):
+            # The rest of the body is not read.
+            headers["connection"] = "close"
         if isinstance(error, TokenRefusedError):
             _logger.warning("a caller at %s showed no known token", request.client.host if request.client else "?")
             place = urlsplit(self._resource(request))
@@ -125,31 +220,73 @@ class McpApplication(Starlette):
     """
 
     def __init__(self, service: McpService, admission: Admission | None, *, host: str = "127.0.0.1") -> None:
-        self.endpoint = McpEndpoint(service, admission, host=host)
-        super().__init__(routes=routes_of(self.endpoint), lifespan=lambda _: self.endpoint.running())
-        self.state.service = McpApplicationService(service.hub)
+        closing = asyncio.Event()
+        self.endpoint = McpEndpoint(service, admission, host=host, closing=closing)
+        super().__init__(
+            routes=routes_of(self.endpoint),
+            lifespan=lambda _: self.endpoint.running(),
+            middleware=_cors(service.options.origins),
+        )
+        self.state.service = McpApplicationService(service, closing)
 
 
 class McpApplicationService:
     """What the server of an application needs to know of it.
 
     Args:
-        hub: the memory.
+        service: the tools and resources.
+        closing: set when the service ends.
     """
 
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
+    def __init__(self, service: McpService, closing: asyncio.Event) -> None:
+        self.hub = service.hub
+        self._subscriptions = service.subscriptions
+        self._closing = closing
 
     def end_streams(self) -> None:
-        """Do nothing: streams of the protocol end with the connection, and clients open them again."""
+        """End streams of the protocol; clients open them again elsewhere."""
+        self._subscriptions.end_streams()
+        self._closing.set()
+
+
+def mount_mcp(app: Starlette, endpoint: McpEndpoint) -> None:
+    """Let another application answer at `/mcp` too; the endpoint runs for as long as the lifespan of the application.
+
+    Args:
+        app: of `sharedmem.faces.rest.create_app`, or another one of Starlette or FastAPI; not started yet.
+        endpoint: shares the hub of the application, if that has one.
+    """
+    lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def both(running: Any) -> AsyncIterator[Any]:
+        async with lifespan(running) as state, endpoint.running():
+            yield state
+
+    app.router.routes.extend(routes_of(endpoint))
+    app.router.lifespan_context = both
 
 
 def routes_of(endpoint: McpEndpoint) -> list[Route]:
-    """Return the routes of an endpoint, for an application that has others too."""
+    """Return the routes of an endpoint."""
     return [
         Route(PATH, endpoint),
         Route(METADATA + PATH, endpoint.metadata, methods=["GET"]),
         Route(METADATA, endpoint.metadata, methods=["GET"]),
+    ]
+
+
+def _cors(origins: Sequence[str]) -> list[Middleware]:
+    if not origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=_CORS_HEADERS,
+            expose_headers=_CORS_EXPOSED,
+        )
     ]
 
 
@@ -175,14 +312,25 @@ def _trimmed(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]
     return [(name, value.strip(b" \t")) for name, value in headers]
 
 
-def _with_headers(send: Send, headers: Mapping[str, str]) -> Send:
-    if not headers:
-        return send
+def _is_stream(request: Request) -> bool:
+    return request.method == "GET" or request.headers.get("mcp-method") == _LISTEN
 
-    async def sending(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-            message = {**message, "headers": [*message.get("headers", []), *pairs]}
-        await send(message)
 
-    return sending
+def _opens_session(request: Request) -> bool:
+    version = request.headers.get("mcp-protocol-version")
+    by_handshake = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+    return request.method == "POST" and by_handshake and request.headers.get(_SESSION) is None
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return what hands over a body that was read, and then goes on."""
+    is_over = False
+
+    async def receiving() -> Message:
+        nonlocal is_over
+        if is_over:
+            return await receive()
+        is_over = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receiving

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from mcp_types import CallToolResult, TextContent
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent
 from pydantic import ValidationError
 
-from sharedmem.errors import AccessDeniedError, Codes, InternalError, InvalidError, SharedMemoryError
+from sharedmem.errors import AccessDeniedError, Codes, InternalError, InvalidError, NotFoundError, SharedMemoryError
+from sharedmem.runtime import get_logger
 
 _PRIVATE = "this service failed; the log of the server says how"
 # Settings of the server, and bugs, are nobody's business outside.
 _KEPT_BACK = frozenset({"config", "internal", "error", "usage", "not_picklable"})
 _MOST_FIELDS = 20
+_logger = get_logger("mcp")
 
 
 class ArgumentsError(InvalidError):
@@ -37,7 +40,7 @@ class ReadOnlyError(AccessDeniedError):
     codes = Codes("access_denied", 403, "PERMISSION_DENIED", 5)
 
     def __init__(self, operation: str) -> None:
-        advice = "ask the operator to start the server with --write"
+        advice = "ask the operator to start the server with --write, or for a token without --read-only"
         SharedMemoryError.__init__(self, f"{operation} changes something, and this caller may only read; {advice}")
         self.actor, self.key, self.need = "", "", "write"
 
@@ -59,6 +62,15 @@ def sentence_of(error: SharedMemoryError) -> str:
     """Return the sentence of an error for a caller of a service."""
     is_private = isinstance(error, InternalError) or error.code in _KEPT_BACK
     return _PRIVATE if is_private else error.message_for("token")
+
+
+def protocol_error(error: SharedMemoryError) -> MCPError:
+    """Return an error as the protocol has it, for requests other than calls of tools."""
+    if isinstance(error, InternalError):
+        _logger.error("a request failed", exc_info=error)
+    is_asked_wrongly = isinstance(error, InvalidError | NotFoundError | AccessDeniedError)
+    code = INVALID_PARAMS if is_asked_wrongly else INTERNAL_ERROR
+    return MCPError(code, sentence_of(error), {"code": error.code})
 
 
 def error_result(error: SharedMemoryError) -> CallToolResult:

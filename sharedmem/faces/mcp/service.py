@@ -1,10 +1,10 @@
-"""The MCP service: the tools of a hub as a server of the protocol, over standard input and output or over HTTP."""
+"""The MCP service: the tools and resources of a hub as a server of the protocol, over stdio or over HTTP."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -12,10 +12,16 @@ from mcp.server import CacheHint, MCPServer
 
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.mcp.callers import Callers, McpCaller
+from sharedmem.faces.mcp.completions import add_completions
 from sharedmem.faces.mcp.options import McpOptions
+from sharedmem.faces.mcp.prompts import MemoryPrompts
+from sharedmem.faces.mcp.resources.catalog import ResourceCatalog
+from sharedmem.faces.mcp.resources.handlers import add_resources
+from sharedmem.faces.mcp.resources.subscriptions import ResourceSubscriptions
 from sharedmem.faces.mcp.tool import SharedMemTool
 from sharedmem.faces.mcp.tools import TOOLS
 from sharedmem.hub import Hub
+from sharedmem.runtime.background import Background
 
 _INSTRUCTIONS = (
     "Memory and coordination that several agents share. Search memory before you answer from what you know of this"
@@ -41,12 +47,29 @@ class McpService:
         settings = hub.settings
         self.local = McpCaller(bearer or Bearer.of(settings.namespace, actor=settings.actor), self.options.write)
         self.callers = Callers(hub, self.local)
+        self._background = Background(hub.counters)
+        catalog = ResourceCatalog(self.options)
+        self.subscriptions = ResourceSubscriptions(self.callers, catalog, self._background)
         self.server = self._server()
-        """The server of the protocol, for tools of one's own."""
+        """The server of the protocol, for tools and resources of one's own."""
+        if not catalog.is_empty():
+            add_resources(self.server, catalog, self.subscriptions, self.callers, self.options)
+        MemoryPrompts(self.callers, self.options).add_to(self.server)
+        add_completions(self.server, self.callers, self.options)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Let subscriptions be served inside of this block; at its end they end."""
+        try:
+            yield
+        finally:
+            self.subscriptions.end_streams()
+            await self._background.close()
 
     async def run_stdio(self) -> None:
         """Serve one client over standard input and output until it closes them."""
-        await self.server.run_stdio_async()
+        async with self.running():
+            await self.server.run_stdio_async()
 
     def _server(self) -> MCPServer[Any]:
         with _root_log_as_it_is():
@@ -57,6 +80,7 @@ class McpService:
                 version=version("sharedmem-hub"),
                 tools=self._tools(),
                 cache_hints={"tools/list": CacheHint(ttl_ms=_CACHED_MS, scope="private")},
+                subscriptions=self.subscriptions.common,
             )
         return server
 

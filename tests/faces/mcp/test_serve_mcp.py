@@ -14,9 +14,11 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ResourceUpdated
 from support.mcp_service import called, refused
 from support.shell import finish, read_json_line, start
 
+SOON_S = 60
 FLOOD = "The harbour of Skarn was flooded in 1962."
 
 
@@ -38,6 +40,19 @@ async def test_what_one_process_remembers_another_one_finds(data_dir: Path) -> N
         async with over_stdio(data_dir) as reader:
             found = await called(reader, "search_memory", query="when was the flood?")
             assert [(one["id"], one["agent_id"]) for one in found["memories"]] == [(stored["id"], "ada")]
+
+
+async def test_a_process_is_told_of_what_another_one_has_changed(data_dir: Path) -> None:
+    async with over_stdio(data_dir, "--write") as writer:
+        stored = await called(writer, "remember", content=FLOOD)
+        address = f"memory://{stored['id']}"
+        async with over_stdio(data_dir) as reader, reader.listen(resource_subscriptions=[address]) as events:
+            assert address in [resource.uri for resource in (await reader.list_resources()).resources]
+            await called(writer, "update_memory", id=stored["id"], content="It was flooded in 1963.")
+            async with asyncio.timeout(SOON_S):
+                assert await anext(events) == ResourceUpdated(address)
+            [content] = (await reader.read_resource(address)).contents
+            assert "1963" in str(content)
 
 
 async def test_without_write_a_process_changes_nothing(data_dir: Path) -> None:

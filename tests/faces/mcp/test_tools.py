@@ -42,6 +42,19 @@ async def test_a_profile_offers_its_tools_alone() -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == {"graph_facts", "note_fact"}
 
 
+async def test_the_profile_context_answers_from_all_that_is_known_without_the_right_to_write() -> None:
+    async with mcp_service(tools=("memory", "context")) as service, Client(service.service.server) as client:
+        await called(client, "remember", content=FLOOD)
+        known = await called(client, "recall_context", question="when was the harbour of Skarn flooded?", tokens=200)
+        nothing = await called(client, "recall_context", question="who won at chess?")
+    async with mcp_service(tools=("context",), write=False) as service, Client(service.service.server) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["recall_context"]
+
+    assert FLOOD in known["text"]
+    assert 0 < known["tokens"] <= 200
+    assert (nothing["text"], nothing["tokens"]) == ("", 0)
+
+
 def test_an_unknown_profile_is_refused() -> None:
     with pytest.raises(InvalidError, match="memory, coordination, graph, notes"):
         McpOptions(tools=("all",))  # type: ignore[arg-type]  # what the test is about

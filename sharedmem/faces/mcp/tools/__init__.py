@@ -1,8 +1,8 @@
 """The tools, by profile: each is a function over operations of the table."""
 
-from sharedmem.faces.mcp.tools import coordination, graph, memory, notes
+from sharedmem.faces.mcp.tools import context, coordination, graph, memory, notes
 
-TOOLS = (*memory.TOOLS, *coordination.TOOLS, *graph.TOOLS, *notes.TOOLS)
+TOOLS = (*memory.TOOLS, *coordination.TOOLS, *graph.TOOLS, *notes.TOOLS, *context.TOOLS)
 """All tools, with what clients may know of them."""
 
 __all__ = ["TOOLS"]

@@ -140,7 +140,7 @@ async def search_memory(
     wanted = min(at.skip + limit, _MOST_FOUND)
     filters = _filters(tags=tags, user_id=user_id, thread_id=thread_id, since=since)
     reply = await ctx.run("memory.search", query=query, limit=wanted, filters=filters)
-    found = [_view(ctx, hit.item, score=round(hit.score, 4)) for hit in reply.hits[at.skip :]]
+    found = [memory_view(ctx, hit.item, score=round(hit.score, 4)) for hit in reply.hits[at.skip :]]
     has_more = len(reply.hits) == wanted < _MOST_FOUND
     count, behind = paged(found, at, limit=limit, tokens=ctx.options.max_tokens, next_page=None)
     if behind is None and has_more:
@@ -162,7 +162,7 @@ async def recent_memories(
     page = await ctx.run(
         "memory.list", filters=filters, limit=min(at.skip + limit, _MOST_FOUND), cursor=at.page or None
     )
-    found = [_view(ctx, item) for item in page.items[at.skip :]]
+    found = [memory_view(ctx, item) for item in page.items[at.skip :]]
     count, behind = paged(found, at, limit=limit, tokens=ctx.options.max_tokens, next_page=page.cursor)
     return MemoriesFound(memories=found[:count], next_cursor=behind)
 
@@ -193,7 +193,7 @@ async def update_memory(
     given = {name: value for name, value in changes.items() if value is not None}
     if not given:
         raise InvalidError("content", "", "give a new content or new tags")
-    return _view(ctx, await ctx.run("memory.update", id=id, changes=given, if_version=if_version))
+    return memory_view(ctx, await ctx.run("memory.update", id=id, changes=given, if_version=if_version))
 
 
 async def forget(
@@ -211,7 +211,7 @@ async def forget(
 
 async def undo(ctx: ToolCall, id: MemoryId) -> Memory:  # noqa: A002  # as others name it
     """Take back the last change of a memory: an update, a merge, or that it was forgotten."""
-    return _view(ctx, await ctx.run("memory.undo", id=id))
+    return memory_view(ctx, await ctx.run("memory.undo", id=id))
 
 
 async def search(
@@ -219,7 +219,7 @@ async def search(
 ) -> SearchResults:
     """Search the shared memory; `fetch` returns the text of a result."""
     reply = await ctx.run("memory.search", query=query, limit=20)
-    found = [SearchResult(id=hit.item.id, title=_title(hit.item), url=_url(hit.item.id)) for hit in reply.hits]
+    found = [SearchResult(id=hit.item.id, title=title_of(hit.item), url=_url(hit.item.id)) for hit in reply.hits]
     count, _ = paged(found, PageCursor(), limit=len(found), tokens=ctx.options.max_tokens, next_page=None)
     return SearchResults(results=found[:count])
 
@@ -237,7 +237,7 @@ async def fetch(ctx: ToolCall, id: MemoryId) -> Document:  # noqa: A002  # ChatG
         "is_cut": "true" if len(text) < len(item.content) else "",
     }
     metadata = {name: value for name, value in told.items() if value}
-    return Document(id=item.id, title=_title(item), text=text, url=_url(item.id), metadata=metadata)
+    return Document(id=item.id, title=title_of(item), text=text, url=_url(item.id), metadata=metadata)
 
 
 TOOLS = (
@@ -265,7 +265,8 @@ def _filters(**fields: Any) -> dict[str, Any] | None:
     return given or None
 
 
-def _view(ctx: ToolCall, item: MemoryItem, *, score: float | None = None) -> Memory:
+def memory_view(ctx: ToolCall, item: MemoryItem, *, score: float | None = None) -> Memory:
+    """Return a memory as tools show it; a long one is cut."""
     return _described(item, cut_text(item.content, tokens=_text_tokens(ctx)), score=score)
 
 
@@ -289,7 +290,8 @@ def _text_tokens(ctx: ToolCall) -> int:
     return ctx.options.max_tokens * 3 // 4
 
 
-def _title(item: MemoryItem) -> str:
+def title_of(item: MemoryItem) -> str:
+    """Return the first line of a memory, cut to 80 characters."""
     first = item.content.strip().partition("\n")[0]
     return first if len(first) <= _TITLE_LENGTH else first[: _TITLE_LENGTH - 1] + "…"
 
