@@ -1,7 +1,7 @@
 # sharedmem: `make` lists what there is. Works from any directory: make -C path, make -f path/Makefile.
 
 ROOT := $(shell cd "$$(dirname "$(strip $(MAKEFILE_LIST))")" && pwd -P)
-TARGETS := help demo test test-all quick chaos lint types generate check bench eval clean
+TARGETS := help demo test test-all quick chaos lint types generate check console bench eval clean
 
 .DEFAULT_GOAL := help
 .PHONY: $(TARGETS)
@@ -40,6 +40,7 @@ help:
 	@echo "make types     mypy, strict"
 	@echo "make generate  write the generated files anew: sync face, references, API snapshot"
 	@echo "make check     fail if a generated file is stale"
+	@echo "make console   build the page that people see, from console/: check, test, bundle"
 	@echo "make bench     measure against bare redis-py     (BENCH=coordination, durable; ARGS passes arguments on)"
 	@echo "make eval      whether recall finds the right memory: DATA=folder (docs/retrieval.md), ARGS=--quick"
 	@echo "make clean     remove .venv and what tools leave behind"
@@ -71,6 +72,9 @@ generate: $(TESTS)
 
 check: $(TESTS)
 	@set -e; for generator in $(GENERATORS); do $(BIN)/python $$generator --check; done
+
+console: $(TESTS)
+	@$(BIN)/python tools/build_console.py $(ARGS)
 
 bench: $(TESTS)
 	@$(BIN)/python benchmarks/$(BENCH).py $(ARGS)

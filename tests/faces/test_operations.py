@@ -60,6 +60,11 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("key.persist", {"key": "v"}, True),
     ("key.expire", {"key": "v", "ttl": 5}, True),
     ("key.list", {"pattern": "?"}, ["n:shared:v", "n:shared:x", "n:shared:y"]),
+    (
+        "key.scan",
+        {"pattern": "v", "limit": 10},
+        lambda page: page.cursor is None and [(one.key, one.type) for one in page.keys] == [("n:shared:v", "string")],
+    ),
     ("key.delete", {"key": "x"}, True),
     ("list.append", {"key": "l", "value": "one", "max_length": 5}, 1),
     ("list.read", {"key": "l"}, ["one"]),
@@ -95,6 +100,7 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("conversation.expire", {"id": "t", "ttl": 60}, True),
     ("conversation.clear", {"id": "t"}, lambda told: told.length == 0),
     ("conversation.delete", {"id": "u"}, True),
+    ("conversation.erase", {"scope": "shared"}, lambda erased: erased.conversations == 1),
     ("episode.append", {"session": "s1", "event": {"by": "ada", "text": "The lock is free."}}, 1),
     ("episode.events", {"session": "s1", "limit": 5}, lambda events: events[0].event["by"] == "ada"),
     ("episode.sessions", {}, ["s1"]),
@@ -167,6 +173,8 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("queue.redrive_all", {"queue": "q"}, 0),
     ("queue.claim", {"queue": "q"}, lambda task: (task.payload, task.attempt) == (3, 1)),
     ("queue.release", receipt, None),
+    ("queue.search", {"queue": "q", "words": "3", "state": "ready"}, lambda page: page.tasks[0].payload == 3),
+    ("queue.bury", lambda told: {"queue": "q", "id": told["queue.claim"].id, "error": "not needed"}, True),
     ("queue.delete", lambda told: {"queue": "q", "id": told["queue.claim"].id}, True),
     ("queue.put", {"queue": "many", "payload": 1}, lambda put: put.is_new),
     ("queue.claim_many", {"queue": "many", "n": 5}, lambda tasks: [task.payload for task in tasks] == [1]),
@@ -195,6 +203,11 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("memory.search_semantic", {"query": "the lease", "limit": 1}, lambda found: found.hits[0].item.id == "m"),
     ("memory.search_hybrid", {"query": "the lease"}, lambda found: found.hits[0].item.id == "m"),
     ("memory.search_keywords", {"phrase": "tea"}, lambda found: [hit.item.id for hit in found.hits] == ["t"]),
+    (
+        "knowledge.recall",
+        {"question": "when does the lease end?", "tokens": 300, "parts": ["memory"]},
+        lambda found: [item.id for item in found.items] == ["m"] and 0 < found.tokens <= 300,
+    ),
     ("memory.get", {"id": "m", "embedding": True}, lambda item: item.occurrences == 2 and item.embedding),
     (
         "memory.search_vector",
@@ -225,6 +238,11 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("cache.put", {"prompt": "what is it?", "response": {"a": 1}, "tags": ["t"]}, lambda id_: id_.isalnum()),
     ("cache.check", {"prompt": "What  is it?", "tags": ["t"]}, lambda found: found.response == {"a": 1}),
     ("cache.report", lambda told: {"id": told["cache.put"]}, None),
+    (
+        "cache.list",
+        {"tag": "t", "limit": 5},
+        lambda page: page.cursor is None and [one.prompt for one in page.answers] == ["what is it?"],
+    ),
     ("cache.stats", {}, lambda stats: (stats.exact_hits, stats.false_hits, stats.entries) == (1, 1, 1)),
     ("cache.delete", {"tag": "t"}, 1),
     ("cache.clear", {}, 0),
@@ -274,6 +292,7 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("synthesis.get_task_status", lambda told: done(told["synthesis.add_memory"]), lambda task: task.status == "done"),
     ("synthesis.get_memory", noted, lambda note: "Elm Street 7" in note.memory_note),
     ("synthesis.apps", {}, ["shop"]),
+    ("synthesis.list_memories", SHOP, lambda notes: ["Elm Street 7" in note.memory_note for note in notes] == [True]),
     ("synthesis.query_memory", {**SHOP, "query": TALK[0]["content"]}, lambda hits: [hit.rank for hit in hits] == [1]),
     ("synthesis.traverse_memory_evolution_chain", noted, lambda chain: len(chain) == 1),
     ("synthesis.generate_evolution_graph", noted, lambda drawing: drawing.text.startswith("flowchart")),
@@ -301,6 +320,16 @@ STEPS: list[tuple[str, Any, Any]] = [
     ("synthesis.retain", {**SHOP, "rules": {"rules": [{"max_age_days": 30}]}}, lambda report: report.notes == 0),
     ("synthesis.erase", SHOP, lambda report: report.notes > 0),
     ("graph.groups", {}, ["acme:ada", "planets"]),
+    (
+        "knowledge.remember",
+        {"conversation": "Bo lives in Bonn.", "parts": ["memory", "graph"], "group_id": "acme:ada"},
+        lambda receipt: (receipt.status, len(receipt.facts), list(receipt.skipped)) == ("done", 1, ["notes"]),
+    ),
+    (
+        "knowledge.receipt",
+        lambda told: {"task_id": told["knowledge.remember"].task_id},
+        lambda receipt: receipt.status == "done" and len(receipt.memories) == 1,
+    ),
     ("graph.delete", A_GROUP, lambda gone: gone > 0),
 ]
 

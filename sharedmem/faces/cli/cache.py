@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,16 +13,19 @@ from sharedmem.faces.cli.operations import Reads, operation_command
 from sharedmem.faces.cli.output import (
     body,
     confirm,
+    dim,
     fields_table,
+    format_age,
     format_count,
     format_duration,
     print_answer,
+    rows_table,
     stack,
     styled_text,
 )
 from sharedmem.faces.cli.session import Options, options_of, perform
 from sharedmem.faces.cli.values import read_value
-from sharedmem.models import CachedResult, CacheStats
+from sharedmem.models import CachedResult, CacheEntry, CachePage, CacheStats
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -120,6 +124,22 @@ def cache_report(_: None, id_: Annotated[str, typer.Argument(metavar="ID", help=
     return styled_text("counted as a false hit")
 
 
+@operation_command("cache.list", "list", group=cache, example="sharedmem cache list --tag geo")
+def cache_list(
+    page: CachePage,
+    tag: Annotated[str | None, typer.Option(help="Only answers with this tag.")] = None,
+    *,
+    limit: Annotated[int, typer.Option(help="How many, at most 1,000.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Where to go on, as the page before tells.")] = None,
+) -> RenderableType:
+    """List the answers that are stored; those that expire last come first."""
+    rows = [
+        (one.id, one.prompt, ", ".join(one.tags), format_age(one.created_at), _time_left(one)) for one in page.answers
+    ]
+    picture = rows_table(rows, "id", "prompt", "tags", "stored", "expires")
+    return picture if page.cursor is None else stack(picture, dim(f"more with --cursor {page.cursor}"))
+
+
 @operation_command("cache.stats", "stats", group=cache, example="sharedmem cache stats")
 def cache_stats(stats: CacheStats) -> RenderableType:
     """Show how the cache of the namespace has done."""
@@ -136,6 +156,12 @@ def cache_stats(stats: CacheStats) -> RenderableType:
             ("saved", styled_text(f"{stats.saved_cost:,.2f}", (f", {stats.saved_tokens:,} tokens", "dim"))),
         ]
     )
+
+
+def _time_left(entry: CacheEntry) -> str:
+    if entry.expires_at is None:
+        return ""
+    return f"in {format_duration(max(0.0, (entry.expires_at - datetime.now(UTC)).total_seconds()))}"
 
 
 def _answer_picture(found: CachedResult | None) -> RenderableType:

@@ -26,6 +26,7 @@ from sharedmem.models import (
     Conversation,
     ConversationChange,
     ConversationEntry,
+    ConversationErasure,
     ConversationList,
     ConversationPage,
     ConversationState,
@@ -74,6 +75,7 @@ Fields = Annotated[
 ]
 OfUser = Annotated[str | None, typer.Option(help="Only those of this user.")]
 OfAgent = Annotated[str | None, typer.Option(help="Only those of this agent.")]
+OfScope = Annotated[str | None, typer.Option(help="Only those of this actor, or `shared`.")]
 OfApp = Annotated[str | None, typer.Option(help="Only those of this application.")]
 
 
@@ -85,7 +87,7 @@ def conversation_list(
     user: OfUser = None,
     agent: OfAgent = None,
     app: OfApp = None,
-    scope: Annotated[str | None, typer.Option(help="Only those of this actor, or `shared`.")] = None,
+    scope: OfScope = None,
     order: Annotated[Literal["newest", "oldest"], typer.Option(help="By their last change.")] = "newest",
     cursor: Annotated[str | None, typer.Option(help="Cursor of the page before.")] = None,
     limit: Annotated[int, typer.Option(help="Show at most that many.")] = 50,
@@ -275,6 +277,25 @@ def conversation_clear(change: ConversationChange, id_: Id, if_revision: Revisio
 def conversation_delete(deleted: bool, id_: Id, if_revision: Revision = None) -> RenderableType:
     """Delete a conversation with its state; forks keep what they share with it."""
     return styled_text((id_, "cyan"), (" is deleted" if deleted else " did not exist", "dim"))
+
+
+@operation_command(
+    "conversation.erase", "erase", group=conversations, example="sharedmem conversation erase --user u1 --dry-run"
+)
+def conversation_erase(
+    erased: ConversationErasure,
+    user: OfUser = None,
+    agent: OfAgent = None,
+    app: OfApp = None,
+    scope: OfScope = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+) -> RenderableType:
+    """Delete all conversations of a user, agent, application or scope, also in the durable tier."""
+    what = "conversation" if erased.conversations == 1 else "conversations"
+    would = "would be" if dry_run else "are"
+    return styled_text(
+        (f"{erased.conversations:,} {what}", "cyan"), (f" with {_count(erased.entries)} {would} deleted", "dim")
+    )
 
 
 def _count(entries: int) -> str:

@@ -156,6 +156,19 @@ def notes_apps(names: list[str]) -> RenderableType:
     return list_table(names, first=1)
 
 
+@operation_command("synthesis.list_memories", "list", group=notes, example="sharedmem notes list --app shop")
+def notes_list(
+    found: list[Note],
+    *,
+    app_id: App,
+    after: Annotated[str, typer.Option(help="Go on behind the note of this id.")] = "",
+    limit: Annotated[int, typer.Option(help="How many to show.")] = 100,
+) -> RenderableType:
+    """Show the notes of an app, whatever their status, in the order of their ids."""
+    rows = [(_status(note), _shorten(note.memory_note), dim(escape_control(note.id))) for note in found]
+    return rows_table(rows, "status", "note", "id")
+
+
 @operation_command("synthesis.get_memory", "get", group=notes, example="sharedmem notes get note-1 --app shop")
 def notes_get(note: Note, memory_id: MemoryId, *, app_id: App) -> RenderableType:
     """Show one note, whatever its status."""

@@ -26,8 +26,8 @@ from sharedmem.faces.cli.output import (
 )
 from sharedmem.faces.cli.session import options_of, perform
 from sharedmem.faces.cli.values import read_value
-from sharedmem.models import PutResult, QueuedTask, QueueStats, Task, TaskOutcome
-from sharedmem.models.coordination import QueueLine
+from sharedmem.models import PutResult, QueuedTask, QueueStats, Task, TaskOutcome, TaskPage
+from sharedmem.models.coordination import QueueLine, SearchedState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -179,6 +179,26 @@ def queue_peek(
 ) -> RenderableType:
     """Show the next tasks without touching them."""
     return _tasks_picture(tasks)
+
+
+@operation_command("queue.search", "search", group=queues, example="sharedmem queue search jobs timeout --state dead")
+def queue_search(
+    page: TaskPage,
+    queue: Name,
+    words: Annotated[str, typer.Argument(help="All of them, in payload, error or names; or the id of a task.")] = "",
+    state: Annotated[SearchedState | None, typer.Option(help="Where they are; all, if not given.")] = None,
+    limit: Most = 50,
+    cursor: Annotated[str | None, typer.Option(help="Of the page before.")] = None,
+) -> RenderableType:
+    """Find tasks by words of their payload, error, producer or worker."""
+    picture = _tasks_picture(page.tasks)
+    return picture if page.cursor is None else stack(picture, dim(f"more: --cursor {page.cursor}"))
+
+
+@operation_command("queue.bury", "bury", group=queues, example="sharedmem queue bury jobs 1795245066123456")
+def queue_bury(news: bool, queue: Name, id_: TaskId, error: Reason = "") -> RenderableType:
+    """Move a task to the dead letters; tells whether that is news."""
+    return styled_text(id_, (" is a dead letter" if news else " is no task that waits or runs", "yellow"))
 
 
 @command("dead", None, group=queues, example="sharedmem queue dead jobs --redrive-all")

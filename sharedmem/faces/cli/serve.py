@@ -7,12 +7,12 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import typer
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sharedmem.faces.grpc import GrpcAddress
+    from sharedmem.faces.mcp import McpOptions
     from sharedmem.faces.rest import RestOptions
 
 
@@ -43,6 +44,11 @@ TokenPlaces = Annotated[
 ]
 TlsCert = Annotated[Path | None, typer.Option(help="PEM file of the certificate, with its chain.")]
 TlsKey = Annotated[Path | None, typer.Option(help="PEM file of its key.")]
+AllowHost = Annotated[list[str] | None, typer.Option(help="Further value of the Host header; may be repeated.")]
+Cors = Annotated[list[str] | None, typer.Option(help="Origin of pages that browsers may let in; may be repeated.")]
+PublicUrl = Annotated[str, typer.Option(help="Address of the endpoint of MCP as clients see it.")]
+Workers = Annotated[int, typer.Option(help="Processes that answer, one for each core.")]
+ListeningAt = Annotated[int | None, typer.Option("--fd", hidden=True)]
 TrustNetwork = Annotated[bool, typer.Option("--trust-network", help="Let other machines in without tokens or TLS.")]
 _LOCAL = "127.0.0.1"
 _END_WITHIN_S = 20.0
@@ -256,6 +262,10 @@ class ServingRest(Record):
     memory: str
     namespace: str
     workers: int
+    mcp: str | None
+    """Where MCP is served; None if it is not."""
+    console: str | None
+    """Where the console is; None if it is not served."""
 
 
 @command("rest", None, group=serve, example="sharedmem serve rest --tokens registry")
@@ -264,61 +274,126 @@ def serve_rest(  # noqa: PLR0913, PLR0917  each is an option
     host: Host = _LOCAL,
     port: Port = _REST_PORT,
     tokens: TokenPlaces = None,
-    workers: Annotated[int, typer.Option(help="Processes that answer, one for each core.")] = 1,
+    workers: Workers = 1,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     max_body_mib: Annotated[int, typer.Option(help="Longer bodies are refused.")] = 4,
-    cors: Annotated[
-        list[str] | None, typer.Option(help="Origin of pages that browsers may let in; may be repeated.")
-    ] = None,
+    cors: Cors = None,
+    mcp: Annotated[bool, typer.Option("--mcp", help="Serve MCP at /mcp too, on the same port.")] = False,
+    mcp_write: Annotated[
+        bool, typer.Option("--mcp-write", help="Offer tools of MCP that change something too.")
+    ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Serve the page for people at /console too; it asks for a token.")
+    ] = False,
+    allow_host: AllowHost = None,
+    public_url: PublicUrl = "",
     trust_network: TrustNetwork = False,
-    listening_at: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
+    listening_at: ListeningAt = None,
 ) -> None:
     """Serve everything over HTTP until Ctrl-C: REST with server-sent events, described by /openapi.json."""
     from sharedmem.faces.rest import RestOptions, quick_loop  # noqa: PLC0415  an extra; it says itself how to get it
 
-    if not 1 <= workers <= _MOST_WORKERS:
-        raise InvalidError("workers", workers, f"give 1 to {_MOST_WORKERS}")
+    check_workers(workers)
     address = ListenAddress(
         host=host, port=port, tls_cert_file=tls_cert, tls_key_file=tls_key, trust_network=trust_network
     )
     terms = RestOptions(max_body_bytes=max_body_mib * _MIB, cors_origins=tuple(cors or ()))
+    chosen: McpOptions | None = None
+    if mcp:
+        from sharedmem.faces.mcp import McpOptions  # noqa: PLC0415  as above
+
+        chosen = McpOptions(
+            write=mcp_write,
+            # One of several processes does not know the sessions of another one.
+            sessions=workers == 1 and listening_at is None,
+            max_body_bytes=terms.max_body_bytes,
+            hosts=tuple(allow_host or ()),
+            origins=terms.cors_origins,
+            public_url=public_url,
+        )
+    elif mcp_write:
+        raise InvalidError("mcp_write", mcp_write, "it is about MCP: add --mcp, or leave it out")
     options = options_of(context)
+    offer = RestOffer(terms, mcp=chosen, console=console)
+    announce = _rest_announcement(options, tokens or [], offer, workers=workers)
     if workers > 1:
-        address.check(has_tokens=bool(tokens))
-        asyncio.run(_run_workers(options, address, tokens or [], workers))
+        asyncio.run(run_workers(options, address, tokens or [], announce, workers=workers))
         return
     with asyncio.Runner(loop_factory=quick_loop()) as runner:
-        runner.run(_run_rest(options, address, tokens or [], terms, listening_at))
+        runner.run(_run_rest(options, address, tokens or [], offer, announce, socket_of(listening_at)))
+
+
+Announce: TypeAlias = Callable[[ListenAddress, str], None]
+"""Prints where a service is: its address, and the one of the memory behind it."""
+
+
+@dataclass(frozen=True)
+class RestOffer:
+    """What a REST service offers, and on which terms.
+
+    Args:
+        terms: of the service.
+        mcp: of the MCP endpoint beside it; None for none.
+        console: whether the page for people is served too.
+    """
+
+    terms: RestOptions
+    mcp: McpOptions | None = None
+    console: bool = False
 
 
 async def _run_rest(
-    options: Options, address: ListenAddress, tokens: list[str], terms: RestOptions, listening_at: int | None
+    options: Options,
+    address: ListenAddress,
+    tokens: list[str],
+    offer: RestOffer,
+    announce: Announce,
+    listening: socket.socket | None,
 ) -> None:
-    from sharedmem.faces.rest import RestServer, create_app  # noqa: PLC0415  as above
+    from sharedmem.faces.rest import Console, RestServer, create_app  # noqa: PLC0415  as above
 
+    console = Console() if offer.console else None
     # This service has /metrics of its own.
     settings = without_metrics(options.settings())
     start_log(settings, is_service=True)
     hub = Hub.open(settings=settings)
     # An unreadable file is reported before a server is started or joined.
     admission = admission_of(hub, tokens)
-    given = None if listening_at is None else socket.socket(fileno=listening_at)
     async with hub:
-        app = create_app(hub, admission=admission or "open_to_all", terms=terms)
-        async with RestServer(app, address, has_tokens=bool(tokens), listening=given) as server:
-            await _resume_tasks(hub, settings.namespace)
-            with stop_on_signals(holds_on=listening_at is not None) as told:
-                if listening_at is None:
-                    serving = _describe_rest(options, server.address, tokens, memory=hub.url, workers=1)
-                    print_answer(options, serving, lambda: _rest_picture(serving))
+        app = create_app(hub, admission=admission or "open_to_all", terms=offer.terms, console=console)
+        if offer.mcp is not None:
+            from sharedmem.faces.mcp import McpEndpoint, McpService, mount_mcp  # noqa: PLC0415  as above
+
+            closing = app.state.service.closing
+            service = McpService(hub, options=offer.mcp)
+            mount_mcp(app, McpEndpoint(service, admission, host=address.host, closing=closing))
+        async with RestServer(app, address, has_tokens=bool(tokens), listening=listening) as server:
+            await resume_tasks(hub, settings.namespace)
+            with stop_on_signals(holds_on=listening is not None) as told:
+                if listening is None:
+                    announce(server.address, hub.url)
                 await told.wait()
 
 
-async def _run_workers(options: Options, address: ListenAddress, tokens: list[str], workers: int) -> None:
-    """Several processes on one port: the system shares callers out among them."""
+async def run_workers(
+    options: Options, address: ListenAddress, tokens: list[str], announce: Announce, *, workers: int
+) -> None:
+    """Run a command again in several processes on one port until a signal ends it; the system shares callers out.
+
+    Args:
+        options: of the command line.
+        address: where to listen.
+        tokens: places of tokens.
+        announce: called when they are started.
+        workers: how many processes.
+
+    Raises:
+        ConfigError: as each of the processes would raise it.
+    """
     from sharedmem.faces.rest.server import open_socket  # noqa: PLC0415  as above
 
+    address.check(has_tokens=bool(tokens))
     settings = without_metrics(options.settings())
     start_log(settings, is_service=True)
     hub = Hub.open(settings=settings)
@@ -331,14 +406,33 @@ async def _run_workers(options: Options, address: ListenAddress, tokens: list[st
         with open_socket(address) as shared:
             real = replace(address, port=shared.getsockname()[1])
             async with WorkerProcesses(shared, size=workers):
-                serving = _describe_rest(options, real, tokens, memory=hub.url, workers=workers)
                 with stop_on_signals() as told:
-                    print_answer(options, serving, lambda: _rest_picture(serving))
+                    announce(real, hub.url)
                     await told.wait()
 
 
-async def _resume_tasks(hub: Hub, namespace: str) -> None:
-    """Go on with tasks of synthesis that an earlier process has left."""
+def check_workers(workers: int) -> None:
+    """Refuse a number of processes that makes no sense.
+
+    Raises:
+        InvalidError: it is out of bounds.
+    """
+    if not 1 <= workers <= _MOST_WORKERS:
+        raise InvalidError("workers", workers, f"give 1 to {_MOST_WORKERS}")
+
+
+def socket_of(listening_at: int | None) -> socket.socket | None:
+    """Return the socket that the process above shares with this one; None if this one listens for itself."""
+    return None if listening_at is None else socket.socket(fileno=listening_at)
+
+
+async def resume_tasks(hub: Hub, namespace: str) -> None:
+    """Go on with tasks of synthesis that an earlier process has left.
+
+    Args:
+        hub: open.
+        namespace: looked into even if it has no keys yet.
+    """
     try:
         found = {namespace, *await hub.namespaces()}
         for name in sorted(found):
@@ -350,17 +444,22 @@ async def _resume_tasks(hub: Hub, namespace: str) -> None:
         _log.warning("tasks of synthesis that wait were not begun: %s", error)
 
 
-def _describe_rest(
-    options: Options, address: ListenAddress, tokens: list[str], *, memory: str, workers: int
-) -> ServingRest:
-    return ServingRest(
-        url=f"{'https' if address.is_tls() else 'http'}://{address.address}",
-        tls=address.is_tls(),
-        tokens=" and ".join(tokens) or None,
-        memory=memory,
-        namespace=options.settings().namespace,
-        workers=workers,
-    )
+def _rest_announcement(options: Options, tokens: list[str], offer: RestOffer, *, workers: int) -> Announce:
+    def announce(real: ListenAddress, memory: str) -> None:
+        url = f"{'https' if real.is_tls() else 'http'}://{real.address}"
+        serving = ServingRest(
+            url=url,
+            tls=real.is_tls(),
+            tokens=" and ".join(tokens) or None,
+            memory=memory,
+            namespace=options.settings().namespace,
+            workers=workers,
+            mcp=None if offer.mcp is None else f"{url}/mcp",
+            console=f"{url}/console/" if offer.console else None,
+        )
+        print_answer(options, serving, lambda: _rest_picture(serving))
+
+    return announce
 
 
 def _rest_picture(serving: ServingRest) -> Table:
@@ -370,6 +469,8 @@ def _rest_picture(serving: ServingRest) -> Table:
         *_callers_rows(serving),
         ("try", f"curl{token} {serving.url}/health"),
         ("described", f"{serving.url}/openapi.json"),
+        ("MCP", serving.mcp or "not served: --mcp"),
+        ("console", serving.console or "not served: --console"),
         ("stop", "Ctrl-C: calls under way may end, streams are asked to reconnect"),
     ]
     return fields_table(rows)

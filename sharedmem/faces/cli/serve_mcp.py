@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,23 @@ from sharedmem.faces.auth import Bearer
 from sharedmem.faces.cli.app import command, serve
 from sharedmem.faces.cli.output import fields_table, print_answer
 from sharedmem.faces.cli.process_log import start_log
-from sharedmem.faces.cli.serve import Host, TlsCert, TlsKey, TokenPlaces, TrustNetwork, stop_on_signals
+from sharedmem.faces.cli.serve import (
+    AllowHost,
+    Announce,
+    Cors,
+    Host,
+    ListeningAt,
+    PublicUrl,
+    TlsCert,
+    TlsKey,
+    TokenPlaces,
+    TrustNetwork,
+    Workers,
+    check_workers,
+    run_workers,
+    socket_of,
+    stop_on_signals,
+)
 from sharedmem.faces.cli.session import Options, options_of, without_metrics
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.token_registry import admission_of
@@ -38,6 +55,8 @@ class ServingMcp(Record):
     namespace: str
     write: bool
     """Whether tools that change something are offered."""
+    workers: int
+    """Processes that answer."""
 
 
 @command("mcp", None, group=serve, example="sharedmem serve mcp --write")
@@ -45,36 +64,37 @@ def serve_mcp(  # noqa: PLR0913, PLR0917  # each is an option
     context: typer.Context,
     http: Annotated[bool, typer.Option("--http", help="Serve HTTP instead of standard input and output.")] = False,
     tools: Annotated[
-        str, typer.Option(help="Profiles of tools, separated by commas: memory, coordination, graph, notes.")
+        str, typer.Option(help="Profiles of tools, separated by commas: memory, coordination, graph, notes, context.")
     ] = "memory,coordination,graph,notes",
     write: Annotated[bool, typer.Option("--write", help="Offer tools that change something too.")] = False,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer; the rest is on the next page.")] = 6000,
     host: Host = _LOCAL,
     port: Annotated[int, typer.Option(help="With --http; 0 takes a free one.")] = _PORT,
     tokens: TokenPlaces = None,
+    workers: Workers = 1,
     sessions: Annotated[
-        bool, typer.Option(help="Keep sessions of clients older than 2026-07-28 in this process.")
+        bool,
+        typer.Option(help="Keep sessions of clients older than 2026-07-28 in the process; several workers never do."),
     ] = True,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Further value of the Host header; may be repeated.")
-    ] = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(help="Origin of pages that browsers may let in; may be repeated.")
-    ] = None,
-    public_url: Annotated[str, typer.Option(help="Address of the endpoint as clients see it.")] = "",
+    allow_host: AllowHost = None,
+    cors: Cors = None,
+    public_url: PublicUrl = "",
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     trust_network: TrustNetwork = False,
+    listening_at: ListeningAt = None,
 ) -> None:
     """Serve the memory to MCP clients, such as coding agents, until they leave or Ctrl-C; read-only without --write."""
     from sharedmem.faces.mcp import McpOptions  # noqa: PLC0415  # an extra; it says itself how to get it
     from sharedmem.faces.mcp.options import check_profiles  # noqa: PLC0415  # likewise
 
+    check_workers(workers)
     chosen = McpOptions(
         tools=check_profiles(tools.split(",")),
         write=write,
         max_tokens=max_tokens,
-        sessions=sessions,
+        # One of several processes does not know the sessions of another one.
+        sessions=sessions and workers == 1 and listening_at is None,
         hosts=tuple(allow_host or ()),
         origins=tuple(cors or ()),
         public_url=public_url,
@@ -83,6 +103,8 @@ def serve_mcp(  # noqa: PLR0913, PLR0917  # each is an option
     if not http:
         if tokens:
             raise InvalidError("tokens", ", ".join(tokens), "tokens come over HTTP: add --http, or leave them out")
+        if workers > 1:
+            raise InvalidError("workers", workers, "several processes answer over HTTP: add --http, or leave it out")
         asyncio.run(_run_stdio(options, chosen))
         return
     address = ListenAddress(
@@ -90,8 +112,12 @@ def serve_mcp(  # noqa: PLR0913, PLR0917  # each is an option
     )
     from sharedmem.faces.rest import quick_loop  # noqa: PLC0415  # likewise
 
+    announce = _announcement(options, tokens or [], write=write, workers=workers)
+    if workers > 1:
+        asyncio.run(run_workers(options, address, tokens or [], announce, workers=workers))
+        return
     with asyncio.Runner(loop_factory=quick_loop()) as runner:
-        runner.run(_run_http(options, chosen, address, tokens or []))
+        runner.run(_run_http(options, chosen, address, tokens or [], announce, socket_of(listening_at)))
 
 
 async def _run_stdio(options: Options, chosen: McpOptions) -> None:
@@ -104,7 +130,14 @@ async def _run_stdio(options: Options, chosen: McpOptions) -> None:
         await McpService(hub, bearer=caller, options=chosen).run_stdio()
 
 
-async def _run_http(options: Options, chosen: McpOptions, address: ListenAddress, tokens: list[str]) -> None:
+async def _run_http(
+    options: Options,
+    chosen: McpOptions,
+    address: ListenAddress,
+    tokens: list[str],
+    announce: Announce,
+    listening: socket.socket | None,
+) -> None:
     from sharedmem.faces.mcp import McpApplication, McpService  # noqa: PLC0415  # as above
     from sharedmem.faces.rest import RestServer  # noqa: PLC0415  # as above
 
@@ -116,23 +149,32 @@ async def _run_http(options: Options, chosen: McpOptions, address: ListenAddress
     async with hub:
         caller = Bearer.of(settings.namespace, actor=settings.actor)
         app = McpApplication(McpService(hub, bearer=caller, options=chosen), admission, host=address.host)
-        async with RestServer(app, address, has_tokens=bool(tokens)) as server:
-            serving = ServingMcp(
-                url=f"{server.url}/mcp",
-                tokens=" and ".join(tokens) or None,
-                memory=hub.url,
-                namespace=settings.namespace,
-                write=chosen.write,
-            )
-            with stop_on_signals() as told:
-                print_answer(options, serving, lambda: _picture(serving))
+        async with RestServer(app, address, has_tokens=bool(tokens), listening=listening) as server:
+            with stop_on_signals(holds_on=listening is not None) as told:
+                if listening is None:
+                    announce(server.address, hub.url)
                 await told.wait()
+
+
+def _announcement(options: Options, tokens: list[str], *, write: bool, workers: int) -> Announce:
+    def announce(real: ListenAddress, memory: str) -> None:
+        serving = ServingMcp(
+            url=f"{'https' if real.is_tls() else 'http'}://{real.address}/mcp",
+            tokens=" and ".join(tokens) or None,
+            memory=memory,
+            namespace=options.settings().namespace,
+            write=write,
+            workers=workers,
+        )
+        print_answer(options, serving, lambda: _picture(serving))
+
+    return announce
 
 
 def _picture(serving: ServingMcp) -> Table:
     who = f"the tokens of {serving.tokens}" if serving.tokens else "everybody on this machine"
     rows: list[tuple[str, object]] = [
-        ("listens at", serving.url),
+        ("listens at", f"{serving.url}, {serving.workers} process(es)"),
         ("lets in", who),
         ("memory", serving.memory if serving.tokens else f"{serving.memory}, namespace {serving.namespace}"),
         ("changes", "allowed" if serving.write else "refused: start it with --write"),

@@ -93,6 +93,7 @@ def create(  # noqa: PLR0913, PLR0917  # each is an option
     operator: Annotated[
         bool, typer.Option("--operator", help="Let it see health and metrics of the whole service, for monitoring.")
     ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Let it look, and change nothing.")] = False,
     file: _File = None,
 ) -> None:
     """Make a token for --actor in --namespace, shown this once; only its digest is kept."""
@@ -106,6 +107,7 @@ def create(  # noqa: PLR0913, PLR0917  # each is an option
         subscribe=subscribe or (),
         grants=grant or (),
         operator=operator,
+        read_only=read_only,
     )
     allowed, expires = _parse_rate(rate, burst), _parse_expiry(expires_in)
     if file is not None:

@@ -20,6 +20,8 @@ from sharedmem.api.table import operations
 from sharedmem.errors import ConfigError
 from sharedmem.faces.auth import Admission
 from sharedmem.faces.rest.archives import ArchiveEndpoints
+from sharedmem.faces.rest.caller import caller_endpoint
+from sharedmem.faces.rest.console import Console
 from sharedmem.faces.rest.context import Endpoint, Gate
 from sharedmem.faces.rest.events import EventEndpoints
 from sharedmem.faces.rest.handlers import endpoints_of
@@ -36,7 +38,16 @@ _NO_ADMISSION = (
     "it is not given, so the application would not know who may call: pass admission=Tokens.read(path) or "
     "admission=Registry(hub), or admission='open_to_all' where no stranger can reach it"
 )
-_EXPOSED = ("ETag", "Link", "Location", "Retry-After", "X-Request-ID", "Idempotency-Replayed")
+_EXPOSED = (
+    "ETag",
+    "Link",
+    "Location",
+    "Retry-After",
+    "X-Request-ID",
+    "Idempotency-Replayed",
+    "WWW-Authenticate",
+    "Mcp-Session-Id",
+)
 MetricsText = Callable[[], Awaitable[str]]
 
 
@@ -46,11 +57,15 @@ class RestApplication(Starlette):
     Args:
         service: answers the calls.
         offered: its endpoints.
-        metrics_text: as `create_app`.
+        metrics_text, console: as `create_app`.
     """
 
     def __init__(
-        self, service: RestService, offered: Sequence[Endpoint], metrics_text: MetricsText | None = None
+        self,
+        service: RestService,
+        offered: Sequence[Endpoint],
+        metrics_text: MetricsText | None = None,
+        console: Console | None = None,
     ) -> None:
         self.title = TITLE
         self.version = version("sharedmem-hub")
@@ -63,7 +78,10 @@ class RestApplication(Starlette):
             "/docs": description.page,
         }
         super().__init__(
-            routes=[Route(path, handler, methods=["GET"]) for path, handler in handlers.items()],
+            routes=[
+                *(Route(path, handler, methods=["GET"]) for path, handler in handlers.items()),
+                *(() if console is None else console.routes()),
+            ],
             lifespan=lambda _: _run_service(service),
             exception_handlers={HTTPException: _refused},
         )
@@ -91,6 +109,7 @@ def create_app(
     gate: Gate | None = None,
     endpoints: Iterable[Endpoint] = (),
     metrics_text: MetricsText | None = None,
+    console: Console | None = None,
     opens_hub: bool = False,
 ) -> RestApplication:
     """Return an ASGI application that offers all of a hub over HTTP.
@@ -103,6 +122,7 @@ def create_app(
         gate: asked before each call; None holds each token to the rate that it was given.
         endpoints: what is answered below `/api/v1` besides the operations and the streams.
         metrics_text: returns the text for Prometheus; without it the counts of this process are returned.
+        console: the page for people, served at `/console`; None serves none.
         opens_hub: whether the application opens the hub when it starts, and closes it when it ends. A mounted
             application is not started by its host: enter `lifespan_of(app)` in the lifespan of the host. Otherwise the
             first call opens the hub, and nothing closes it.
@@ -117,9 +137,10 @@ def create_app(
     if gate is None and not isinstance(admission, str):
         gate = RateLimitGate(hub)  # without tokens there is no rate
     service = RestService(hub, admits, terms or RestOptions(), gate, opening=opening)
-    offered = (*_operations(), *EventEndpoints(admits).endpoints(), *ArchiveEndpoints().endpoints(), *endpoints)
+    streams = (*EventEndpoints(admits).endpoints(), *ArchiveEndpoints().endpoints())
+    offered = (*_operations(), *streams, caller_endpoint(), *endpoints)
     service.offer(offered)
-    app = RestApplication(service, offered, metrics_text)
+    app = RestApplication(service, offered, metrics_text, console)
     _guard(app, service)
     return app
 
@@ -169,6 +190,11 @@ def _guard(app: RestApplication, service: RestService) -> None:
                 "If-Match",
                 "If-None-Match",
                 "Last-Event-ID",
+                # Of MCP, which may be answered beside it.
+                "Mcp-Method",
+                "Mcp-Name",
+                "Mcp-Protocol-Version",
+                "Mcp-Session-Id",
             ],
             expose_headers=_EXPOSED,
         )

@@ -21,10 +21,11 @@ from starlette.types import Receive, Scope, Send
 from sharedmem.archive.frames import UnpackLimits
 from sharedmem.archive.transfer import Imported
 from sharedmem.errors import AccessDeniedError, InvalidError
-from sharedmem.faces.rest.backpressure import CallerSlots
+from sharedmem.faces.caller_slots import CallerSlots
+from sharedmem.faces.request_bodies import RequestError
 from sharedmem.faces.rest.context import Call, Endpoint, json_response
 from sharedmem.faces.rest.disconnect import StreamSender, cancel_on_exit, run_until_disconnect, wait_for_disconnect
-from sharedmem.faces.rest.problems import FieldsError, RequestError
+from sharedmem.faces.rest.problems import FieldsError
 
 EXPORT, IMPORT = "/namespace/export", "/namespace/import"
 _PACKED, _PLAIN = "application/zstd", "application/x-ndjson"
@@ -68,7 +69,9 @@ class ArchiveEndpoints:
         """What is answered."""
         return (
             Endpoint("GET", EXPORT, "namespace.export", self.export, _EXPORT_DOCUMENT, is_limited=False),
-            Endpoint("POST", IMPORT, "namespace.import", self.import_, _IMPORT_DOCUMENT, is_limited=False),
+            Endpoint(
+                "POST", IMPORT, "namespace.import", self.import_, _IMPORT_DOCUMENT, is_limited=False, needs="write"
+            ),
         )
 
     async def export(self, call: Call) -> Response:

@@ -13,9 +13,10 @@ from starlette.responses import Response
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.json_values import json_bytes
 from sharedmem.faces.quotas import CpuQuotas
+from sharedmem.faces.request_bodies import body_chunks
 from sharedmem.faces.rest.options import RestOptions
-from sharedmem.faces.rest.problems import BodyTooLargeError, SlowBodyError
 from sharedmem.hub import Hub
+from sharedmem.redis.scope import Need
 from sharedmem.store import SharedMemoryStore
 
 
@@ -54,38 +55,24 @@ class Call:
             self._body = b"".join([chunk async for chunk in self.chunks(self.terms.max_body_bytes)])
         return self._body
 
-    async def chunks(self, most_bytes: int, *, each_in_time: bool = False) -> AsyncGenerator[bytes, None]:
+    def chunks(self, most_bytes: int, *, each_in_time: bool = False) -> AsyncGenerator[bytes, None]:
         """The body as it comes in.
 
         Args:
             most_bytes: of all chunks together.
             each_in_time: whether each chunk may take as long as otherwise the whole body.
 
-        Raises:
+        Raises (when read):
             BodyTooLargeError: it is longer.
             SlowBodyError: it was not here in time.
         """
-        announced = self.request.headers.get("content-length", "0")
-        if announced.isdigit() and int(announced) > most_bytes:
-            raise BodyTooLargeError(most_bytes)
-        size, patience_s = 0, self.terms.body_patience_s
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + patience_s
-        stream = aiter(self.request.stream())
-        while True:
-            try:
-                async with asyncio.timeout_at(ends_at):
-                    chunk = await anext(stream, None)
-            except TimeoutError:
-                raise SlowBodyError(patience_s) from None
-            if chunk is None:
-                return
-            size += len(chunk)
-            if size > most_bytes:
-                raise BodyTooLargeError(most_bytes)
-            yield chunk
-            if each_in_time:
-                ends_at = loop.time() + patience_s
+        return body_chunks(
+            self.request.stream(),
+            announced=self.request.headers.get("content-length", "0"),
+            most_bytes=most_bytes,
+            patience_s=self.terms.body_patience_s,
+            each_in_time=each_in_time,
+        )
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -121,5 +108,7 @@ class Endpoint:
     """Whether it counts for the caller's quota of CPU time; streams see to that themselves."""
     successor: str = ""
     """The path to use instead, where this one is a former one of the operation."""
+    needs: Need = "read"
+    """What the caller must be allowed to do."""
     waits: bool = False
     """Whether it may wait for others, and should stop when its caller has left."""

@@ -23,8 +23,8 @@ from sharedmem.api.table import feeds
 from sharedmem.data.change_feed import parse_cursor
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
+from sharedmem.faces.caller_slots import CallerSlots
 from sharedmem.faces.json_values import json_bytes
-from sharedmem.faces.rest.backpressure import CallerSlots
 from sharedmem.faces.rest.context import Call, Endpoint
 from sharedmem.faces.rest.disconnect import StreamSender, cancel_on_exit, wait_for_disconnect
 from sharedmem.faces.rest.problems import FieldsError, problem_response

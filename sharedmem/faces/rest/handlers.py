@@ -197,6 +197,7 @@ def endpoints_of(
         handler,
         lambda: describe(row, binding),
         is_bulk=route.bulk,
+        needs=row.needs,
         waits="wait" in row.takes.model_fields,
     )
     yield endpoint

@@ -110,7 +110,7 @@ class _ResponseSender:
         present = {name for name, _ in headers}
         headers.append((b"x-request-id", self._request_id))
         headers.extend(pair for pair in _HEADERS if pair[0] not in present)
-        if self.status in _UNREAD:
+        if self.status in _UNREAD and b"connection" not in present:
             headers.append((b"connection", b"close"))
 
     async def _drain(self) -> None:

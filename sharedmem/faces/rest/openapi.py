@@ -38,6 +38,8 @@ _OF_FIELDS: Mapping[str, Any] = MappingProxyType(
         "session": "desk-1",
         "event": {"role": "user", "content": "Where is my parcel?"},
         "query": "when does the lease end?",
+        "question": "when does the lease end?",
+        "conversation": [{"role": "user", "content": "The lease ends in May."}],
         "symbol": "BTC",
         "action": "BUY",
         "confidence": 0.8,
@@ -107,6 +109,7 @@ _ELSEWHERE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "set.add": {"values": ["red", "green"]},
         "set.delete": {"values": ["red"]},
         "graph.add_many": {"episodes": [_EPISODE]},
+        "knowledge.recall": {"values": ["plan"]},
     }
 )
 """By operation and field, where a name means something else."""
@@ -130,6 +133,7 @@ _TAGS: Mapping[str, str] = MappingProxyType(
         "memory": "Semantic memory.",
         "cache": "Answers that somebody has paid for already.",
         "graph": "What was true when, and known when.",
+        "knowledge": "What an agent should know now, and filing what was said: memory, graph and notes at once.",
         "synthesis": "Conversations in, notes out, which tidy themselves.",
     }
 )

@@ -12,20 +12,13 @@ import orjson
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from sharedmem.errors import Codes, InternalError, InvalidError, SharedMemoryError
+from sharedmem.errors import Codes, InternalError, SharedMemoryError
+from sharedmem.faces.request_bodies import RequestError
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST_ID: ContextVar[str] = ContextVar("id of the request that is answered here", default="")
 _TYPES = "urn:sharedmem:problem:"
 _MOST_FIELDS = 20
-
-
-class RequestError(InvalidError):
-    """A request that is refused before it reaches the memory."""
-
-    def __init__(self, sentence: str) -> None:
-        SharedMemoryError.__init__(self, sentence)
-        self.field = ""
 
 
 class FieldsError(RequestError):
@@ -41,24 +34,6 @@ class FieldsError(RequestError):
         """The same in our words; what was sent is not quoted, since it may be secret."""
         found = error.errors(include_url=False, include_input=False, include_context=False)
         return cls([(".".join(map(str, one["loc"])) or "body", _wording(one["type"], one["msg"])) for one in found])
-
-
-class BodyTooLargeError(RequestError):
-    """A body is longer than the service takes."""
-
-    codes = Codes("body_too_large", 413, "RESOURCE_EXHAUSTED", 2)
-
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__(f"the body is longer than {most_bytes} bytes; send less at once")
-
-
-class SlowBodyError(RequestError):
-    """A body did not come in time."""
-
-    codes = Codes("body_too_slow", 408, "DEADLINE_EXCEEDED", 2)
-
-    def __init__(self, patience_s: float) -> None:
-        super().__init__(f"the body was not here within {patience_s:g} s; send it at once")
 
 
 class MediaTypeError(RequestError):

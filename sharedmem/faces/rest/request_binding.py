@@ -14,9 +14,10 @@ import orjson
 from pydantic import ValidationError
 
 from sharedmem.api import Operation
+from sharedmem.faces.request_bodies import RequestError
 from sharedmem.faces.rest.context import Call
 from sharedmem.faces.rest.pagination import Pagination
-from sharedmem.faces.rest.problems import FieldsError, MediaTypeError, RequestError
+from sharedmem.faces.rest.problems import FieldsError, MediaTypeError
 from sharedmem.models import Record
 
 Schema: TypeAlias = dict[str, Any]
@@ -65,7 +66,9 @@ class Binding:
                     raise FieldsError([(name, "it is said twice, and not the same; leave it out here")])
                 fields[name] = value
         if self._waits:
-            fields["wait"] = _limit_wait(fields.get("wait", 0.0), call.terms.longest_wait_s)
+            # A call that waits without end in Python does not wait over HTTP unless it says for how long.
+            usual = self._takes.model_fields["wait"].default or 0.0
+            fields["wait"] = _limit_wait(fields.get("wait", usual), call.terms.longest_wait_s)
         try:
             return self._takes.model_validate(fields)
         except ValidationError as error:

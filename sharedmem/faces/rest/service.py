@@ -17,11 +17,12 @@ from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenRefusedError
 from sharedmem.faces.quotas import CpuQuotas
 from sharedmem.faces.rate_limits import TokenRateLimiter
+from sharedmem.faces.request_bodies import RequestError
 from sharedmem.faces.rest.backpressure import CallQueues, UnreadResponses
 from sharedmem.faces.rest.context import Call, Endpoint, Gate
 from sharedmem.faces.rest.disconnect import run_until_disconnect
 from sharedmem.faces.rest.options import RestOptions
-from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, RequestError, problem_response
+from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, problem_response
 from sharedmem.faces.rest.router import PREFIX, Router, raw_path_of
 from sharedmem.hub import Hub
 from sharedmem.runtime import Counters, get_logger
@@ -261,6 +262,7 @@ class RestService:
             self._unread.check(call.caller)
         headers: Mapping[str, str] = {} if self._gate is None else await self._gate(call)
         try:
+            bearer.check_right(endpoint.name, endpoint.needs)
             response = await self._in_time(endpoint, call)
         except SharedMemoryError as error:
             response = problem_response(error)

@@ -72,6 +72,16 @@ def test_conversations_are_listed_by_their_tags_with_their_forks(shell: Shell) -
     assert mine[0]["parent"] == mine[1]["key"]
 
 
+def test_conversations_of_a_user_are_erased(shell: Shell) -> None:
+    shell(*CALLED, "one", "two", "--user", "u1")
+    shell("conversation", "append", "other", "three", "--user", "u2")
+
+    assert shell("conversation", "erase", "--user", "u1", "--dry-run").data == {"conversations": 1, "entries": 2}
+    assert shell("conversation", "erase", "--user", "u1").data == {"conversations": 1, "entries": 2}
+    assert [one["length"] for one in shell("conversation", "list").data["conversations"]] == [1]
+    assert shell("conversation", "erase").code == 2
+
+
 def test_a_conversation_expires_and_is_deleted(shell: Shell) -> None:
     shell(*CALLED, "one")
 

@@ -16,6 +16,12 @@ from sharedmem.client import SharedMemoryClient
 
 FINDINGS = "/api/v1/store/values/findings"
 MESSAGES = [{"role": "user", "content": "My delivery address is Elm Street 4, Leeds."}]
+START_MCP = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
 WITHOUT_REST = "import sys; sys.modules['starlette'] = None; from sharedmem.faces.cli import main; main()"
 # Once somebody hears signals, the server is up and has said so; every event loop does that in its own way.
 ENDS_WHEN_SERVED = """
@@ -62,6 +68,8 @@ async def test_everything_is_served_until_it_is_told_to_end(serve: Launch, shell
         "memory": f"unix://{shell.data_dir}/redis.sock?db=0",
         "namespace": shell.namespace,
         "workers": 1,
+        "mcp": None,
+        "console": None,
     }
     assert (read.json()["key"], read.headers["etag"]) == (f"{shell.namespace}:ada:findings", f'"{version}"')
     assert done.status == "done"
@@ -186,3 +194,28 @@ def test_serving_without_more_words_serves_rest_and_shows_a_line_to_try(data_dir
     assert "curl http://127.0.0.1:" in done.out
     assert "/openapi.json" in done.out
     assert "everybody on this machine" in done.out
+
+
+async def test_mcp_is_served_beside_rest_and_for_readers_unless_it_may_write(serve: Launch) -> None:
+    server = serve("--mcp")
+    serving = read_json_line(server)
+    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+    async with httpx2.AsyncClient(base_url=str(serving["url"])) as calling:
+        opened = await calling.post("/mcp", json=START_MCP, headers=headers)
+        session = headers | {"mcp-session-id": opened.headers["mcp-session-id"]}
+        tools = await calling.post("/mcp", json=listed, headers=session)
+        health = await calling.get("/health")
+    server.send_signal(signal.SIGTERM)
+
+    assert serving["mcp"] == f"{serving['url']}/mcp"
+    assert '"name":"read_value"' in tools.text
+    assert '"name":"write_value"' not in tools.text
+    assert health.status_code == 200
+    assert finish(server).code == 0
+
+
+def test_writing_over_mcp_needs_mcp(serve: Launch) -> None:
+    ended = finish(serve("--mcp-write"))
+    assert ended.code == 2
+    assert "--mcp" in ended.err

@@ -1,0 +1,32 @@
+"""A service with the console on a real Redis, one for each module of tests, and a page in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+from support.browser import browser  # noqa: F401  # a fixture
+from support.console import ConsolePage, ConsoleService, console_page
+
+from sharedmem import Settings
+from sharedmem.clock import new_id
+
+
+@pytest.fixture(scope="module")
+def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleService]:
+    """A service whose namespace is the module's own."""
+    data_dir: Path = tmp_path_factory.mktemp("data")
+    namespace = f"console-{new_id()}"
+    settings = Settings(redis_url=redis_url, namespace=namespace, data_dir=data_dir, embedder="hashing")
+    with ConsoleService(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:  # noqa: F811  # the fixture
+    """A page of that service, whose namespace is empty; the browser may complain of nothing."""
+    with console_page(browser, service) as opened:
+        yield opened
+    service.run(service.hub.store(service.namespace).clear())
