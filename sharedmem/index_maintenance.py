@@ -58,7 +58,8 @@ class IndexPromoter:
 
     async def _promote_if_grown(self) -> None:
         keyspace, line, family = self._context.keyspace, self._context.client, self._index.family.name
-        size = await line.call("ZCARD", keyspace.record_log(family, self._namespace))
+        log = keyspace.record_log(family, self._namespace)
+        size = await line.call("ZCARD", log)
         stage = self._stage_of(size) if isinstance(size, int) else 0
         # Promotion reads every record: once for the namespace's own index, and once to make that approximate.
         if stage <= self._stage:
@@ -76,6 +77,8 @@ class IndexPromoter:
             self._context.counters.increment("index_tending_failures", family=family)
         finally:
             await line.call("DEL", turn)
+            if not await line.call("ZCARD", log):
+                await self._index.forget(self._namespace)  # the namespace was cleared meanwhile
 
     def _stage_of(self, size: int) -> int:
         settings = self._context.settings

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +25,8 @@ from sharedmem.data.keys import KeyOperations
 from sharedmem.data.messages import Messages
 from sharedmem.data.values import Values
 from sharedmem.errors import UnsupportedError
+from sharedmem.models.notes import SynthesisMessage
+from sharedmem.models.recall import RecalledContext, RecallPart, RememberReceipt
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters
 from sharedmem.runtime.process_bound import ProcessBound
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.memory.memories import Memories
     from sharedmem.providers.protocol import Embedder
+    from sharedmem.recall.recall import ContextRecall
+    from sharedmem.recall.remember import ConversationIntake
     from sharedmem.synthesis.synthesis import Synthesis
 
 
@@ -196,6 +201,142 @@ class SharedMemoryStore(
         from sharedmem.synthesis.synthesis import build_synthesis  # noqa: PLC0415  # likewise
 
         return build_synthesis(self._knowledge_context(), self._scope)
+
+    @cached_property
+    def _recall(self) -> ContextRecall:
+        require_memory("recall", "memory")
+        from sharedmem.recall.recall import ContextRecall, StoreFacets  # noqa: PLC0415  # likewise
+
+        facets = StoreFacets(lambda: self.memory, lambda: self.graph, lambda: self.synthesis, self)
+        return ContextRecall(self._knowledge_context(), self._scope, facets)
+
+    async def recall(  # noqa: PLR0913  # each narrows what is looked for
+        self,
+        question: str,
+        *,
+        tokens: int = 1500,
+        as_of: datetime | None = None,
+        user_id: str | None = None,
+        parts: Sequence[RecallPart] | None = None,
+        values: Sequence[str] = (),
+        group_id: str | None = None,
+        app_id: str | None = None,
+        threshold: float | None = None,
+        model: str = "",
+    ) -> RecalledContext:
+        """Return what an agent should know now: memories, facts and notes that answer a question, within a budget.
+
+        All parts are searched at the same time, so it waits for at most four round trips: no more than two beyond those
+        of `memory.search`. Records that say the same are shown once, a newer one before an older one that it
+        contradicts, and long texts are cut to the sentences that answer best. Where nothing has to do with the
+        question, the answer is empty.
+
+        Args:
+            question: what the agent has to do or answer, in everyday language.
+            tokens: most tokens of the text, 100 to 100,000.
+            as_of: what was known and true then: earlier memories, facts that held, notes that were not retired yet;
+                None for now.
+            user_id: only memories and notes of this user, and the group of the graph that `remember` uses for it.
+            parts: which of `memory`, `graph` and `notes` to search; None for those that are installed.
+            values: keys of shared values to show as well, up to 100; they are never unrelated.
+            group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
+            app_id: app of the notes; None for `main`.
+            threshold: how much the best record must have to do with the question, 0 to 1: share of the question's words
+                plus similarity. None takes the measured one, 0 answers with whatever is nearest.
+            model: the model that will read it, such as `openai:gpt-4o`, for an exact count of tokens where its
+                tokenizer is installed (tiktoken with the file of its encoding on disk).
+
+        Returns:
+            The text for a prompt, the same as records, and in `degraded` the parts that could not be searched in full.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            UnsupportedError: a part that was named, or the extra `memory`, is not installed.
+            AccessDeniedError: this actor may read none of the parts.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._recall.recall(
+            question,
+            tokens=tokens,
+            as_of=as_of,
+            user_id=user_id,
+            parts=parts,
+            values=values,
+            group_id=group_id,
+            app_id=app_id,
+            threshold=threshold,
+            model=model,
+        )
+
+    @cached_property
+    def _intake(self) -> ConversationIntake:
+        require_memory("remember", "memory")
+        from sharedmem.recall.remember import ConversationIntake  # noqa: PLC0415  # likewise
+
+        return ConversationIntake(self._knowledge_context(), self._scope)
+
+    async def remember(
+        self,
+        conversation: Sequence[SynthesisMessage | Mapping[str, object]] | str,
+        *,
+        user_id: str | None = None,
+        thread_id: str = "main",
+        parts: Sequence[RecallPart] | None = None,
+        group_id: str | None = None,
+        app_id: str | None = None,
+        task_id: str | None = None,
+        wait: float | None = 30.0,
+    ) -> RememberReceipt:
+        """File a conversation or text as what it is: its turns as memories, what they state as facts, and a note of it.
+
+        It is one task of the queue `remember`: it runs in the background of a hub, with the rights of this actor; if
+        the process dies, another one does it, and nothing is written twice. Two round trips until it is accepted; then
+        it is waited for.
+
+        Args:
+            conversation: messages, or mappings with `role` and `content`, at most 30 (setting
+                `synthesis_max_messages`); or a text.
+            user_id: whom it concerns.
+            thread_id: the conversation that the messages belong to.
+            parts: some of `memory`, `graph` and `notes`; None writes all that are installed.
+            group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
+            app_id: app of the notes; None for `main`.
+            task_id: a key of yours: a repeated key of the same user returns the receipt of the same task.
+            wait: seconds to wait until it is done; then the receipt says `pending` or `running`, and
+                `remember_receipt` returns what became of it. None waits without limit.
+
+        Returns:
+            The ids of what was written, what was merged, what was skipped and why, and what it cost.
+
+        Raises:
+            InvalidError: an argument is invalid; nothing was written.
+            UnsupportedError: the extra `memory` is not installed.
+            AccessDeniedError: this actor may not write the namespace's queues.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._intake.remember(
+            conversation,
+            user_id=user_id,
+            thread_id=thread_id,
+            parts=parts,
+            group_id=group_id,
+            app_id=app_id,
+            task_id=task_id,
+            wait=wait,
+        )
+
+    async def remember_receipt(self, task_id: str, *, wait: float | None = 0.0) -> RememberReceipt:
+        """Return what became of what `remember` was given. One round trip.
+
+        Args:
+            task_id: `task_id` of the receipt.
+            wait: seconds to wait until it is done; None waits without limit.
+
+        Raises:
+            NotFoundError: there is no such task, or its result has expired (setting `synthesis_result_s`).
+            UnsupportedError, AccessDeniedError, UnavailableError: as `remember`.
+        """
+        return await self._intake.receipt(task_id, wait=wait)
 
     def _embedder(self) -> Embedder | None:
         return self._knowledge_context().embedder_of(self.namespace)

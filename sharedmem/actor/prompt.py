@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import orjson
-
 from sharedmem.errors import InvalidError
 from sharedmem.models import Hit
+from sharedmem.text.quotation import quote_text
 
 DEFAULT_HEADING = "What the team remembers:"
 _BEGIN, _END = "<recalled_memories>", "</recalled_memories>"
@@ -31,7 +30,7 @@ def quote_memories(prompt: str, hits: Iterable[Hit], *, heading: str, max_charac
     """
     left, lines = max_characters, []
     for hit in hits:
-        line = f"- {_quote(hit.item.memory)}"
+        line = f"- {quote_text(hit.item.memory)}"
         if len(line) <= left:
             left -= len(line)
             lines.append(line)
@@ -50,11 +49,3 @@ def check_prompt_parts(prompt: str, heading: str, max_characters: int) -> None:
         raise InvalidError("heading", heading, "give one line of text")
     if isinstance(max_characters, bool) or not isinstance(max_characters, int) or max_characters < 1:
         raise InvalidError("max_characters", max_characters, "give a whole number from 1")
-
-
-def _quote(text: str) -> str:
-    # Lone surrogates cannot be encoded; line separators beyond ASCII could begin a line.
-    quoted = orjson.dumps(text.encode(errors="replace").decode()).decode()
-    for sign in ("<", ">", "\u0085", "\u2028", "\u2029"):
-        quoted = quoted.replace(sign, f"\\u{ord(sign):04x}")
-    return quoted

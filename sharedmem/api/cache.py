@@ -26,6 +26,7 @@ _cache.operation(
     names={"id_": "id"},
     gives=None,
 )
+_cache.operation("cache.list", SemanticCache.list, "GET /cache")
 _cache.operation("cache.stats", SemanticCache.stats, "GET /cache/stats")
 
 FACETS = (_cache,)

@@ -36,5 +36,6 @@ _conversations.operation(
     "conversation.stats", Conversations.stats, "GET /conversations/{id}/stats", absent="conversation"
 )
 _conversations.operation("conversation.delete", Conversations.delete, "DELETE /conversations/{id}", answer="deleted")
+_conversations.operation("conversation.erase", Conversations.erase, "POST /conversations/erase", bulk=True)
 
 FACETS = (_conversations,)

@@ -188,7 +188,7 @@ _claims = Facet(
 )
 
 _all_queues.operation("queue.list", Store.queues, "GET /queues", paging="names")
-_queue.operation("queue.stats", TaskQueue.stats, "GET /queues/{queue}", needs="write")
+_queue.operation("queue.stats", TaskQueue.stats, "GET /queues/{queue}")
 _queue.operation(
     "queue.put",
     TaskQueue.put,
@@ -198,10 +198,10 @@ _queue.operation(
     is_new=lambda put: put.is_new,
 )
 _queue.operation("queue.put_many", TaskQueue.put_many, "POST /queues/{queue}/batch", bulk=True)
-_queue.operation("queue.peek", TaskQueue.peek, "GET /queues/{queue}/tasks", needs="write")
+_queue.operation("queue.peek", TaskQueue.peek, "GET /queues/{queue}/tasks")
 _claims.operation("queue.claim", TaskQueue.claim, "POST /queues/{queue}/claim", answer="task")
 _claims.operation("queue.claim_many", TaskQueue.claim_many, "POST /queues/{queue}/claim/batch")
-_queue.operation("queue.result", TaskQueue.result, f"GET {_TASK}", needs="write", names=_ID)
+_queue.operation("queue.result", TaskQueue.result, f"GET {_TASK}", names=_ID)
 _queue.operation(
     "queue.delete", TaskQueue.delete, f"DELETE {_TASK}", answer="deleted", names=_ID, formerly=["queue.discard"]
 )
@@ -214,7 +214,9 @@ _queue.written("queue.fail", TaskQueue.fail, f"POST {_TASK}/fail", _fail, takes=
 _queue.written(
     "queue.release", TaskQueue.release, f"POST {_TASK}/release", _release, takes=TaskClaimRequest, gives=None
 )
-_queue.operation("queue.dead", TaskQueue.dead, "GET /queues/{queue}/dead", needs="write")
+_queue.operation("queue.search", TaskQueue.search, "GET /queues/{queue}/search")
+_queue.operation("queue.bury", TaskQueue.bury, f"POST {_TASK}/bury", answer="buried", names=_ID)
+_queue.operation("queue.dead", TaskQueue.dead, "GET /queues/{queue}/dead")
 _queue.operation(
     "queue.redrive_all", TaskQueue.redrive_all, "POST /queues/{queue}/redrive", answer="redriven", bulk=True
 )

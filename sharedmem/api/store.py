@@ -115,6 +115,7 @@ _store.operation(
     bulk=True,
 )
 _store.written("key.list", Store.keys, "GET /store/keys", _keys, takes=KeyList, gives=list[str], paging="names")
+_store.operation("key.scan", Store.scan, "GET /store/scan")
 _store.operation("key.exists", Store.exists, "GET /store/keys/{key}/exists", answer="exists")
 _store.operation("key.ttl", Store.ttl, "GET /store/keys/{key}/ttl", answer="ttl")
 _store.operation("key.expire", Store.expire, "PUT /store/keys/{key}/ttl", answer="changed")

@@ -49,6 +49,7 @@ _ACCEPTED: dict[str, Any] = {"created": 202, "location": "/tasks/{task_id}"}
 _synthesis = Facet("synthesis", lambda store, _: store.synthesis)
 
 _synthesis.operation("synthesis.add_memory", Synthesis.add_memory, "POST /memories", fields=_MESSAGES, **_ACCEPTED)
+_synthesis.operation("synthesis.list_memories", Synthesis.list_memories, "GET /memories")
 _synthesis.operation("synthesis.query_memory", Synthesis.query_memory, "GET /memories/query")
 _synthesis.written("synthesis.get_memory", Synthesis.get_memory, f"GET {_NOTE}", _get, takes=NoteRequest, gives=Note)
 _synthesis.operation("synthesis.delete_memory", Synthesis.delete_memory, f"DELETE {_NOTE}", answer="deleted")

@@ -38,6 +38,7 @@ _MODULES = (
     _Module("memory", ("memory", "thread"), "semantic memory", "memory"),
     _Module("graph", ("graph",), "the knowledge graph", "graph"),
     _Module("synthesis", ("synthesis",), "synthesis", "synthesis"),
+    _Module("knowledge", ("knowledge",), "recall", "memory"),
     _Module("cache", ("cache",), "the semantic cache", "memory"),
 )
 

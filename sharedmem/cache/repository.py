@@ -16,13 +16,15 @@ from typing import NamedTuple, TypeVar
 
 import orjson
 
+from sharedmem.clock import from_microseconds
 from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError
 from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.models import CachedResult
+from sharedmem.models import CachedResult, CacheEntry
 from sharedmem.providers.embedding import embed_query
 from sharedmem.providers.thresholds import calibrated_similarity
 from sharedmem.record_family import RecordFamily
+from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.lifetimes import check_ttl_ms
@@ -201,6 +203,19 @@ def read_answer(id_: str, reply: Reply) -> CachedAnswer | None:
         return CachedAnswer(id_, text, response, made_s, float(cost), int(tokens), tagged)
     except (ValueError, TypeError):
         return None
+
+
+def _entry(answer: CachedAnswer, ending: Reply) -> CacheEntry:
+    return CacheEntry(
+        id=answer.id,
+        prompt=answer.prompt,
+        response=answer.value(),
+        created_at=from_microseconds(round(answer.made_s * 1_000_000)),
+        expires_at=None if ending is None else from_microseconds(round(float(text_of(ending)) * 1000)),
+        cost=answer.cost,
+        tokens=answer.tokens,
+        tags=tuple(sorted(answer.tags)),
+    )
 
 
 def _digest(*texts: str) -> str:
@@ -518,6 +533,32 @@ class CacheRepository:
         """Return the ids of the answers that expire first, 500 at most."""
         reply = await self._context.client.call("ZRANGE", self._part("endings"), 0, PAGE - 1)
         return [id_.decode() for id_ in reply if isinstance(id_, bytes)] if isinstance(reply, list) else []
+
+    # -- listing
+
+    async def newest(self, *, offset: int, limit: int) -> list[str]:
+        """Return the ids of the answers that expire last, a part of them. One round trip."""
+        now_ms = round(self._context.clock.now().timestamp() * 1000)
+        rest = ("REV", "BYSCORE", "LIMIT", offset, limit)
+        reply = await self._context.client.call("ZRANGE", self._part("endings"), "+inf", now_ms, *rest)
+        return [id_.decode() for id_ in reply if isinstance(id_, bytes)] if isinstance(reply, list) else []
+
+    async def tagged(self, tag: str, *, offset: int, limit: int) -> list[str]:
+        """Return the ids of the answers with a tag, a part of them. One round trip."""
+        index = self._context.answers
+        await index.ensure(self._namespace)
+        filters = Every((Tagged("tags", (tag,)),))
+        return list((await index.matching(self._namespace, filters, offset=offset, limit=limit)).ids)
+
+    async def entries(self, ids: Sequence[str]) -> list[CacheEntry]:
+        """Return the answers that still exist. One round trip."""
+        endings = self._part("endings")
+        looks: list[Command] = [
+            look for id_ in ids for look in (("HMGET", self._record(id_), *FIELDS), ("ZSCORE", endings, id_))
+        ]
+        replies = await self._context.client.read_each(looks, aside=True) if looks else []
+        answers = [read_answer(id_, reply) for id_, reply in zip(ids, replies[::2], strict=True)]
+        return [_entry(one, ending) for one, ending in zip(answers, replies[1::2], strict=True) if one is not None]
 
     # -- counting
 

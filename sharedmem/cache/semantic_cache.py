@@ -19,12 +19,14 @@ from sharedmem.coordination.names import NameAccess, check_lease_ms, check_wait
 from sharedmem.coordination.once import Once
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.models import CachedResult, CacheStats
+from sharedmem.models import CachedResult, CachePage, CacheStats
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.search.protocol import Condition, Every, Tagged
 
+_MOST_LISTED = 1000
+_LONGEST_CURSOR = 12
 _COUNTS = ("hits", "exact_hits", "misses", "false_hits", "guarded", "saved_tokens")
 
 
@@ -217,6 +219,35 @@ class SemanticCache(ProcessBound):
         while ids := await self._answers.oldest():
             dropped += await self._answers.drop(ids)
         return dropped
+
+    # -- listing
+
+    async def list(self, tag: str | None = None, *, limit: int = 100, cursor: str | None = None) -> CachePage:
+        """Return some of the stored answers; those that expire last come first, those of a tag in any order.
+
+        Answers that are stored or expire meanwhile move the others: one may come twice, or be missed. Two round trips.
+
+        Args:
+            tag: only answers with this tag.
+            limit: size of a page, 1 to 1,000.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `check`.
+        """
+        _ = self._answers.may_read
+        if not 1 <= limit <= _MOST_LISTED:
+            raise InvalidError("limit", limit, f"give 1 to {_MOST_LISTED}")
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
+            raise InvalidError("cursor", cursor, "give that of the page before, or none to begin")
+        offset = int((cursor or "0")[:_LONGEST_CURSOR])
+        if tag is None:
+            ids = await self._answers.newest(offset=offset, limit=limit)
+        else:
+            ids = await self._answers.tagged(check_name("tag", tag), offset=offset, limit=limit)
+        following = str(offset + limit) if len(ids) == limit else None
+        return CachePage(answers=await self._answers.entries(ids), cursor=following)
 
     # -- statistics
 

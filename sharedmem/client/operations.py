@@ -19,10 +19,12 @@ from sharedmem.models import (
     ArchiveReport,
     Arrival,
     CachedResult,
+    CachePage,
     CacheStats,
     ContextSet,
     Conversation,
     ConversationChange,
+    ConversationErasure,
     ConversationList,
     ConversationPage,
     ConversationState,
@@ -48,6 +50,7 @@ from sharedmem.models import (
     GraphDrawing,
     GraphHit,
     GraphStats,
+    KeyPage,
     LeaseGrant,
     LeaseState,
     LimitState,
@@ -72,7 +75,9 @@ from sharedmem.models import (
     PutResult,
     QueuedTask,
     QueueStats,
+    RecalledContext,
     RelationType,
+    RememberReceipt,
     RetentionRules,
     SaveResult,
     Step,
@@ -80,6 +85,7 @@ from sharedmem.models import (
     SynthesisTask,
     Task,
     TaskOutcome,
+    TaskPage,
     ThreadStats,
     Traversal,
     Usage,
@@ -254,6 +260,20 @@ class CacheOperations:
         """
         return await self._service.run(table.CACHE_STATS, {})
 
+    async def list(self, tag: str | None = None, *, limit: int = 100, cursor: str | None = None) -> CachePage:
+        """Return some of the stored answers; those that expire last come first, those of a tag in any order.
+
+        Args:
+            tag: only answers with this tag.
+            limit: size of a page, 1 to 1,000.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `check`.
+        """
+        return await self._service.run(table.CACHE_LIST, {"tag": tag, "limit": limit, "cursor": cursor})
+
 
 class ChangeOperations:
     """Operations `change.*` of the service."""
@@ -296,7 +316,8 @@ class ConversationOperations:
 
         Args:
             id: plain (in this store's scope) or absolute.
-            entries: up to 1,000 values as `write` accepts them, each up to the blob threshold.
+            entries: up to 1,000 values as `write` accepts them; those above the blob threshold lie in the blob
+                store.
             if_revision: append only if the log has this revision; 0: only if the conversation does not exist.
             entry_ids: an id for each entry, up to 128 bytes. Entries whose ids the log has are left out; if it has
                 all of them, the call changes nothing and succeeds, whatever its conditions.
@@ -344,6 +365,33 @@ class ConversationOperations:
             InvalidError, AccessDeniedError, UnavailableError: as `append`.
         """
         return await self._service.run(table.CONVERSATION_DELETE, {"id": id, "if_revision": if_revision})
+
+    async def erase(
+        self,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        app: str | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> ConversationErasure:
+        """Delete all conversations with these tags, for good: with their states, also in the durable tier.
+
+        Args:
+            user: only those with these tags.
+            agent: only those with these tags.
+            app: only those with these tags.
+            scope: only those of this scope: an actor's name, or `shared`.
+            dry_run: whether to count only.
+
+        Raises:
+            InvalidError: no tag and no scope is given, or one is invalid.
+            AccessDeniedError: this actor may not write one of them; those before it are deleted.
+            UnavailableError: the server or the durable tier cannot be reached.
+        """
+        return await self._service.run(
+            table.CONVERSATION_ERASE, {"user": user, "agent": agent, "app": app, "scope": scope, "dry_run": dry_run}
+        )
 
     async def expire(self, id: str, ttl: float | None, *, renew: bool = False) -> bool:
         """Set when a conversation expires, counted from now; return False if it does not exist.
@@ -436,7 +484,8 @@ class ConversationOperations:
             limit: most entries with `after`, `around`, or none of them (from the oldest entry); at most 10,000.
 
         Raises:
-            NotFoundError: the entry of `after` or `around` is not in the conversation.
+            NotFoundError: the entry of `after` or `around` is not in the conversation, or the bytes of a large one
+                are lost.
             InvalidError: the id or an argument is invalid, or several of `last`, `after` and `around` are given.
             AccessDeniedError, UnavailableError: as `read` of values.
         """
@@ -1747,6 +1796,20 @@ class KeyOperations:
         """
         return await self._service.run(table.KEY_PERSIST, {"key": key})
 
+    async def scan(self, pattern: str = "*", *, limit: int = 100, cursor: str | None = None) -> KeyPage:
+        """Return some of the keys in Redis that match, with type, expiry and size; for lists of any length.
+
+        Args:
+            pattern: as `keys`.
+            limit: number of keys after which a page ends, 1 to 1,000; the last look may bring some more.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: the pattern, limit or cursor is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(table.KEY_SCAN, {"pattern": pattern, "limit": limit, "cursor": cursor})
+
     async def ttl(self, key: str) -> float | None:
         """Return the seconds until the key expires; None if it never expires or does not exist.
 
@@ -1767,6 +1830,132 @@ class KeyOperations:
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.KEY_LIST, {"pattern": pattern, "limit": limit, "cursor": cursor})
+
+
+class KnowledgeOperations:
+    """Operations `knowledge.*` of the service."""
+
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._service = calls
+
+    async def recall(
+        self,
+        question: str,
+        *,
+        tokens: int = 1500,
+        as_of: datetime | None = None,
+        user_id: str | None = None,
+        parts: Sequence[Literal["memory", "graph", "notes"]] | None = None,
+        values: Sequence[str] = (),
+        group_id: str | None = None,
+        app_id: str | None = None,
+        threshold: float | None = None,
+        model: str = "",
+    ) -> RecalledContext:
+        """Return what an agent should know now: memories, facts and notes that answer a question, within a budget.
+
+        Args:
+            question: what the agent has to do or answer, in everyday language.
+            tokens: most tokens of the text, 100 to 100,000.
+            as_of: what was known and true then: earlier memories, facts that held, notes that were not retired yet;
+                None for now.
+            user_id: only memories and notes of this user, and the group of the graph that `remember` uses for it.
+            parts: which of `memory`, `graph` and `notes` to search; None for those that are installed.
+            values: keys of shared values to show as well, up to 100; they are never unrelated.
+            group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
+            app_id: app of the notes; None for `main`.
+            threshold: how much the best record must have to do with the question, 0 to 1: share of the question's
+                words plus similarity. None takes the measured one, 0 answers with whatever is nearest.
+            model: the model that will read it, such as `openai:gpt-4o`, for an exact count of tokens where its
+                tokenizer is installed (tiktoken with the file of its encoding on disk).
+
+        Returns:
+            The text for a prompt, the same as records, and in `degraded` the parts that could not be searched in full.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            UnsupportedError: a part that was named, or the extra `memory`, is not installed.
+            AccessDeniedError: this actor may read none of the parts.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._service.run(
+            table.KNOWLEDGE_RECALL,
+            {
+                "question": question,
+                "tokens": tokens,
+                "as_of": as_of,
+                "user_id": user_id,
+                "parts": parts,
+                "values": values,
+                "group_id": group_id,
+                "app_id": app_id,
+                "threshold": threshold,
+                "model": model,
+            },
+        )
+
+    async def receipt(self, task_id: str, *, wait: float = 0.0) -> RememberReceipt:
+        """Return what became of what `remember` was given.
+
+        Args:
+            task_id: `task_id` of the receipt.
+            wait: seconds to wait until it is done; None waits without limit.
+
+        Raises:
+            NotFoundError: there is no such task, or its result has expired (setting `synthesis_result_s`).
+            UnsupportedError, AccessDeniedError, UnavailableError: as `remember`.
+        """
+        return await self._service.run(table.KNOWLEDGE_RECEIPT, {"task_id": task_id, "wait": wait})
+
+    async def remember(
+        self,
+        conversation: Sequence[SynthesisMessage | Mapping[str, Any]] | str,
+        *,
+        user_id: str | None = None,
+        thread_id: str = "main",
+        parts: Sequence[Literal["memory", "graph", "notes"]] | None = None,
+        group_id: str | None = None,
+        app_id: str | None = None,
+        task_id: str | None = None,
+        wait: float | None = 30.0,
+    ) -> RememberReceipt:
+        """File a conversation or text as what it is: its turns as memories, what they state as facts, and a note of
+        it.
+
+        Args:
+            conversation: messages, or mappings with `role` and `content`, at most 30 (setting
+                `synthesis_max_messages`); or a text.
+            user_id: whom it concerns.
+            thread_id: the conversation that the messages belong to.
+            parts: some of `memory`, `graph` and `notes`; None writes all that are installed.
+            group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
+            app_id: app of the notes; None for `main`.
+            task_id: A key of yours: a repeated key of the same user returns the receipt of the same task.
+            wait: seconds to wait until it is done; then the receipt says `pending` or `running`, and
+                `remember_receipt` returns what became of it. None waits without limit.
+
+        Returns:
+            The ids of what was written, what was merged, what was skipped and why, and what it cost.
+
+        Raises:
+            InvalidError: an argument is invalid; nothing was written.
+            UnsupportedError: the extra `memory` is not installed.
+            AccessDeniedError: this actor may not write the namespace's queues.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._service.run(
+            table.KNOWLEDGE_REMEMBER,
+            {
+                "conversation": conversation,
+                "user_id": user_id,
+                "thread_id": thread_id,
+                "parts": parts,
+                "group_id": group_id,
+                "app_id": app_id,
+                "task_id": task_id,
+                "wait": wait,
+            },
+        )
 
 
 class LeaseOperations:
@@ -2871,6 +3060,18 @@ class QueueOperations:
             table.QUEUE_ACK, {"queue": queue, "id": id, "token": token, "result": result, "result_ttl": result_ttl}
         )
 
+    async def bury(self, queue: str, id: str, *, error: str = "") -> bool:
+        """Make a task that is not done a dead letter; return False if it does not exist or is one.
+
+        Args:
+            id: id of the task.
+            error: why; shown as the error of the dead letter. 2000 characters are stored.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `peek`.
+        """
+        return await self._service.run(table.QUEUE_BURY, {"queue": queue, "id": id, "error": error})
+
     async def claim(self, queue: str, *, visibility: float = 30.0, wait: float | None = 0.0) -> Task | None:
         """Claim the next task; no other worker gets it during its visibility timeout.
 
@@ -3097,6 +3298,33 @@ class QueueOperations:
         return await self._service.run(
             table.QUEUE_RETRY,
             {"queue": queue, "id": id, "token": token, "error": error, "delay": delay, "attempt": attempt},
+        )
+
+    async def search(
+        self,
+        queue: str,
+        words: str = "",
+        *,
+        state: Literal["dead", "claimed", "ready", "delayed"] | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        """Find tasks by words of their payload, error, deduplication id, producer or worker, without claiming them.
+
+        Args:
+            words: all of them have to be there, in any case and order, also within longer ones; empty: every task.
+                The id of a task finds that task.
+            state: `dead`, `claimed`, `ready` or `delayed`; None: all, in this order. Within a state the order is
+                that of `peek`.
+            limit: most tasks to return, 1 to 1,000.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: the state, limit or cursor is invalid.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return await self._service.run(
+            table.QUEUE_SEARCH, {"queue": queue, "words": words, "state": state, "limit": limit, "cursor": cursor}
         )
 
     async def stats(self, queue: str) -> QueueStats:
@@ -3402,6 +3630,25 @@ class SynthesisOperations:
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id, "wait": wait})
+
+    async def list_memories(self, *, app_id: str, after: str = "", limit: int = 100) -> list[Note]:
+        """Return the notes of an app in the order of their ids, whatever their status, page by page.
+
+        Args:
+            app_id: id of the app.
+            after: id of the last note of the page before; empty for the first page.
+            limit: most notes, 1 to 1,000.
+
+        Returns:
+            The notes; none after the last page.
+
+        Raises:
+            InvalidError: the id or the limit is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(
+            table.SYNTHESIS_LIST_MEMORIES, {"app_id": app_id, "after": after, "limit": limit}
+        )
 
     async def list_tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
         """Return the tasks that run, wait, or have failed.
@@ -4050,6 +4297,11 @@ class ServiceOperations:
     def key(self) -> KeyOperations:
         """Operations `key.*`."""
         return KeyOperations(self._service)
+
+    @cached_property
+    def knowledge(self) -> KnowledgeOperations:
+        """Operations `knowledge.*`."""
+        return KnowledgeOperations(self._service)
 
     @cached_property
     def lease(self) -> LeaseOperations:

@@ -19,10 +19,12 @@ from sharedmem.models import (
     ArchiveReport,
     Arrival,
     CachedResult,
+    CachePage,
     CacheStats,
     ContextSet,
     Conversation,
     ConversationChange,
+    ConversationErasure,
     ConversationList,
     ConversationPage,
     ConversationState,
@@ -48,6 +50,7 @@ from sharedmem.models import (
     GraphDrawing,
     GraphHit,
     GraphStats,
+    KeyPage,
     LeaseGrant,
     LeaseState,
     LimitState,
@@ -72,7 +75,9 @@ from sharedmem.models import (
     PutResult,
     QueuedTask,
     QueueStats,
+    RecalledContext,
     RelationType,
+    RememberReceipt,
     RetentionRules,
     SaveResult,
     Step,
@@ -80,6 +85,7 @@ from sharedmem.models import (
     SynthesisTask,
     Task,
     TaskOutcome,
+    TaskPage,
     ThreadStats,
     Traversal,
     Usage,
@@ -181,6 +187,10 @@ class BlockingCacheOperations:
         """Return the counts of hits, misses and savings."""
         return run_blocking(self._service.run(table.CACHE_STATS, {}))
 
+    def list(self, tag: str | None = None, *, limit: int = 100, cursor: str | None = None) -> CachePage:
+        """Return some of the stored answers; those that expire last come first, those of a tag in any order."""
+        return run_blocking(self._service.run(table.CACHE_LIST, {"tag": tag, "limit": limit, "cursor": cursor}))
+
 
 class BlockingChangeOperations:
     """Operations `change.*` of the service."""
@@ -237,6 +247,22 @@ class BlockingConversationOperations:
     def delete(self, id: str, *, if_revision: int | None = None) -> bool:
         """Delete a conversation with its state; return False if it did not exist."""
         return run_blocking(self._service.run(table.CONVERSATION_DELETE, {"id": id, "if_revision": if_revision}))
+
+    def erase(
+        self,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        app: str | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> ConversationErasure:
+        """Delete all conversations with these tags, for good: with their states, also in the durable tier."""
+        return run_blocking(
+            self._service.run(
+                table.CONVERSATION_ERASE, {"user": user, "agent": agent, "app": app, "scope": scope, "dry_run": dry_run}
+            )
+        )
 
     def expire(self, id: str, ttl: float | None, *, renew: bool = False) -> bool:
         """Set when a conversation expires, counted from now; return False if it does not exist."""
@@ -989,6 +1015,10 @@ class BlockingKeyOperations:
         """Remove the expiry of a key; return False if it has no expiry or does not exist."""
         return run_blocking(self._service.run(table.KEY_PERSIST, {"key": key}))
 
+    def scan(self, pattern: str = "*", *, limit: int = 100, cursor: str | None = None) -> KeyPage:
+        """Return some of the keys in Redis that match, with type, expiry and size; for lists of any length."""
+        return run_blocking(self._service.run(table.KEY_SCAN, {"pattern": pattern, "limit": limit, "cursor": cursor}))
+
     def ttl(self, key: str) -> float | None:
         """Return the seconds until the key expires; None if it never expires or does not exist."""
         return run_blocking(self._service.run(table.KEY_TTL, {"key": key}))
@@ -998,6 +1028,81 @@ class BlockingKeyOperations:
         tier.
         """
         return run_blocking(self._service.run(table.KEY_LIST, {"pattern": pattern, "limit": limit, "cursor": cursor}))
+
+
+class BlockingKnowledgeOperations:
+    """Operations `knowledge.*` of the service."""
+
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._service = calls
+
+    def recall(
+        self,
+        question: str,
+        *,
+        tokens: int = 1500,
+        as_of: datetime | None = None,
+        user_id: str | None = None,
+        parts: Sequence[Literal["memory", "graph", "notes"]] | None = None,
+        values: Sequence[str] = (),
+        group_id: str | None = None,
+        app_id: str | None = None,
+        threshold: float | None = None,
+        model: str = "",
+    ) -> RecalledContext:
+        """Return what an agent should know now: memories, facts and notes that answer a question, within a budget."""
+        return run_blocking(
+            self._service.run(
+                table.KNOWLEDGE_RECALL,
+                {
+                    "question": question,
+                    "tokens": tokens,
+                    "as_of": as_of,
+                    "user_id": user_id,
+                    "parts": parts,
+                    "values": values,
+                    "group_id": group_id,
+                    "app_id": app_id,
+                    "threshold": threshold,
+                    "model": model,
+                },
+            )
+        )
+
+    def receipt(self, task_id: str, *, wait: float = 0.0) -> RememberReceipt:
+        """Return what became of what `remember` was given."""
+        return run_blocking(self._service.run(table.KNOWLEDGE_RECEIPT, {"task_id": task_id, "wait": wait}))
+
+    def remember(
+        self,
+        conversation: Sequence[SynthesisMessage | Mapping[str, Any]] | str,
+        *,
+        user_id: str | None = None,
+        thread_id: str = "main",
+        parts: Sequence[Literal["memory", "graph", "notes"]] | None = None,
+        group_id: str | None = None,
+        app_id: str | None = None,
+        task_id: str | None = None,
+        wait: float | None = 30.0,
+    ) -> RememberReceipt:
+        """File a conversation or text as what it is: its turns as memories, what they state as facts, and a note of
+        it.
+        """
+        return run_blocking(
+            self._service.run(
+                table.KNOWLEDGE_REMEMBER,
+                {
+                    "conversation": conversation,
+                    "user_id": user_id,
+                    "thread_id": thread_id,
+                    "parts": parts,
+                    "group_id": group_id,
+                    "app_id": app_id,
+                    "task_id": task_id,
+                    "wait": wait,
+                },
+            )
+        )
 
 
 class BlockingLeaseOperations:
@@ -1599,6 +1704,10 @@ class BlockingQueueOperations:
             )
         )
 
+    def bury(self, queue: str, id: str, *, error: str = "") -> bool:
+        """Make a task that is not done a dead letter; return False if it does not exist or is one."""
+        return run_blocking(self._service.run(table.QUEUE_BURY, {"queue": queue, "id": id, "error": error}))
+
     def claim(self, queue: str, *, visibility: float = 30.0, wait: float | None = 0.0) -> Task | None:
         """Claim the next task; no other worker gets it during its visibility timeout."""
         return run_blocking(
@@ -1717,6 +1826,22 @@ class BlockingQueueOperations:
             self._service.run(
                 table.QUEUE_RETRY,
                 {"queue": queue, "id": id, "token": token, "error": error, "delay": delay, "attempt": attempt},
+            )
+        )
+
+    def search(
+        self,
+        queue: str,
+        words: str = "",
+        *,
+        state: Literal["dead", "claimed", "ready", "delayed"] | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        """Find tasks by words of their payload, error, deduplication id, producer or worker, without claiming them."""
+        return run_blocking(
+            self._service.run(
+                table.QUEUE_SEARCH, {"queue": queue, "words": words, "state": state, "limit": limit, "cursor": cursor}
             )
         )
 
@@ -1888,6 +2013,12 @@ class BlockingSynthesisOperations:
     def get_task_status(self, task_id: str, *, wait: float = 0.0) -> SynthesisTask:
         """Return the state of a task: pending, running, done with its result, or failed with a reason."""
         return run_blocking(self._service.run(table.SYNTHESIS_GET_TASK_STATUS, {"task_id": task_id, "wait": wait}))
+
+    def list_memories(self, *, app_id: str, after: str = "", limit: int = 100) -> list[Note]:
+        """Return the notes of an app in the order of their ids, whatever their status, page by page."""
+        return run_blocking(
+            self._service.run(table.SYNTHESIS_LIST_MEMORIES, {"app_id": app_id, "after": after, "limit": limit})
+        )
 
     def list_tasks(self, *, limit: int = 100) -> list[SynthesisTask]:
         """Return the tasks that run, wait, or have failed."""
@@ -2280,6 +2411,11 @@ class BlockingServiceOperations:
     def key(self) -> BlockingKeyOperations:
         """Operations `key.*`."""
         return BlockingKeyOperations(self._service)
+
+    @cached_property
+    def knowledge(self) -> BlockingKnowledgeOperations:
+        """Operations `knowledge.*`."""
+        return BlockingKnowledgeOperations(self._service)
 
     @cached_property
     def lease(self) -> BlockingLeaseOperations:

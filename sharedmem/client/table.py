@@ -15,10 +15,12 @@ from sharedmem.models import (
     ArchiveReport,
     Arrival,
     CachedResult,
+    CachePage,
     CacheStats,
     ContextSet,
     Conversation,
     ConversationChange,
+    ConversationErasure,
     ConversationList,
     ConversationPage,
     ConversationState,
@@ -44,6 +46,7 @@ from sharedmem.models import (
     GraphDrawing,
     GraphHit,
     GraphStats,
+    KeyPage,
     LeaseGrant,
     LeaseState,
     LimitState,
@@ -67,12 +70,15 @@ from sharedmem.models import (
     PutResult,
     QueuedTask,
     QueueStats,
+    RecalledContext,
     RelationType,
+    RememberReceipt,
     SaveResult,
     Step,
     SynthesisTask,
     Task,
     TaskOutcome,
+    TaskPage,
     ThreadStats,
     Traversal,
     Usage,
@@ -102,6 +108,9 @@ CACHE_DELETE: ServiceOperation[int] = ServiceOperation(
     int,
     defaults={"tag": None, "prompt": None, "key": None},
     answer_field="deleted",
+)
+CACHE_LIST: ServiceOperation[CachePage] = ServiceOperation(
+    "cache.list", "GET", "/api/v1/cache", CachePage, defaults={"tag": None, "limit": 100, "cursor": None}
 )
 CACHE_PUT: ServiceOperation[str] = ServiceOperation(
     "cache.put",
@@ -143,6 +152,13 @@ CONVERSATION_DELETE: ServiceOperation[bool] = ServiceOperation(
     bool,
     defaults={"if_revision": None},
     answer_field="deleted",
+)
+CONVERSATION_ERASE: ServiceOperation[ConversationErasure] = ServiceOperation(
+    "conversation.erase",
+    "POST",
+    "/api/v1/conversations/erase",
+    ConversationErasure,
+    defaults={"user": None, "agent": None, "app": None, "scope": None, "dry_run": False},
 )
 CONVERSATION_EXPIRE: ServiceOperation[bool] = ServiceOperation(
     "conversation.expire",
@@ -499,8 +515,46 @@ KEY_LIST: ServiceOperation[ListPage[str]] = ServiceOperation(
 KEY_PERSIST: ServiceOperation[bool] = ServiceOperation(
     "key.persist", "DELETE", "/api/v1/store/keys/{key}/ttl", bool, answer_field="changed"
 )
+KEY_SCAN: ServiceOperation[KeyPage] = ServiceOperation(
+    "key.scan", "GET", "/api/v1/store/scan", KeyPage, defaults={"pattern": "*", "limit": 100, "cursor": None}
+)
 KEY_TTL: ServiceOperation[float | None] = ServiceOperation(
     "key.ttl", "GET", "/api/v1/store/keys/{key}/ttl", float | None, answer_field="ttl"
+)
+KNOWLEDGE_RECALL: ServiceOperation[RecalledContext] = ServiceOperation(
+    "knowledge.recall",
+    "POST",
+    "/api/v1/recall",
+    RecalledContext,
+    defaults={
+        "tokens": 1500,
+        "as_of": None,
+        "user_id": None,
+        "parts": None,
+        "values": (),
+        "group_id": None,
+        "app_id": None,
+        "threshold": None,
+        "model": "",
+    },
+)
+KNOWLEDGE_RECEIPT: ServiceOperation[RememberReceipt] = ServiceOperation(
+    "knowledge.receipt", "GET", "/api/v1/remember/{task_id}", RememberReceipt, defaults={"wait": 0.0}
+)
+KNOWLEDGE_REMEMBER: ServiceOperation[RememberReceipt] = ServiceOperation(
+    "knowledge.remember",
+    "POST",
+    "/api/v1/remember",
+    RememberReceipt,
+    defaults={
+        "user_id": None,
+        "thread_id": "main",
+        "parts": None,
+        "group_id": None,
+        "app_id": None,
+        "task_id": None,
+        "wait": 30.0,
+    },
 )
 LEASE_ACQUIRE: ServiceOperation[LeaseGrant] = ServiceOperation(
     "lease.acquire",
@@ -776,6 +830,9 @@ PRESENCE_LIST: ServiceOperation[list[Present]] = ServiceOperation(
 QUEUE_ACK: ServiceOperation[None] = ServiceOperation(
     "queue.ack", "POST", "/api/v1/queues/{queue}/tasks/{id}/ack", None, defaults={"result": None, "result_ttl": 86400.0}
 )
+QUEUE_BURY: ServiceOperation[bool] = ServiceOperation(
+    "queue.bury", "POST", "/api/v1/queues/{queue}/tasks/{id}/bury", bool, defaults={"error": ""}, answer_field="buried"
+)
 QUEUE_CLAIM: ServiceOperation[Task | None] = ServiceOperation(
     "queue.claim",
     "POST",
@@ -856,6 +913,13 @@ QUEUE_RETRY: ServiceOperation[bool] = ServiceOperation(
     defaults={"error": "", "delay": None, "attempt": 1},
     answer_field="retried",
 )
+QUEUE_SEARCH: ServiceOperation[TaskPage] = ServiceOperation(
+    "queue.search",
+    "GET",
+    "/api/v1/queues/{queue}/search",
+    TaskPage,
+    defaults={"words": "", "state": None, "limit": 50, "cursor": None},
+)
 QUEUE_STATS: ServiceOperation[QueueStats] = ServiceOperation("queue.stats", "GET", "/api/v1/queues/{queue}", QueueStats)
 SET_ADD: ServiceOperation[int] = ServiceOperation(
     "set.add", "POST", "/api/v1/store/sets/{key}", int, defaults={"ttl": None, "kind": None}, answer_field="added"
@@ -933,6 +997,14 @@ SYNTHESIS_GET_MEMORY: ServiceOperation[Note | None] = ServiceOperation(
 )
 SYNTHESIS_GET_TASK_STATUS: ServiceOperation[SynthesisTask] = ServiceOperation(
     "synthesis.get_task_status", "GET", "/api/v1/tasks/{task_id}", SynthesisTask, defaults={"wait": 0.0}
+)
+SYNTHESIS_LIST_MEMORIES: ServiceOperation[list[Note]] = ServiceOperation(
+    "synthesis.list_memories",
+    "GET",
+    "/api/v1/memories",
+    list[Note],
+    defaults={"after": "", "limit": 100},
+    answer_field="items",
 )
 SYNTHESIS_LIST_TASKS: ServiceOperation[list[SynthesisTask]] = ServiceOperation(
     "synthesis.list_tasks", "GET", "/api/v1/tasks", list[SynthesisTask], defaults={"limit": 100}, answer_field="items"
@@ -1038,6 +1110,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         CACHE_CHECK,
         CACHE_CLEAR,
         CACHE_DELETE,
+        CACHE_LIST,
         CACHE_PUT,
         CACHE_REPORT,
         CACHE_STATS,
@@ -1045,6 +1118,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         CONVERSATION_APPEND,
         CONVERSATION_CLEAR,
         CONVERSATION_DELETE,
+        CONVERSATION_ERASE,
         CONVERSATION_EXPIRE,
         CONVERSATION_FORK,
         CONVERSATION_GET,
@@ -1111,7 +1185,11 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         KEY_EXPIRE,
         KEY_LIST,
         KEY_PERSIST,
+        KEY_SCAN,
         KEY_TTL,
+        KNOWLEDGE_RECALL,
+        KNOWLEDGE_RECEIPT,
+        KNOWLEDGE_REMEMBER,
         LEASE_ACQUIRE,
         LEASE_RELEASE,
         LEASE_RENEW,
@@ -1166,6 +1244,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         PRESENCE_LEAVE,
         PRESENCE_LIST,
         QUEUE_ACK,
+        QUEUE_BURY,
         QUEUE_CLAIM,
         QUEUE_CLAIM_MANY,
         QUEUE_DEAD,
@@ -1183,6 +1262,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         QUEUE_RESULT,
         QUEUE_RESUME,
         QUEUE_RETRY,
+        QUEUE_SEARCH,
         QUEUE_STATS,
         SET_ADD,
         SET_CONTAINS,
@@ -1204,6 +1284,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         SYNTHESIS_GET_CONNECTION_POOL_STATS,
         SYNTHESIS_GET_MEMORY,
         SYNTHESIS_GET_TASK_STATUS,
+        SYNTHESIS_LIST_MEMORIES,
         SYNTHESIS_LIST_TASKS,
         SYNTHESIS_QUERY_MEMORY,
         SYNTHESIS_RESTORE_MEMORY,

@@ -93,7 +93,7 @@ class SessionRestorer:
         parts = [RedisPart(place, command, rows) for place, (command, rows) in zip(places, made, strict=True)]
         return [part._replace(settled=_without_lease) if part.place == running else part for part in parts]
 
-    def besides(self, target: Target) -> list[Command]:
+    def besides(self, target: Target, head: DurableRecord) -> list[Command]:  # noqa: ARG002  # its name is enough
         """Return the command that adds the session to those of its namespace."""
         session = self._keyspace.owner(target)
         registry = self._keyspace.target(f"{session.space.namespace}:{SHARED_SCOPE}")

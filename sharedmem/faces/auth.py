@@ -26,7 +26,7 @@ from sharedmem.errors import AccessDeniedError, Codes, ConfigError, InvalidError
 from sharedmem.hub import Hub
 from sharedmem.models import Record
 from sharedmem.redis.keys import check_name
-from sharedmem.redis.scope import Grant, check_grants
+from sharedmem.redis.scope import Grant, Need, check_grants
 from sharedmem.store import SharedMemoryStore
 
 _SCHEME = "bearer"
@@ -59,6 +59,17 @@ class TokenRefusedError(AccessDeniedError):
     def challenge(self) -> str:
         """What HTTP says in `WWW-Authenticate` (RFC 6750): a caller without credentials gets no error code."""
         return 'Bearer realm="sharedmem"' + ', error="invalid_token"' * self.shown
+
+
+class ReadOnlyTokenError(AccessDeniedError):
+    """The token may look and change nothing."""
+
+    codes = Codes("access_denied", 403, "PERMISSION_DENIED", 5)
+
+    def __init__(self, operation: str) -> None:
+        advice = "ask the operator for a token without --read-only"
+        SharedMemoryError.__init__(self, f"{operation} changes something, and this token may only read; {advice}")
+        self.actor, self.key, self.need = "", "", "write"
 
 
 class Rate(Record):
@@ -106,6 +117,8 @@ class Bearer(Record):
     grants: tuple[Grant, ...] = ()
     operator: bool = False
     """Whether it runs the service: it sees the health and the metrics of all namespaces, and nothing else of them."""
+    read_only: bool = False
+    """Whether it may look and change nothing, whatever its further rights."""
 
     @field_validator("grants", mode="before")
     @classmethod
@@ -136,6 +149,7 @@ class Bearer(Record):
         subscribe: Iterable[str] = (),
         grants: Iterable[str | Grant] = (),
         operator: bool = False,
+        read_only: bool = False,
     ) -> Self:
         """An actor with rights as `Hub.store` takes them.
 
@@ -145,6 +159,7 @@ class Bearer(Record):
             subscribe: further namespaces it may read.
             grants: further keys it may read and write.
             operator: whether it may see the health and the metrics of all namespaces.
+            read_only: whether it may change nothing.
 
         Raises:
             InvalidError: a name or pattern is invalid.
@@ -155,7 +170,21 @@ class Bearer(Record):
             subscribe=tuple(check_name("subscribe", name) for name in subscribe),
             grants=check_grants(grants),
             operator=operator,
+            read_only=read_only,
         )
+
+    def check_right(self, operation: str, need: Need) -> None:
+        """Refuse what a token that only reads may not do.
+
+        Args:
+            operation: name of the operation, for the message.
+            need: what it needs.
+
+        Raises:
+            ReadOnlyTokenError: it changes something.
+        """
+        if self.read_only and need == "write":
+            raise ReadOnlyTokenError(operation)
 
     def store(self, hub: Hub) -> SharedMemoryStore:
         """The namespace as this actor sees it. No round trip."""

@@ -5,16 +5,23 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from sharedmem.archive.archives import Archives
 from sharedmem.archive.endpoint import ArchiveEndpoint, RedisEndpoint
 from sharedmem.archive.snapshots import EPHEMERAL
 from sharedmem.blobs.blobs import BlobReference, Blobs
 from sharedmem.clock import Clock
+from sharedmem.context import HubContext
+from sharedmem.conversations.access import restore_conversations
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import SharedMemoryError
 from sharedmem.hub.composition import OpenHub
+from sharedmem.redis.scripts.conversations import ConversationScripts
 from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts
+
+if TYPE_CHECKING:
+    from sharedmem.durable.tier import DurableTier
 
 _DISTRIBUTION = "sharedmem-hub"
 _DRAIN_TIMEOUT_S = 10.0
@@ -55,6 +62,7 @@ def build_archives(opened: OpenHub) -> Archives:
         context.keyspace,
         KeyRestoreScripts(sender),
         DurableScripts(sender),
+        ConversationScripts(sender),
         context.settings.change_log_length,
     )
 
@@ -81,9 +89,15 @@ def build_archives(opened: OpenHub) -> Archives:
         kind_of=kind_of,
         join=join if tier is not None else None,
         drain=drain,
-        gather=None if tier is None else partial(tier.gather, again=True),
+        gather=None if tier is None else partial(_gather, tier, context),
     )
     return Archives(ends, version=version(_DISTRIBUTION))
+
+
+async def _gather(tier: DurableTier, context: HubContext, namespace: str) -> None:
+    """Restore what is found by searches and lists."""
+    await tier.gather(namespace, again=True)
+    await restore_conversations(tier, context.client, context.keyspace, namespace)
 
 
 def build_durable_archives(durable: Durable, clock: Clock) -> Archives:

@@ -266,9 +266,7 @@ def _build_open_hub(
         listener=listener,
         wait_notifier=_build_wait_notifier(server, listener, on_cluster=connection.mode == "cluster"),
         blobs=blobs,
-        blob_gc=BlobGarbageCollector(
-            client, keyspace, blobs, server.background, clock, refers_elsewhere=tier.refers_to if tier else None
-        ),
+        blob_gc=_build_blob_gc(server, blobs, tier),
         lifetimes=lifetimes,
         powers=powers,
         tier=tier,
@@ -278,6 +276,28 @@ def _build_open_hub(
     if tier is not None:
         tier.start()
     return OpenHub(connection, context, tier)
+
+
+def _build_blob_gc(server: ServerContext, blobs: Blobs, tier: DurableTier | None) -> BlobGarbageCollector:
+    return BlobGarbageCollector(
+        server.client,
+        server.keyspace,
+        blobs,
+        server.background,
+        server.clock,
+        entry_paths=partial(_entry_paths, server, tier),
+        refers_elsewhere=tier.refers_to if tier else None,
+    )
+
+
+async def _entry_paths(server: ServerContext, tier: DurableTier | None, namespace: str) -> set[str]:
+    from sharedmem.conversations.access import restore_conversations  # noqa: PLC0415  # only few hubs sweep blobs
+    from sharedmem.conversations.large_entries import referenced_paths  # noqa: PLC0415  # likewise
+
+    if tier is not None:
+        await tier.join(namespace)
+        await restore_conversations(tier, server.client, server.keyspace, namespace)
+    return await referenced_paths(server.client, server.keyspace, namespace)
 
 
 def _register_gauges(counters: Counters, client: RedisClient) -> None:
@@ -294,6 +314,7 @@ def _register_gauges(counters: Counters, client: RedisClient) -> None:
 
 def _build_tier(server: ServerContext, opened: OpenedStore, lifetimes: Lifetimes) -> DurableTier:
     from sharedmem.decisions.recovery import SessionRestorer  # noqa: PLC0415  # only a durable tier restores
+    from sharedmem.durable.conversation_documents import ConversationRestorer  # noqa: PLC0415
     from sharedmem.durable.tier import DurableTier  # noqa: PLC0415
     from sharedmem.graph.record_family import GRAPH_RECORDS  # noqa: PLC0415
     from sharedmem.memory.record_family import MEMORY_RECORDS  # noqa: PLC0415
@@ -303,7 +324,7 @@ def _build_tier(server: ServerContext, opened: OpenedStore, lifetimes: Lifetimes
         server,
         opened,
         kind_of=lifetimes.rule,
-        logs={"$plan": SessionRestorer(server.keyspace)},
+        logs={"$plan": SessionRestorer(server.keyspace), "$conversation": ConversationRestorer(server.keyspace)},
         families=(MEMORY_RECORDS, GRAPH_RECORDS, NOTE_RECORDS),
     )
 

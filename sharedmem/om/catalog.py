@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from sharedmem.models import Entity, Fact, MemoryItem, Note, PlanRecord
+from sharedmem.models import CacheEntry, Entity, Fact, MemoryItem, Note, PlanRecord
 from sharedmem.om.compiler import IndexedFields, IndexedNumber, IndexedTag, IndexedWords
 from sharedmem.om.graph_readers import SCOPE_TAG, graph_moment, group_scopes
 from sharedmem.om.model_spec import ModelSpec, record_fields
-from sharedmem.om.record_readers import CacheEntry
 from sharedmem.om.walked_sources import SessionEvent
 from sharedmem.text.analysis import indexed_terms
 

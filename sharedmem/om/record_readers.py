@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
 
-from sharedmem.cache.repository import CACHE, FIELDS, read_answer
-from sharedmem.clock import from_microseconds
+from sharedmem.cache.repository import CacheRepository
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MemoryAccess
 from sharedmem.memory.reader import MemoryReader
@@ -45,31 +42,16 @@ class MemoryRecords:
         return [key]
 
 
-class CacheEntry(Record):
-    """An answer of the semantic cache with what it was made for."""
-
-    id: str
-    prompt: str
-    """For which it was computed."""
-    response: Any = None
-    created_at: datetime
-    cost: float = 0.0
-    tokens: int = 0
-    tags: tuple[str, ...] = ()
-
-
 class CachedAnswerRecords:
     """The cached answers of a namespace, as `RecordReader` describes it."""
 
     def __init__(self, context: KnowledgeContext, scope: Scope) -> None:
-        self._context = context
-        self._scope = scope
-        self._namespace = scope.identity.namespace
+        self._answers = CacheRepository(context, scope)
         self.index: Index = context.answers
 
     async def enter(self) -> None:
         """Check that the store may read the cache."""
-        self._scope.common(CACHE, "read")
+        _ = self._answers.may_read
 
     async def narrowed(self, filters: Every) -> Every:
         """Return the filters: the index is of answers alone."""
@@ -77,26 +59,7 @@ class CachedAnswerRecords:
 
     async def read(self, ids: Sequence[str]) -> list[tuple[str, Record]]:
         """Return answers. One round trip."""
-        record = self._context.keyspace.record
-        commands = [("HMGET", record(CACHE, self._namespace, id_), *FIELDS) for id_ in ids]
-        replies = await self._context.client.read_each(commands)
-        found = [read_answer(id_, reply) for id_, reply in zip(ids, replies, strict=True)]
-        return [
-            (
-                one.id,
-                CacheEntry(
-                    id=one.id,
-                    prompt=one.prompt,
-                    response=one.value(),
-                    created_at=from_microseconds(round(one.made_s * 1_000_000)),
-                    cost=one.cost,
-                    tokens=one.tokens,
-                    tags=tuple(sorted(one.tags)),
-                ),
-            )
-            for one in found
-            if one is not None
-        ]
+        return [(one.id, one) for one in await self._answers.entries(ids)]
 
     async def ids_of(self, key: str) -> list[str]:
         """Return the key: it is the id."""

@@ -97,6 +97,16 @@ def count_tokens(text: str, *, model: str = "") -> int:
     return max(len(exactly(text) if exactly else _TOKEN.findall(text)), 1) if text else 0
 
 
+def token_encoding(model: str = "") -> str | None:
+    """Return the name of the encoding with which `count_tokens` counts exactly for a model; None where it estimates.
+
+    Args:
+        model: the model, such as `openai:gpt-4o`; empty if it is not known.
+    """
+    own = _own_encoding(model)
+    return own if own is not None and _tiktoken_starts(model) and _tiktoken_file(own).is_file() else None
+
+
 def _split_text(owner: int, text: str, *, longest: int, overlap: int, model: str) -> list[TextChunk]:
     if len(text) <= min(longest, _NEVER_LONG_CHARACTERS):
         return [TextChunk(owner, text, count_tokens(text, model=model))]
@@ -127,10 +137,7 @@ def _tiktoken_starts(model: str) -> Callable[[str], list[int]] | None:
         return None
     import tiktoken  # noqa: PLC0415  few have it
 
-    try:
-        own = tiktoken.encoding_name_for_model(_bare_name(model))
-    except KeyError:
-        own = _USUAL_ENCODING
+    own = _own_encoding(model) or _USUAL_ENCODING
     name = next((name for name in (own, _USUAL_ENCODING) if name in _FILES and _tiktoken_file(name).is_file()), None)
     if name is None:
         return None
@@ -141,6 +148,19 @@ def _tiktoken_starts(model: str) -> Callable[[str], list[int]] | None:
         return list(offsets)
 
     return starts
+
+
+def _own_encoding(model: str) -> str | None:
+    """Return the encoding of a model, as far as tiktoken knows the model and this module its file."""
+    if find_spec("tiktoken") is None:
+        return None
+    import tiktoken  # noqa: PLC0415  few have it
+
+    try:
+        name = tiktoken.encoding_name_for_model(_bare_name(model))
+    except KeyError:
+        return None
+    return name if name in _FILES else None
 
 
 def _bare_name(model: str) -> str:

@@ -63,11 +63,13 @@ if TYPE_CHECKING:
         AddResult,
         ArchiveReport,
         CachedResult,
+        CachePage,
         CacheStats,
         Change,
         ContextSet,
         Conversation,
         ConversationChange,
+        ConversationErasure,
         ConversationList,
         ConversationPage,
         ConversationState,
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
         GraphStats,
         Health,
         IndexStatus,
+        KeyPage,
         MemoryChanges,
         MemoryEvent,
         MemoryFields,
@@ -128,7 +131,6 @@ if TYPE_CHECKING:
         SearchMode,
         StatusReason,
         Step,
-        SynthesisMessage,
         SynthesisTask,
         ThreadStats,
         Traversal,
@@ -151,10 +153,13 @@ if TYPE_CHECKING:
         QueueLine,
         QueueStats,
         Receipt,
+        SearchedState,
         Task,
         TaskOutcome,
+        TaskPage,
     )
-    from sharedmem.models.notes import ChainDirection, SummaryMode
+    from sharedmem.models.notes import ChainDirection, SummaryMode, SynthesisMessage
+    from sharedmem.models.recall import RecalledContext, RecallPart, RememberReceipt
     from sharedmem.providers.protocol import Embedder, LanguageModel
     from sharedmem.redis.scope import Grant, Need, PolicyName
     from sharedmem.runtime import Counters
@@ -185,6 +190,10 @@ class Access(Face["AsyncAccess"]):
             InvalidError: the key is invalid.
         """
         return self._async.may(need, key)
+
+    def allowed(self, need: Need) -> list[str]:
+        """Return patterns of all keys that this store may `read` or `write`; no round trip."""
+        return self._async.allowed(need)
 
     def absolute(self, key: str) -> str:
         """Return the absolute form of a key, `<namespace>:<scope>:<identifier>`; no round trip.
@@ -1049,7 +1058,7 @@ class Conversations(Face["AsyncConversations"]):
 
         Args:
             id: plain (in this store's scope) or absolute.
-            entries: up to 1,000 values as `write` accepts them, each up to the blob threshold.
+            entries: up to 1,000 values as `write` accepts them; those above the blob threshold lie in the blob store.
             if_revision: append only if the log has this revision; 0: only if the conversation does not exist.
             entry_ids: an id for each entry, up to 128 bytes. Entries whose ids the log has are left out; if it has all
                 of them, the call changes nothing and succeeds, whatever its conditions.
@@ -1084,6 +1093,8 @@ class Conversations(Face["AsyncConversations"]):
     ) -> ConversationPage:
         """Return entries of a conversation, oldest first; an empty page if it does not exist. One round trip.
 
+        At the first read of a fork, or of a log that was cut below a fork, `last` takes two.
+
         Args:
             id: plain or absolute.
             last: the newest so many entries, at most 10,000.
@@ -1092,7 +1103,8 @@ class Conversations(Face["AsyncConversations"]):
             limit: most entries with `after`, `around`, or none of them (from the oldest entry); at most 10,000.
 
         Raises:
-            NotFoundError: the entry of `after` or `around` is not in the conversation.
+            NotFoundError: the entry of `after` or `around` is not in the conversation, or the bytes of a large one
+                are lost.
             InvalidError: the id or an argument is invalid, or several of `last`, `after` and `around` are given.
             AccessDeniedError, UnavailableError: as `read` of values.
         """
@@ -1235,6 +1247,32 @@ class Conversations(Face["AsyncConversations"]):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.get(id))
+
+    def erase(
+        self,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        app: str | None = None,
+        scope: str | None = None,
+        dry_run: bool = False,
+    ) -> ConversationErasure:
+        """Delete all conversations with these tags, for good: with their states, also in the durable tier.
+
+        Forks have the tags of their parents unless they were given others, and those with other tags keep the entries
+        that they share. After an interruption, call it again to continue.
+
+        Args:
+            user, agent, app: only those with these tags.
+            scope: only those of this scope: an actor's name, or `shared`.
+            dry_run: whether to count only.
+
+        Raises:
+            InvalidError: no tag and no scope is given, or one is invalid.
+            AccessDeniedError: this actor may not write one of them; those before it are deleted.
+            UnavailableError: the server or the durable tier cannot be reached.
+        """
+        return self._portal.run(self._async.erase(user=user, agent=agent, app=app, scope=scope, dry_run=dry_run))
 
     def stats(self, id: str) -> ConversationStats | None:
         """Return the size of a conversation at the server; None if it does not exist. Two round trips.
@@ -1713,6 +1751,45 @@ class TaskQueue(Face["AsyncTaskQueue"]):
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
         """
         return self._portal.run(self._async.dead(n))
+
+    def search(
+        self, words: str = "", *, state: SearchedState | None = None, limit: int = 50, cursor: str | None = None
+    ) -> TaskPage:
+        """Find tasks by words of their payload, error, deduplication id, producer or worker, without claiming them.
+
+        Compares 10,000 tasks at most, so that a rare word in a long queue takes several calls: a page may be empty, and
+        the last is the one without a cursor. A task that changes its state meanwhile may come twice, or not at all. Up
+        to 21 round trips, of up to 4 MiB each; one for the id of a task.
+
+        Args:
+            words: all of them have to be there, in any case and order, also within longer ones; empty: every task. The
+                id of a task finds that task.
+            state: `dead`, `claimed`, `ready` or `delayed`; None: all, in this order. Within a state the order is that
+                of `peek`.
+            limit: most tasks to return, 1 to 1,000.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: the state, limit or cursor is invalid.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return self._portal.run(self._async.search(words, state=state, limit=limit, cursor=cursor))
+
+    def bury(self, task_id: str, *, error: str = "") -> bool:
+        """Make a task that is not done a dead letter; return False if it does not exist or is one. One round trip.
+
+        For people who look after a queue; a worker reports `fail`. A worker that has the task gets an error when it
+        reports the outcome. `redrive` takes it back. Of a task that no worker had, the actor of this store becomes
+        the `worker`.
+
+        Args:
+            task_id: id of the task.
+            error: why; shown as the error of the dead letter. 2000 characters are stored.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `peek`.
+        """
+        return self._portal.run(self._async.bury(task_id, error=error))
 
     def redrive(self, task_id: str) -> bool:
         """Try a dead letter again, as if it had just been put; return False if it is no dead letter. One round trip.
@@ -2597,6 +2674,22 @@ class SemanticCache(Face["AsyncSemanticCache"]):
             AccessDeniedError, UnavailableError: as `check`.
         """
         return self._portal.run(self._async.stats())
+
+    def list(self, tag: str | None = None, *, limit: int = 100, cursor: str | None = None) -> CachePage:
+        """Return some of the stored answers; those that expire last come first, those of a tag in any order.
+
+        Answers that are stored or expire meanwhile move the others: one may come twice, or be missed. Two round trips.
+
+        Args:
+            tag: only answers with this tag.
+            limit: size of a page, 1 to 1,000.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError, UnavailableError: as `check`.
+        """
+        return self._portal.run(self._async.list(tag, limit=limit, cursor=cursor))
 
 
 class Graph(Face["AsyncGraph"]):
@@ -3684,6 +3777,23 @@ class Synthesis(Face["AsyncSynthesis"]):
         """
         return self._portal.run(self._async.apps())
 
+    def list_memories(self, *, app_id: str, after: str = "", limit: int = 100) -> list[Note]:
+        """Return the notes of an app in the order of their ids, whatever their status, page by page. Two round trips.
+
+        Args:
+            app_id: id of the app.
+            after: id of the last note of the page before; empty for the first page.
+            limit: most notes, 1 to 1,000.
+
+        Returns:
+            The notes; none after the last page.
+
+        Raises:
+            InvalidError: the id or the limit is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.list_memories(app_id=app_id, after=after, limit=limit))
+
     def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:
         """Return one note, whatever its status; None if it does not exist. One round trip.
 
@@ -3975,6 +4085,131 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
             UnsupportedError: the settings name an embedder that is not installed, or the extra `synthesis` is missing.
         """
         return Synthesis(self._portal, self._async.synthesis)
+
+    def recall(
+        self,
+        question: str,
+        *,
+        tokens: int = 1500,
+        as_of: datetime | None = None,
+        user_id: str | None = None,
+        parts: Sequence[RecallPart] | None = None,
+        values: Sequence[str] = (),
+        group_id: str | None = None,
+        app_id: str | None = None,
+        threshold: float | None = None,
+        model: str = "",
+    ) -> RecalledContext:
+        """Return what an agent should know now: memories, facts and notes that answer a question, within a budget.
+
+        All parts are searched at the same time, so it waits for at most four round trips: no more than two beyond those
+        of `memory.search`. Records that say the same are shown once, a newer one before an older one that it
+        contradicts, and long texts are cut to the sentences that answer best. Where nothing has to do with the
+        question, the answer is empty.
+
+        Args:
+            question: what the agent has to do or answer, in everyday language.
+            tokens: most tokens of the text, 100 to 100,000.
+            as_of: what was known and true then: earlier memories, facts that held, notes that were not retired yet;
+                None for now.
+            user_id: only memories and notes of this user, and the group of the graph that `remember` uses for it.
+            parts: which of `memory`, `graph` and `notes` to search; None for those that are installed.
+            values: keys of shared values to show as well, up to 100; they are never unrelated.
+            group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
+            app_id: app of the notes; None for `main`.
+            threshold: how much the best record must have to do with the question, 0 to 1: share of the question's words
+                plus similarity. None takes the measured one, 0 answers with whatever is nearest.
+            model: the model that will read it, such as `openai:gpt-4o`, for an exact count of tokens where its
+                tokenizer is installed (tiktoken with the file of its encoding on disk).
+
+        Returns:
+            The text for a prompt, the same as records, and in `degraded` the parts that could not be searched in full.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            UnsupportedError: a part that was named, or the extra `memory`, is not installed.
+            AccessDeniedError: this actor may read none of the parts.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(
+            self._async.recall(
+                question,
+                tokens=tokens,
+                as_of=as_of,
+                user_id=user_id,
+                parts=parts,
+                values=values,
+                group_id=group_id,
+                app_id=app_id,
+                threshold=threshold,
+                model=model,
+            )
+        )
+
+    def remember(
+        self,
+        conversation: Sequence[SynthesisMessage | Mapping[str, object]] | str,
+        *,
+        user_id: str | None = None,
+        thread_id: str = "main",
+        parts: Sequence[RecallPart] | None = None,
+        group_id: str | None = None,
+        app_id: str | None = None,
+        task_id: str | None = None,
+        wait: float | None = 30.0,
+    ) -> RememberReceipt:
+        """File a conversation or text as what it is: its turns as memories, what they state as facts, and a note of it.
+
+        It is one task of the queue `remember`: it runs in the background of a hub, with the rights of this actor; if
+        the process dies, another one does it, and nothing is written twice. Two round trips until it is accepted; then
+        it is waited for.
+
+        Args:
+            conversation: messages, or mappings with `role` and `content`, at most 30 (setting
+                `synthesis_max_messages`); or a text.
+            user_id: whom it concerns.
+            thread_id: the conversation that the messages belong to.
+            parts: some of `memory`, `graph` and `notes`; None writes all that are installed.
+            group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
+            app_id: app of the notes; None for `main`.
+            task_id: a key of yours: a repeated key of the same user returns the receipt of the same task.
+            wait: seconds to wait until it is done; then the receipt says `pending` or `running`, and
+                `remember_receipt` returns what became of it. None waits without limit.
+
+        Returns:
+            The ids of what was written, what was merged, what was skipped and why, and what it cost.
+
+        Raises:
+            InvalidError: an argument is invalid; nothing was written.
+            UnsupportedError: the extra `memory` is not installed.
+            AccessDeniedError: this actor may not write the namespace's queues.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(
+            self._async.remember(
+                conversation,
+                user_id=user_id,
+                thread_id=thread_id,
+                parts=parts,
+                group_id=group_id,
+                app_id=app_id,
+                task_id=task_id,
+                wait=wait,
+            )
+        )
+
+    def remember_receipt(self, task_id: str, *, wait: float | None = 0.0) -> RememberReceipt:
+        """Return what became of what `remember` was given. One round trip.
+
+        Args:
+            task_id: `task_id` of the receipt.
+            wait: seconds to wait until it is done; None waits without limit.
+
+        Raises:
+            NotFoundError: there is no such task, or its result has expired (setting `synthesis_result_s`).
+            UnsupportedError, AccessDeniedError, UnavailableError: as `remember`.
+        """
+        return self._portal.run(self._async.remember_receipt(task_id, wait=wait))
 
     @property
     def remembers(self) -> bool:
@@ -4485,6 +4720,25 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.iterate(self._async.keys(pattern))
+
+    def scan(self, pattern: str = "*", *, limit: int = 100, cursor: str | None = None) -> KeyPage:
+        """Return some of the keys in Redis that match, with type, expiry and size; for lists of any length.
+
+        A key may come twice, and keys that are written meanwhile may be missed, as with SCAN of Redis. Keys that lie
+        in the durable tier alone are not listed; `keys` lists them. Looks at 20,000 keys at most, so that a rare key
+        among millions takes several calls: a page may be empty, and the last is the one without a cursor.
+        Two to 21 round trips.
+
+        Args:
+            pattern: as `keys`.
+            limit: number of keys after which a page ends, 1 to 1,000; the last look may bring some more.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: the pattern, limit or cursor is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.scan(pattern, limit=limit, cursor=cursor))
 
     def usage(self, progress: Callable[[int], None] | None = None) -> Usage:
         """Count the keys and bytes of the namespace, by type; paced so that other clients do not wait long.

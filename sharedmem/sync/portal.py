@@ -203,6 +203,8 @@ class _EnteredContext(Generic[T]):
         elif error is not None:
             # The manager has ended the block by itself, which its thread was told in its own time.
             await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()  # its thread's own error comes first, so this one is dropped, and not logged
             return False
         return await self._task
 

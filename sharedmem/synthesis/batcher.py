@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from sharedmem.clock import new_id
 from sharedmem.errors import ConflictError, CorruptionError, InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.models import Record, SynthesisMessage
+from sharedmem.models import Record
+from sharedmem.models.notes import SynthesisMessage
 from sharedmem.redis.codec import encode, parse_record
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts

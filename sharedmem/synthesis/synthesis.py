@@ -20,10 +20,9 @@ from sharedmem.models import (
     Recall,
     RetentionRules,
     StatusReason,
-    SynthesisMessage,
     SynthesisTask,
 )
-from sharedmem.models.notes import ChainDirection, SummaryMode
+from sharedmem.models.notes import ChainDirection, SummaryMode, SynthesisMessage
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
@@ -342,6 +341,26 @@ class Synthesis(ProcessBound):
             AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._services.repository.apps()
+
+    @measured("synthesis.list_memories")
+    async def list_memories(self, *, app_id: str, after: str = "", limit: int = 100) -> list[Note]:
+        """Return the notes of an app in the order of their ids, whatever their status, page by page. Two round trips.
+
+        Args:
+            app_id: id of the app.
+            after: id of the last note of the page before; empty for the first page.
+            limit: most notes, 1 to 1,000.
+
+        Returns:
+            The notes; none after the last page.
+
+        Raises:
+            InvalidError: the id or the limit is invalid.
+            AccessDeniedError, UnavailableError: as `read`.
+        """
+        self._permit("read")
+        check_id("app_id", app_id)
+        return await self._services.repository.page(app_id, after=after, limit=limit)
 
     @measured("synthesis.get_memory")
     async def get_memory(self, memory_id: str, *, app_id: str) -> Note | None:

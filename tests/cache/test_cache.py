@@ -229,6 +229,28 @@ async def test_answers_are_invalidated_by_tag(cache: SemanticCache) -> None:
     assert await cache.check("tell me the capital of France") is None
 
 
+async def test_answers_are_listed_in_pages_and_by_tag(cache: SemanticCache) -> None:
+    await cache.put(FRANCE, {"city": "Paris"}, ttl=300, tags=["geo", "city"], cost=0.5, tokens=20)
+    await cache.put("how large is France", "543,940 km²", ttl=600, tags=["geo"])
+    await cache.put("what is the capital of Spain?", "Madrid", ttl=100)
+
+    first = await cache.list(limit=2)
+    rest = await cache.list(limit=2, cursor=first.cursor)
+    assert [one.prompt for one in first.answers] == ["how large is France", FRANCE]
+    assert ([one.response for one in rest.answers], rest.cursor) == (["Madrid"], None)
+    paris = first.answers[1]
+    assert (paris.response, paris.tags, paris.cost, paris.tokens) == ({"city": "Paris"}, ("city", "geo"), 0.5, 20)
+    assert paris.expires_at is not None
+    assert round((paris.expires_at - paris.created_at).total_seconds()) == 300
+
+    tagged = [page := await cache.list("geo", limit=1), await cache.list("geo", limit=1, cursor=page.cursor)]
+    assert {one.prompt for page in tagged for one in page.answers} == {FRANCE, "how large is France"}
+    assert (await cache.list("none")).answers == []
+    for wrong in ({"limit": 0}, {"limit": 1001}, {"cursor": "x"}, {"tag": "x" * 2000}):
+        with pytest.raises(InvalidError):
+            await cache.list(**wrong)
+
+
 async def test_answers_are_invalidated_by_prompt_whatever_the_model(cache: SemanticCache) -> None:
     await cache.put(FRANCE, "Paris", model="small")
     await cache.put(FRANCE, "Paris!", model="large")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 from collections.abc import AsyncIterator
@@ -376,7 +377,9 @@ def test_a_thread_is_told_of_the_loss_when_it_leaves_the_block(redis_url: str, s
         hub.store("sync-leases").clear()
 
 
-def test_the_error_of_a_thread_comes_before_the_loss(redis_url: str, settings: Settings) -> None:
+def test_the_error_of_a_thread_comes_before_the_loss(
+    redis_url: str, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     with SyncHub.open(redis_url, settings=settings) as hub:
         with pytest.raises(KeyError, match="mine"), hub.store("sync-leases").lock("index", lease=0.3) as lease:
             hub.store("sync-leases").clear()
@@ -384,6 +387,8 @@ def test_the_error_of_a_thread_comes_before_the_loss(redis_url: str, settings: S
                 threading.Event().wait(0.01)
             raise KeyError("mine")
         hub.store("sync-leases").clear()
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_hub_that_closes_under_a_block_keeps_nobody_waiting(settings: Settings) -> None:

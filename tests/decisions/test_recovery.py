@@ -106,4 +106,4 @@ def test_of_a_forgotten_session_it_is_known_where_it_lay() -> None:
 
 
 def test_a_session_that_is_back_is_listed_again() -> None:
-    assert IMAGER.besides(TARGET) == [("SADD", b"sm:{team}:$plan.sessions:shared", "desk")]
+    assert IMAGER.besides(TARGET, session()[0]) == [("SADD", b"sm:{team}:$plan.sessions:shared", "desk")]

@@ -83,11 +83,15 @@ async def is_built(memory: Memories) -> bool:
     return True
 
 
+async def wait_until_built(memory: Memories) -> None:
+    await wait_until(lambda: is_built(memory), description="the index has what the server has loaded", within_s=600)
+
+
 async def check_whole(memory: Memories, items: list[MemoryItem], count: int = FEWER) -> None:
     """All is there once, has its own turn, and is found."""
     assert sorted(item.memory for item in items) == sorted(texts(count))
     assert len({item.turn_index for item in items}) == count
-    await wait_until(lambda: is_built(memory), description="the index has what the server has loaded", within_s=600)
+    await wait_until_built(memory)
     assert (await memory.stats()).count == count
     # What was killed has nothing half-written that is found and cannot be read, or the other way round.
     (hit,) = await memory.search_semantic(texts()[678], limit=1)
@@ -179,6 +183,7 @@ async def test_a_process_killed_while_it_adds_is_replaced_by_another_that_adds_t
 
     async with memory_at(persistent_settings(server.url)) as memory:
         left = await all_of(memory)
+        await wait_until_built(memory)
         assert len({item.memory for item in left}) == len(left) == (await memory.stats()).count
 
         await memory.add_many(texts())

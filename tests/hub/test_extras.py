@@ -35,7 +35,7 @@ _WITH_MOST_MODULES = ("cli", "cosmos", "memory", "server", "testing")
 _MISSES_MEMORY = re.compile(r"ModuleNotFoundError: No module named '(numpy|Stemmer)'")
 _OF_MEMORY = {
     *("cache", "graph", "index_maintenance", "indexes", "knowledge_context", "memory", "om", "providers", "search"),
-    *("synthesis", "testing"),
+    *("recall", "synthesis", "testing"),
     "redis.vectors",
     *("api.cache", "api.graph", "api.memory", "api.synthesis"),
 }

@@ -51,7 +51,8 @@ def test_every_public_method_has_a_section(cls: type) -> None:
 
 
 def test_the_facets_of_a_store_are_those_of_this_test() -> None:
-    facets = {name for name, thing in vars(sharedmem.SharedMemoryStore).items() if isinstance(thing, cached_property)}
+    members = vars(sharedmem.SharedMemoryStore).items()
+    facets = {name for name, thing in members if isinstance(thing, cached_property) and not name.startswith("_")}
 
     assert facets == {"memory", "cache", "graph", "synthesis", "decisions", "episodes", "conversations", "shared"}
 

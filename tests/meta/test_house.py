@@ -37,6 +37,7 @@ LAYERS = (
     ("cache", "graph"),
     ("indexes", "visualization"),
     ("synthesis",),
+    ("recall",),
     ("store",),
     ("api",),
     ("hub", "actor"),
@@ -47,9 +48,12 @@ LAYERS = (
     ("__main__",),
 )
 # What all faces may share; every other part of faces/ is a face of its own.
-COMMON_TO_FACES = {"auth", "json_values", "listen_address", "quotas", "rate_limits", "token_registry"}
+COMMON_TO_FACES = {
+    *("auth", "caller_slots", "json_values", "listen_address", "quotas", "rate_limits", "request_bodies"),
+    "token_registry",
+}
 # The command line starts the other faces; it knows them in these modules.
-STARTS_THE_OTHERS = {"faces.cli.serve", "faces.cli.serve_mcp", "faces.cli.mcp_install"}
+STARTS_THE_OTHERS = {"faces.cli.console", "faces.cli.serve", "faces.cli.serve_mcp", "faces.cli.mcp_install"}
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {

@@ -180,8 +180,8 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
     elif path.stem == "conversation_append":
         # An append is the keys of its conversation, and the arguments in order; the count of entries follows from them.
         assert taken == ["appends"]
-        assert ConversationAppend._fields == ("target", "keys", "terms", "fields", "entries", "size")
-        taken = ["updates", "endings", "heads", "terms", "count", "fields", "entries"]
+        assert ConversationAppend._fields == ("target", "terms", "fields", "entries", "size", "is_kept")
+        taken = ["heads", "terms", "count", "fields", "entries"]
     elif "space" in parameters and "mutation" not in contract(path).includes:
         taken = ["clock", "changes", *taken]
     assert taken == wanted

@@ -52,13 +52,13 @@ KeysOf = TypeVar("KeysOf", bound=tuple[Any, ...])
 LONGEST_DELAY_S = 366 * 86_400.0
 # A waiting worker polls after this, in case a notification was lost (lua/include/queue.lua relies on it).
 POLL_S = (10.0, 20.0)
+TASK_ID = re.compile(r"[0-9]{16}")
 
 _MOST_ATTEMPTS = 1_000
 _HIGHEST_PRIORITY = 1_000_000_000
 _LONGEST_ERROR = 2_000
 _LONGEST_ID_BYTES = 256
 _LARGEST_TOKEN = 1 << 53
-_TASK_ID = re.compile(r"[0-9]{16}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")
 
 
@@ -200,7 +200,7 @@ def check_task_id(task_id: str) -> str:
     Raises:
         InvalidError: the id is not a task id.
     """
-    if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
+    if not isinstance(task_id, str) or not TASK_ID.fullmatch(task_id):
         raise InvalidError("task id", task_id, "ids have 16 digits; give the one that the put returned")
     return task_id
 

@@ -18,8 +18,10 @@ from sharedmem.models.coordination import (
     QueueLine,
     QueueStats,
     Receipt,
+    SearchedState,
     Task,
     TaskOutcome,
+    TaskPage,
 )
 from sharedmem.redis.keys import plain_name
 from sharedmem.runtime.process_bound import ProcessBound
@@ -298,6 +300,45 @@ class TaskQueue(ProcessBound):
             InvalidError, AccessDeniedError, UnavailableError: as `peek`.
         """
         return await self._admin.dead(n)
+
+    async def search(
+        self, words: str = "", *, state: SearchedState | None = None, limit: int = 50, cursor: str | None = None
+    ) -> TaskPage:
+        """Find tasks by words of their payload, error, deduplication id, producer or worker, without claiming them.
+
+        Compares 10,000 tasks at most, so that a rare word in a long queue takes several calls: a page may be empty, and
+        the last is the one without a cursor. A task that changes its state meanwhile may come twice, or not at all. Up
+        to 21 round trips, of up to 4 MiB each; one for the id of a task.
+
+        Args:
+            words: all of them have to be there, in any case and order, also within longer ones; empty: every task. The
+                id of a task finds that task.
+            state: `dead`, `claimed`, `ready` or `delayed`; None: all, in this order. Within a state the order is that
+                of `peek`.
+            limit: most tasks to return, 1 to 1,000.
+            cursor: of the page before; None begins.
+
+        Raises:
+            InvalidError: the state, limit or cursor is invalid.
+            AccessDeniedError, UnavailableError: as `write`.
+        """
+        return await self._admin.search(words, state=state, limit=limit, cursor=cursor)
+
+    async def bury(self, task_id: str, *, error: str = "") -> bool:
+        """Make a task that is not done a dead letter; return False if it does not exist or is one. One round trip.
+
+        For people who look after a queue; a worker reports `fail`. A worker that has the task gets an error when it
+        reports the outcome. `redrive` takes it back. Of a task that no worker had, the actor of this store becomes
+        the `worker`.
+
+        Args:
+            task_id: id of the task.
+            error: why; shown as the error of the dead letter. 2000 characters are stored.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `peek`.
+        """
+        return await self._admin.bury(task_id, error=error)
 
     async def redrive(self, task_id: str) -> bool:
         """Try a dead letter again, as if it had just been put; return False if it is no dead letter. One round trip.

@@ -41,14 +41,16 @@ class TableCall(NamedTuple):
     answers: str = ""
     """The field of the reply that holds the answer; empty where the answer is a record with the fields of the reply."""
 
-    async def run(self, store: SharedMemoryStore, request: Message, gives: type[Message]) -> Message:
+    async def run(self, bearer: Bearer, store: SharedMemoryStore, request: Message, gives: type[Message]) -> Message:
         """Run the operation.
 
         Raises:
             InvalidError: a field of the request is invalid.
+            ReadOnlyTokenError: it changes something, and the token may only read.
             SharedMemoryError: as the operation.
         """
         row = find_operation(self.operation)
+        bearer.check_right(row.name, row.needs)
         answer = await row.run(store, row.request(_fields_for(row, request)))
         return gives(**{self.answers: plain_fields(answer)}) if self.answers else message_of(gives, answer)
 
@@ -169,13 +171,15 @@ class MemoryService:
             counters.increment("grpc_requests", method=name, status=status)
 
     async def _run(self, method: Method, request: Message, context: Context) -> Message:
-        return await TABLE_CALLS[method.name].run(self._store_of(await self._admit(context)), request, method.gives)
+        bearer = await self._admit(context)
+        return await TABLE_CALLS[method.name].run(bearer, self._store_of(bearer), request, method.gives)
 
     async def _call(self, request: pb.CallRequest, context: Context) -> pb.CallResponse:
         """Run any operation of the table. It counts for the rate of the token, and bulk work for its CPU quota."""
         bearer = await self._admit(context)
         await self._rates.take(bearer)
         row = find_operation(request.operation)
+        bearer.check_right(row.name, row.needs)
         fields = _parse_json("request_json", request.request_json or "{}")
         if not isinstance(fields, dict):
             raise InvalidError("request_json", request.request_json, 'give a JSON object, such as {"key": "plan"}')

@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "langgraph_research
 def test_a_killed_graph_goes_on_where_it_was() -> None:
     done = run_forked(str(EXAMPLE))
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     first, second = done.stdout.split("killed.")
     assert [line.split()[-1] for line in first.splitlines() if "searching" in line] == ["almanac", "buoys", "harbour"]
     assert [line.split()[-1] for line in second.splitlines() if "searching" in line] == ["harbour"]
