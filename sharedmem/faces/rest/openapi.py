@@ -6,6 +6,10 @@ import asyncio
 import gzip
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from html import escape
+from importlib.resources import files
+from string import Template
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +25,7 @@ from sharedmem.faces.rest.pagination import DEFAULT_LIMIT, MAX_LIMIT
 from sharedmem.faces.rest.problems import MEDIA_TYPE
 from sharedmem.faces.rest.request_binding import Binding, Spelling
 from sharedmem.faces.rest.router import PREFIX
+from sharedmem.text.escaping import csp_hash
 
 _OF_FIELDS: Mapping[str, Any] = MappingProxyType(
     {
@@ -396,29 +401,6 @@ _JSON = "application/json"
 _MOST_ROOTS = 16
 
 
-# The browser checks both files against these digests: what another server sends must not act with the reader's token.
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.35.0/swagger-ui.css"
- integrity="sha384-WlYgdmXYOOBWL5apwjDEZwN+U3HmXSSu5R6V5aGxEcf7z+KuRNwBhoxKVN1i3D5I" crossorigin="anonymous">
-</head>
-<body>
-<div id="swagger-ui"></div>
-<noscript>The description itself: <a href={address}>openapi.json</a></noscript>
-<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.35.0/swagger-ui-bundle.js"
- integrity="sha384-gjRm0bEPMeTmMh5jT2cHccIwCUZSTd8YC+j0d0sXw0MdGEfScduGpSyF3ZSSLkX9" crossorigin="anonymous"></script>
-<script>
-SwaggerUIBundle({{url: {address}, dom_id: "#swagger-ui", deepLinking: true}});
-</script>
-</body>
-</html>
-"""
-
-
 class _EncodedDocument(NamedTuple):
     """The description as bytes."""
 
@@ -453,9 +435,11 @@ class OpenApiEndpoints:
         return Response(spelled.plain, headers=headers, media_type=_JSON)
 
     async def page(self, request: Request) -> Response:
-        """The description for people; the page loads its scripts from elsewhere."""
-        address = orjson.dumps(request.scope.get("root_path", "") + PATH).decode().replace("<", "\\u003c")
-        return HTMLResponse(_PAGE.format(title=self._title, address=address))
+        """Return the page that shows the description; it loads nothing but `/openapi.json`."""
+        shell, policy = _page()
+        address = escape(request.scope.get("root_path", "") + PATH)
+        headers = {"content-security-policy": policy, "x-content-type-options": "nosniff"}
+        return HTMLResponse(shell.substitute(title=escape(self._title), address=address), headers=headers)
 
     async def _of(self, root: str) -> _EncodedDocument:
         if root in self._spelled:
@@ -473,6 +457,24 @@ class OpenApiEndpoints:
         told = dict(self._made()) | ({"servers": [{"url": root}]} if root else {})
         plain = orjson.dumps(told)
         return _EncodedDocument(f'"{hashlib.sha256(plain).hexdigest()[:32]}"', plain, gzip.compress(plain, mtime=0))
+
+
+@cache
+def _page() -> tuple[Template, str]:
+    """Return the page, and the policy by which it runs its own script alone and calls this service alone."""
+    folder = files(__package__) / "docs_page"
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    shell = (folder / "page.html").read_text(encoding="utf-8")
+    rules = (
+        "default-src 'none'",
+        f"script-src {csp_hash(script)}",
+        f"style-src {csp_hash(style)}",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+    return Template(shell.replace("$style", style).replace("$script", script.replace("$", "$$"))), "; ".join(rules)
 
 
 def _accepts_gzip(accepted: str) -> bool:
