@@ -223,4 +223,5 @@ def console_page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePa
     """A page whose browser complains of nothing while a test uses it."""
     page = ConsolePage(browser, service)
     yield page
-    assert page.complaints() == []
+    complaints = page.complaints()
+    assert not complaints, complaints

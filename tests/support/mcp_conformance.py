@@ -50,8 +50,9 @@ async def run_conformance(url: str, revision: str, results: Path) -> Conformance
     Args:
         url: of the endpoint.
         revision: as `2026-07-28`; the suite has a frozen list of scenarios for each.
-        results: a folder for what it finds.
+        results: a folder for what it finds, which is made.
     """
+    await asyncio.to_thread(results.mkdir)
     node, suite = _suite_node(), HERE / "node_modules/@modelcontextprotocol/conformance"
     command = [str(node), str(suite / "dist/index.js"), "server", "--url", url, "--requirements", revision]
     process = await asyncio.create_subprocess_exec(

@@ -27,6 +27,8 @@ def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:  # noqa: F811  # the fixture
     """A page of that service, whose namespace is empty; the browser may complain of nothing."""
-    with console_page(browser, service) as opened:
-        yield opened
-    service.run(service.hub.store(service.namespace).clear())
+    try:
+        with console_page(browser, service) as opened:
+            yield opened
+    finally:
+        service.run(service.hub.store(service.namespace).clear())

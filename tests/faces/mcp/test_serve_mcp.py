@@ -66,7 +66,7 @@ async def test_a_process_serves_callers_with_tokens_over_http(data_dir: Path) ->
     server = start(*place, "serve", "mcp", "--http", "--port", "0", "--write", "--tokens", "registry")
     try:
         url = str(read_json_line(server)["url"])
-        async with httpx2.AsyncClient() as stranger:
+        async with httpx2.AsyncClient(timeout=60) as stranger:
             assert (await stranger.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 401
         headers = {"authorization": f"Bearer {made.data['token']}"}
         async with (

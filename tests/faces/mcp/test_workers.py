@@ -85,7 +85,10 @@ async def test_clients_lose_nothing_when_one_of_two_processes_is_killed() -> Non
             await writing
             await wait_until(lambda: bool(members_of(command.pid) - before), description="another one took its place")
 
-            async with httpx2.AsyncClient() as http, Client(streamable_http_client(url, http_client=http)) as client:
+            async with (
+                httpx2.AsyncClient(timeout=60) as http,
+                Client(streamable_http_client(url, http_client=http)) as client,
+            ):
                 for key in chain(*keys):
                     assert (await called(client, "read_value", key=key))["value"] == key
             assert serving["workers"] == 2
@@ -95,12 +98,12 @@ async def test_a_client_of_the_handshake_needs_no_process_of_its_own() -> None:
     with RedisProcess(tcp=True) as redis:
         async with (
             workers(redis, "rest", "--mcp", "--mcp-write") as (_, serving),
-            httpx2.AsyncClient() as http,
+            httpx2.AsyncClient(timeout=60) as http,
             Client(streamable_http_client(serving["mcp"], http_client=http), mode="legacy") as client,
         ):
             for number in range(20):
                 # Each call may reach the other process.
                 await called(client, "write_value", key="step", value=number)
-            async with httpx2.AsyncClient(base_url=serving["url"]) as rest:
+            async with httpx2.AsyncClient(base_url=serving["url"], timeout=60) as rest:
                 read = await rest.get("/api/v1/store/values/tides:shared:step")
     assert read.json()["value"] == 19
