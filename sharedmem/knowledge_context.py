@@ -11,6 +11,7 @@ from typing import TypeVar
 from sharedmem.context import HubContext
 from sharedmem.providers.embedding import CachedEmbedder, SharedCacheEmbedder
 from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker
+from sharedmem.providers.thresholds import dedup_similarity
 from sharedmem.redis.durability import Tier
 from sharedmem.search.protocol import Index
 
@@ -37,6 +38,15 @@ class KnowledgeContext(HubContext):
     """The durable tier, if the setting `memory_durability` allows records there."""
     endings: list[Callable[[], Awaitable[None]]] = field(default_factory=list, repr=False)
     """Each is awaited before the hub closes, while its connections are still open."""
+
+    @property
+    def embedder_name(self) -> str:
+        """The name of the embedder; empty without one."""
+        return "" if self.embedder is None else self.embedder.name
+
+    def dedup_similarity(self, namespace: str) -> float:
+        """Return the similarity from which memories of a namespace are merged."""
+        return dedup_similarity(self.settings_of(namespace), self.embedder_name)
 
     def embedder_of(self, namespace: str) -> Embedder | None:
         """Return the embedder with a namespace's embedding cache: in this process and, where that is faster, in Redis.

@@ -22,7 +22,7 @@ from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import CachedResult, CacheEntry
 from sharedmem.providers.embedding import embed_query
-from sharedmem.providers.thresholds import calibrated_similarity
+from sharedmem.providers.thresholds import cache_similarity
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.codec import decode_member, encode_member
@@ -376,10 +376,7 @@ class CacheRepository:
 
     @cached_property
     def _usual_similarity(self) -> float:
-        settings, embedder = self._settings, self._context.embedder
-        if embedder is None or "cache_similarity" in settings.model_fields_set:
-            return settings.cache_similarity
-        return max(settings.cache_similarity, calibrated_similarity(embedder.name))
+        return cache_similarity(self._settings, self._context.embedder_name)
 
     async def same(self, question: CacheQuery) -> CacheHit | None:
         """Return the answer to the same prompt. One round trip."""

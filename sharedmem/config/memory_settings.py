@@ -57,8 +57,10 @@ class NamespaceSettings(BaseModel):
     dedup_enabled: bool = Field(
         default=True, description="Whether additions are merged into duplicates, unless a call says otherwise."
     )
-    dedup_similarity: _Similarity = Field(
-        0.95, description="Cosine similarity from which a memory is merged into an existing one."
+    dedup_similarity: _Similarity | None = Field(
+        None,
+        description="Cosine similarity from which a memory is merged into an existing one; default: that of the "
+        "embedder.",
     )
     importance_scoring: Literal["none", "rules", "model"] = Field(
         "none",
@@ -97,8 +99,10 @@ class NamespaceSettings(BaseModel):
         default=True, description="Whether the semantic cache is used; without it nothing is stored or found there."
     )
     cache_ttl_s: _Ttl = Field(3600, description="Seconds for which the semantic cache stores an answer.")
-    cache_similarity: _Similarity = Field(
-        0.98, description="Cosine similarity from which the semantic cache treats two prompts as the same."
+    cache_similarity: _Similarity | None = Field(
+        None,
+        description="Cosine similarity from which the semantic cache treats two prompts as the same; default: that of "
+        "the embedder.",
     )
     search_limit: int = Field(10, ge=1, le=1000, description="Hits of a search for memories that gives no limit.")
     search_max_limit: int = Field(

@@ -69,7 +69,11 @@ class DuplicateMerger:
         on_progress: DuplicateProgress | None,
     ) -> DuplicateReport:
         """Merge duplicates, or only report them; see `Memories.merge_duplicates`."""
-        threshold = self._access.settings.dedup_similarity if similarity is None else _check_similarity(similarity)
+        threshold = (
+            self._access.context.dedup_similarity(self._access.namespace)
+            if similarity is None
+            else _check_similarity(similarity)
+        )
         finder = NearMemoryFinder(self._access.context, self._access.namespace, threshold)
         run = _DuplicateRun(self._access, self._rewriter, finder, filters, dry_run=dry_run)
         newest = await self._access.retry_after_restore(self._newest_version)

@@ -118,7 +118,7 @@ class DedupBatch:
         self._context = repository.context
         self._actor = drafts[0].actor
         self._added_change = encode_change("added", self._actor.decode())
-        self._threshold = repository.context.settings_of(repository.namespace).dedup_similarity
+        self._threshold = repository.context.dedup_similarity(repository.namespace)
         self._cases = [PendingMemory(draft, place) for place, draft in enumerate(drafts)]
         self._results: list[AddResult | Exception | None] = [None] * len(drafts)
         self._seen: int | None = None
@@ -420,7 +420,7 @@ class GroupCommit:
     def __init__(self, context: KnowledgeContext, namespace: str) -> None:
         self._context = context
         self.repository = MemoryRepository.of(context, namespace)
-        self.neighbours = NearMemoryFinder(context, namespace, context.settings_of(namespace).dedup_similarity)
+        self.neighbours = NearMemoryFinder(context, namespace, context.dedup_similarity(namespace))
         self.embeddings = EmbeddingQueue.of(context, namespace)
         self._growth = IndexPromoter.of(context, context.memories, namespace)
         self._namespace = namespace

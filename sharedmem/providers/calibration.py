@@ -11,6 +11,7 @@ import orjson
 
 from sharedmem.errors import InvalidError
 from sharedmem.providers.protocol import Embedder
+from sharedmem.providers.thresholds import EmbedderThresholds
 from sharedmem.text.contradictions import find_contradiction
 
 THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))
@@ -18,6 +19,10 @@ THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))
 _STEPS = 1000
 """Thresholds are in thousandths."""
 _RULE_OF_THREE = 3
+_MERGED, _ANSWERED = 0.02, 0.005
+"""Shares of the pairs of different questions that may be merged, and answered from the cache."""
+_NOISE, _LINKED, _RELATED = 0.98, 0.99, 0.8
+"""Shares of the unrelated pairs whose similarity is below the noise, no link, and no hit of a query."""
 
 
 class LabelledPair(NamedTuple):
@@ -91,6 +96,37 @@ def advise_threshold(
     point = split.point(threshold)
     certain = len(split.different) * max_false_hits >= _RULE_OF_THREE
     return ThresholdAdvice(threshold, point.same_hit_guarded, point.different_hit_guarded, certain)
+
+
+def unrelated_pairs(pairs: Sequence[LabelledPair]) -> list[LabelledPair]:
+    """Return pairs of texts that have nothing to do with each other: each first text with the second one far away."""
+    half = len(pairs) // 2
+    return [LabelledPair(one.a, pairs[(place + half) % len(pairs)].b, False) for place, one in enumerate(pairs)]
+
+
+def measure_thresholds(
+    pairs: Sequence[LabelledPair], similarities: Sequence[float], unrelated: Sequence[float]
+) -> EmbedderThresholds:
+    """Return the row of an embedder in the table of `providers.thresholds`.
+
+    Args:
+        pairs: labelled pairs of both kinds, some hundreds at least.
+        similarities: cosine similarity of each pair, in their order.
+        unrelated: those of `unrelated_pairs`.
+
+    Raises:
+        InvalidError: one kind of pair is missing, or a similarity is missing.
+    """
+    dedup, cache = (advise_threshold(pairs, similarities, max_false_hits=share) for share in (_MERGED, _ANSWERED))
+    noise, link, related = (round(float(np.quantile(unrelated, share)), 3) for share in (_NOISE, _LINKED, _RELATED))
+    return EmbedderThresholds(
+        dedup=1.0 if dedup is None else dedup.threshold,
+        cache=1.0 if cache is None else cache.threshold,
+        noise=noise,
+        link=link,
+        recall=related,
+        score=related,
+    )
 
 
 class _MeasuredPair(NamedTuple):

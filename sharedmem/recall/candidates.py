@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sharedmem.models.recall import RecallSource
+from sharedmem.providers.thresholds import EmbedderThresholds
 from sharedmem.text.analysis import document_terms, query_terms
 from sharedmem.text.sentences import sentence_spans
 
@@ -22,31 +23,6 @@ _WINDOW = 3
 """Consecutive sentences in which words of a question count together."""
 _FLATTENING = 10
 """How little the first places of a part stand out: lower than between searches for the same records."""
-
-
-class SimilarityScale(NamedTuple):
-    """Where the similarities of an embedder begin to mean something."""
-
-    noise: float
-    """Cosine similarity that texts reach which have nothing in common."""
-    slope: float
-    """How much similarity above it counts beside the share of words in common."""
-
-
-# Questions about LoCoMo conversations against general knowledge and against other conversations: at `RELATED`, 98 % of
-# the answerable questions and none (wordllama) or 2 % (bge-small) of the unrelated ones are answered.
-_SCALES = {
-    "wordllama:": SimilarityScale(0.25, 1.0),
-    "onnx:bge-small": SimilarityScale(0.55, 2.0),
-    "onnx:all-MiniLM": SimilarityScale(0.25, 1.0),
-    "hashing": SimilarityScale(0.5, 1.0),
-}
-_USUAL_SCALE = SimilarityScale(0.45, 1.5)
-
-
-def similarity_scale(embedder: str) -> SimilarityScale:
-    """Return the scale of an embedder by its name; a cautious one if it was not measured."""
-    return next((scale for name, scale in _SCALES.items() if embedder.startswith(name)), _USUAL_SCALE)
 
 
 class Sentence(NamedTuple):
@@ -120,7 +96,7 @@ class RatedCandidate(NamedTuple):
 
 
 def rate(
-    question: str, parts: Sequence[Sequence[Candidate]], scale: SimilarityScale, *, least: float
+    question: str, parts: Sequence[Sequence[Candidate]], scale: EmbedderThresholds, *, least: float
 ) -> list[RatedCandidate]:
     """Return the candidates of all parts that have to do with the question, best first.
 
@@ -130,7 +106,7 @@ def rate(
     Args:
         question: the question.
         parts: the records of each part, best first.
-        scale: the scale of the embedder's similarities.
+        scale: what similarities of the embedder mean.
         least: least evidence of the best record; without it nothing is returned but what the caller has asked for.
     """
     terms = frozenset(query_terms(question))
@@ -155,7 +131,7 @@ def rate(
     return sorted(kept, key=lambda one: (not one.candidate.asked, -one.score, one.candidate.source, one.candidate.id))
 
 
-def _evidence(terms: frozenset[str], candidate: Candidate, scale: SimilarityScale) -> float:
+def _evidence(terms: frozenset[str], candidate: Candidate, scale: EmbedderThresholds) -> float:
     share = candidate.most_in_common(terms) / len(terms) if terms else 0.0
     similar = 0.0 if candidate.similarity is None else scale.slope * max(candidate.similarity - scale.noise, 0.0)
     return share + similar + _NAMED * candidate.named

@@ -16,8 +16,9 @@ from sharedmem.memory.memories import Memories
 from sharedmem.memory.search import check_query
 from sharedmem.models.recall import RecalledContext, RecallPart
 from sharedmem.providers.chunks import token_encoding
+from sharedmem.providers.thresholds import thresholds_of
 from sharedmem.recall.budget import pack
-from sharedmem.recall.candidates import RELATED, rate, similarity_scale
+from sharedmem.recall.candidates import RELATED, rate
 from sharedmem.recall.parts import (
     Ask,
     PartAnswer,
@@ -28,7 +29,6 @@ from sharedmem.recall.parts import (
     ask_notes,
     ask_values,
 )
-from sharedmem.redis.scope import Scope
 from sharedmem.runtime import measured
 from sharedmem.synthesis.synthesis import Synthesis
 from sharedmem.text.analysis import query_terms
@@ -64,15 +64,13 @@ class ContextRecall:
 
     Args:
         context: dependencies that the hub shares with its stores.
-        scope: the namespace and the actor.
         facets: the parts of the store, with the rights of the same actor.
     """
 
-    def __init__(self, context: KnowledgeContext, scope: Scope, facets: StoreFacets) -> None:
+    def __init__(self, context: KnowledgeContext, facets: StoreFacets) -> None:
         self._context = context
         self._counters = context.counters
         self._facets = facets
-        self._embedder = context.embedder_of(scope.identity.namespace)
 
     @measured("recall")
     async def recall(  # noqa: PLR0913  # each narrows what is looked for
@@ -103,7 +101,7 @@ class ContextRecall:
         if keys := _check_keys(values):
             calls[_VALUES] = partial(ask_values, self._facets.values, keys)
         answers, failures = await _ask_all(calls, asked)
-        scale = similarity_scale("" if self._embedder is None else self._embedder.name)
+        scale = thresholds_of(self._context.embedder_name)
         rated = rate(asked.question, [answer.candidates for answer in answers.values()], scale, least=least)
         packed = pack(
             rated,

@@ -49,7 +49,7 @@ from sharedmem.synthesis.protocol import (
     NoteRepository,
     UserNotesVersion,
 )
-from sharedmem.synthesis.search import link_candidates, rank_links, thresholds_of
+from sharedmem.synthesis.search import link_candidates, note_thresholds, rank_links
 
 # Below it, a handover to a thread takes longer than the work.
 _AT_ONCE_CHARACTERS = 20_000
@@ -203,7 +203,7 @@ class ConflictResolver:
         best = rank_links(
             (each for each in near if each.note.id != note.id),
             now=self._context.clock.now(),
-            threshold=thresholds_of(settings, "" if self._embedder is None else self._embedder.name).link,
+            threshold=note_thresholds(settings, self._context.embedder_name).link,
             number=settings.synthesis_links,
         )
         links = tuple(link_to(note, each) for each in best)

@@ -14,6 +14,7 @@ from sharedmem.config.settings import SynthesisSettings
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Depth, Note, NoteHit, NoteStatus, Recall
+from sharedmem.providers.thresholds import UNMEASURED, thresholds_of
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.protocol import LEAST_WORD_SHARE, NoteRepository, SimilarNote
@@ -30,9 +31,7 @@ HALF_LIFE_H = 7_590.0
 LEAST_RECENCY = 0.01
 QUALITY_WEIGHT, FOLLOW_UP_WEIGHT, RICHNESS_WEIGHT = 0.5, 0.3, 0.2
 
-RECALL_THRESHOLD = 0.3
-SCORE_THRESHOLD = 0.4
-LINK_THRESHOLD = 0.7
+RECALL_THRESHOLD, SCORE_THRESHOLD, LINK_THRESHOLD = UNMEASURED.recall, UNMEASURED.score, UNMEASURED.link
 """The numbers of the article, which fit large embedding models."""
 RESULTS, LINKS = 10, 4
 MOST_LINK_CANDIDATES = 100
@@ -55,18 +54,15 @@ class Thresholds(NamedTuple):
     link: float = LINK_THRESHOLD
 
 
-# Static word vectors: related texts have a similarity of 0.14 to 0.7, unrelated ones 0.04 on average.
-_EMBEDDER_THRESHOLDS = {"wordllama": Thresholds(recall=0.1, score=0.1, link=0.3)}
-
-
-def thresholds_of(settings: SynthesisSettings, embedder: str) -> Thresholds:
+def note_thresholds(settings: SynthesisSettings, embedder: str) -> Thresholds:
     """Return the thresholds of the settings, or else those that fit an embedder.
 
     Args:
         settings: settings of the hub.
         embedder: name of the embedder, such as `wordllama:l2_supercat-256`.
     """
-    usual = _EMBEDDER_THRESHOLDS.get(embedder.partition(":")[0], Thresholds())
+    row = thresholds_of(embedder)
+    usual = Thresholds(recall=row.recall, score=row.score, link=row.link)
     chosen = {
         "recall": settings.synthesis_recall_threshold,
         "score": settings.synthesis_score_threshold,
@@ -362,7 +358,7 @@ class NoteSearch:
             query: the question, in words.
             user_id: only notes of this user; None means all users of the app.
             session_id: only notes of this session.
-            n: most notes, 1 to 1000; None uses the settings, as the thresholds do (see `thresholds_of`).
+            n: most notes, 1 to 1000; None uses the settings, as the thresholds do (see `note_thresholds`).
             recall: `current` for active notes; `flagged` also for notes that are not settled yet; `all` also for
                 retired notes. Notes that are not active are flagged.
             archived: whether archived notes are searched too, with their texts (see `ArchivedNotes`).
@@ -378,7 +374,7 @@ class NoteSearch:
         _check_switch("archived", archived)
         settings = self._context.settings
         number = settings.synthesis_results if n is None else _check_number(n)
-        usual = thresholds_of(settings, "" if self._embedder is None else self._embedder.name)
+        usual = note_thresholds(settings, self._context.embedder_name)
         recall_from = usual.recall if recall_threshold is None else recall_threshold
         score_from = usual.score if score_threshold is None else score_threshold
         _check_threshold("recall_threshold", recall_from)

@@ -18,7 +18,7 @@ from sharedmem.clock import new_id
 from sharedmem.memory.dedup import merge_items
 from sharedmem.memory.memories import Memories
 from sharedmem.models import AddResult, MemoryItem, MemoryMessage
-from sharedmem.providers.thresholds import low_dedup_thresholds
+from sharedmem.providers.thresholds import TABLE, cache_similarity, dedup_similarity, low_dedup_thresholds
 from sharedmem.testing import fake_hub
 
 HARBOUR = "The quiet old harbour of Bergen opens its gates early in the morning"
@@ -309,6 +309,20 @@ def test_the_recommended_threshold_is_that_of_the_embedder(embedder: str, least:
 
     assert low_dedup_thresholds(Settings(dedup_similarity=least), embedder) == []
     assert [one.recommended for one in low_dedup_thresholds(below, embedder)] == [least]
+
+
+def test_without_a_setting_the_threshold_is_that_of_the_embedder() -> None:
+    """docs/memory.md: one table has the thresholds of all embedders; a setting overrules it."""
+    chosen = Settings(dedup_similarity=0.9, cache_similarity=0.97)
+
+    for embedder, row in TABLE.items():
+        assert row.recall <= row.noise <= row.link < row.dedup < row.cache or not row.measured
+        assert (dedup_similarity(Settings(), embedder), cache_similarity(Settings(), embedder)) == (
+            row.dedup,
+            row.cache,
+        )
+        assert (dedup_similarity(chosen, embedder), cache_similarity(chosen, embedder)) == (0.9, 0.97)
+    assert dedup_similarity(Settings(), "unknown") == 0.95
 
 
 def test_the_threshold_of_a_namespace_is_warned_of_too() -> None:

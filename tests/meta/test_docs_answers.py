@@ -13,7 +13,7 @@ from support.shell import Shell
 from sharedmem import Settings
 from sharedmem.faces.cli import run
 from sharedmem.sync import Hub
-from sharedmem.synthesis.search import thresholds_of
+from sharedmem.synthesis.search import note_thresholds
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -55,9 +55,9 @@ def test_a_graph_that_is_asked_as_of_a_day_answers_what_held_then(
 
 
 def test_each_embedder_has_thresholds_and_a_setting_overrules_them() -> None:
-    usual, small = thresholds_of(Settings(), "openai:any"), thresholds_of(Settings(), "wordllama:any")
+    usual, small = note_thresholds(Settings(), "openai:any"), note_thresholds(Settings(), "wordllama:any")
 
     assert usual == (0.3, 0.4, 0.7)
     assert all(low < high for low, high in zip(small, usual, strict=True))
     chosen = Settings(synthesis_score_threshold=0.0, synthesis_link_threshold=0.5)
-    assert thresholds_of(chosen, "wordllama:any") == (small.recall, 0.0, 0.5)
+    assert note_thresholds(chosen, "wordllama:any") == (small.recall, 0.0, 0.5)

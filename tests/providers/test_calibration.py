@@ -15,7 +15,7 @@ from sharedmem.providers.calibration import (
     threshold_curve,
 )
 from sharedmem.providers.hashing_embedder import HashingEmbedder
-from sharedmem.providers.thresholds import calibrated_similarity
+from sharedmem.providers.thresholds import UNMEASURED, thresholds_of
 
 SAME = LabelledPair("where is it", "where might it be", same=True)
 DIFFERENT = LabelledPair("where is it", "why is it there", same=False)
@@ -116,5 +116,5 @@ async def test_similarities_come_in_the_order_of_the_pairs() -> None:
 
 def test_embedders_that_were_measured_have_their_threshold() -> None:
     """docs/cache.md: the table of calibrated defaults."""
-    assert calibrated_similarity("wordllama:l2_supercat-256") == 0.976
-    assert calibrated_similarity("openai:text-embedding-3-small") == 0
+    assert thresholds_of("wordllama:l2_supercat-256").cache == 0.976
+    assert thresholds_of("openai:text-embedding-3-small") == UNMEASURED

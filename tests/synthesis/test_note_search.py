@@ -23,7 +23,7 @@ from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.synthesis.note_repository.serialization import note_terms, prefixed_terms, word_share
 from sharedmem.synthesis.protocol import SimilarNote
-from sharedmem.synthesis.search import ThresholdOverrides, rank_hits, score_note, thresholds_of
+from sharedmem.synthesis.search import ThresholdOverrides, note_thresholds, rank_hits, score_note
 from sharedmem.synthesis.synthesis import Synthesis
 from sharedmem.testing import fake_hub
 from sharedmem.text.analysis import query_terms
@@ -103,7 +103,7 @@ async def test_with_the_offline_embedder_two_words_find_what_it_holds_for_unlike
         (hit,) = await synthesis.query_memory(app_id=SHOP, query="tide gauge")
 
         assert (hit.metadata.id, hit.by_words) == (note_id, True)
-        assert 0 < hit.similarity_score < thresholds_of(settings, "wordllama").recall
+        assert 0 < hit.similarity_score < note_thresholds(settings, "wordllama:l2_supercat-256").recall
         assert hit.similarity_score <= hit.composite_score <= 1.2 * hit.similarity_score
 
 

@@ -27,6 +27,7 @@ _COMMANDS_BY_MODULE = (
     ("recall", ("recall", "remember")),
     ("memories", ("memories", "thread")),
     ("conversations", ("conversation",)),
+    ("calibration", ("calibrate",)),
     ("graph", ("graph",)),
     ("notes", ("evolution", "fsck", "archive", "notes", "task")),
     ("cache", ("cache",)),

