@@ -2513,7 +2513,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         Args:
             prompt: the prompt for the model.
             threshold: cosine similarity from which meaning is near enough, above 0 to 1; None for the setting
-                `cache_similarity`; its default gives way to what was calibrated for the embedder if that is higher.
+                `cache_similarity`, whose default is that of the embedder.
             key: further values that the answer depends on: a user, a document, a temperature.
             model: name of the model that would answer.
             prompt_version: version of the template around the prompt.
