@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sharedmem.coordination.rate_limits import RateLimit
     from sharedmem.decisions.decisions import Decisions
     from sharedmem.decisions.execution_claims import Execution
-    from sharedmem.durable.admin import DurableAdmin
+    from sharedmem.durable.admin import DurableAdmin, NamespaceDurability
     from sharedmem.episodes.episodes import Episodes
     from sharedmem.models import (
         AddResult,
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         DuplicateReport,
         DurableLag,
         DurableRecord,
+        DurableState,
         DurableStatus,
         Entity,
         EntityMerge,
@@ -203,6 +204,7 @@ __all__ = [
     "DurableAdmin",
     "DurableLag",
     "DurableRecord",
+    "DurableState",
     "DurableStatus",
     "Entity",
     "EntityMerge",
@@ -248,6 +250,7 @@ __all__ = [
     "MemoryVersion",
     "Message",
     "Missed",
+    "NamespaceDurability",
     "NotFoundError",
     "OnceGrant",
     "OnceState",
@@ -317,6 +320,7 @@ _LAZY = {
     "Episodes": "sharedmem.episodes.episodes",
     "Execution": "sharedmem.decisions.execution_claims",
     "Lease": "sharedmem.coordination.lease_session",
+    "NamespaceDurability": "sharedmem.durable.admin",
     "Presence": "sharedmem.coordination.presence",
     "RateLimit": "sharedmem.coordination.rate_limits",
     "ReadWriteLock": "sharedmem.coordination.locks",

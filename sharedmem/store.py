@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sharedmem.cache import SemanticCache
     from sharedmem.conversations.conversations import Conversations
     from sharedmem.decisions.decisions import Decisions
+    from sharedmem.durable.admin import NamespaceDurability
     from sharedmem.episodes.episodes import Episodes
     from sharedmem.graph.graph import Graph
     from sharedmem.knowledge_context import KnowledgeContext
@@ -151,6 +152,21 @@ class SharedMemoryStore(
         from sharedmem.conversations.conversations import Conversations  # noqa: PLC0415  # likewise
 
         return Conversations(self._context, self._scope)
+
+    @cached_property
+    def durable(self) -> NamespaceDurability:
+        """The durable tier of the namespace: its lag, dead letters, verification and restoring.
+
+        Raises:
+            UnsupportedError: the server has no durable tier.
+        """
+        from sharedmem.durable.admin import NamespaceDurability, no_tier_error  # noqa: PLC0415  # likewise
+        from sharedmem.durable.tier import DurableTier  # noqa: PLC0415  # likewise
+
+        tier = self._context.tier
+        if not isinstance(tier, DurableTier):
+            raise no_tier_error()
+        return NamespaceDurability(tier.admin, self._scope)
 
     @cached_property
     def memory(self) -> Memories:

@@ -98,7 +98,13 @@ PAGES = (
         (sharedmem.Conversations,),
     ),
     Page("episodes", "Session logs", "`store.episodes`: events by session", "episodes", (sharedmem.Episodes,)),
-    Page("durable", "Durable tier", "`hub.durable`: the tier behind Redis", "durable", (sharedmem.DurableAdmin,)),
+    Page(
+        "durable",
+        "Durable tier",
+        "`hub.durable` and `store.durable`: the tier behind Redis",
+        "durable",
+        (sharedmem.DurableAdmin, sharedmem.NamespaceDurability),
+    ),
     Page("archives", "Archives", "`hub.archive`: export and import", "archives", (sharedmem.Archives,)),
     Page(
         "actor",

@@ -33,7 +33,7 @@ from sharedmem.data.change_feed import Consumer
 from sharedmem.data.messages import Subscription
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.decisions.execution_claims import Execution
-from sharedmem.durable.admin import DurableAdmin
+from sharedmem.durable.admin import DurableAdmin, NamespaceDurability
 from sharedmem.episodes.episodes import Episodes
 from sharedmem.graph.graph import Graph
 from sharedmem.hub import Hub
@@ -72,6 +72,7 @@ FACES: tuple[type, ...] = (
     Graph,
     Batcher,
     Synthesis,
+    NamespaceDurability,
     SharedMemoryStore,
     DurableAdmin,
     Archives,

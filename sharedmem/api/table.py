@@ -33,6 +33,7 @@ _MODULES = (
     _Module("store", ("value", "key", "list", "hash", "set", "counter", "message", "change", "namespace")),
     _Module("decisions", ("plan", "execution")),
     _Module("coordination", ("lease", "once", "barrier", "limit", "presence", "queue")),
+    _Module("durable", ("durable",)),
     _Module("episodes", ("episode",)),
     _Module("conversations", ("conversation",)),
     _Module("memory", ("memory", "thread"), "semantic memory", "memory"),

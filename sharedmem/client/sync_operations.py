@@ -30,8 +30,10 @@ from sharedmem.models import (
     ConversationState,
     ConversationStats,
     ConversationSummary,
+    DeadLetter,
     Duplicate,
     DuplicateReport,
+    DurableState,
     Entity,
     EntityFacts,
     EntityMerge,
@@ -89,6 +91,7 @@ from sharedmem.models import (
     ThreadStats,
     Traversal,
     Usage,
+    Verification,
 )
 
 
@@ -393,6 +396,43 @@ class BlockingCounterOperations:
         return run_blocking(
             self._service.run(table.COUNTER_INCREMENT, {"key": key, "by": by, "ttl": ttl, "kind": kind})
         )
+
+
+class BlockingDurableOperations:
+    """Operations `durable.*` of the service."""
+
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._service = calls
+
+    def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
+        """Return the dead letters: documents that the tier rejected for good, oldest first."""
+        return run_blocking(self._service.run(table.DURABLE_DEAD_LETTERS, {"limit": limit}))
+
+    def discard(self, ids: Sequence[str] | None = None) -> int:
+        """Delete dead letters; return their number."""
+        return run_blocking(self._service.run(table.DURABLE_DISCARD, {"ids": ids}))
+
+    def drain(self, *, wait: float = 20.0) -> None:
+        """Deliver what waits in Redis, and return when the tier has all changes that were made until now."""
+        run_blocking(self._service.run(table.DURABLE_DRAIN, {"wait": wait}))
+
+    def replay(self) -> int:
+        """Deliver all dead letters once more, oldest first; return their number."""
+        return run_blocking(self._service.run(table.DURABLE_REPLAY, {}))
+
+    def restore(self) -> int:
+        """Restore the namespace in Redis from the tier; return how many of its keys Redis has then."""
+        return run_blocking(self._service.run(table.DURABLE_RESTORE, {}))
+
+    def state(self) -> DurableState:
+        """Return whether the tier is reachable, and how far it is behind; it works also during an outage of the
+        tier.
+        """
+        return run_blocking(self._service.run(table.DURABLE_STATE, {}))
+
+    def verify(self) -> Verification:
+        """Compare the durable keys in Redis with the tier; nothing is changed."""
+        return run_blocking(self._service.run(table.DURABLE_VERIFY, {}))
 
 
 class BlockingEpisodeOperations:
@@ -2391,6 +2431,11 @@ class BlockingServiceOperations:
     def counter(self) -> BlockingCounterOperations:
         """Operations `counter.*`."""
         return BlockingCounterOperations(self._service)
+
+    @cached_property
+    def durable(self) -> BlockingDurableOperations:
+        """Operations `durable.*`."""
+        return BlockingDurableOperations(self._service)
 
     @cached_property
     def episode(self) -> BlockingEpisodeOperations:

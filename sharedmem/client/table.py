@@ -26,8 +26,10 @@ from sharedmem.models import (
     ConversationState,
     ConversationStats,
     ConversationSummary,
+    DeadLetter,
     Duplicate,
     DuplicateReport,
+    DurableState,
     Entity,
     EntityFacts,
     EntityMerge,
@@ -82,6 +84,7 @@ from sharedmem.models import (
     ThreadStats,
     Traversal,
     Usage,
+    Verification,
 )
 
 BARRIER_WAIT: ServiceOperation[Arrival] = ServiceOperation(
@@ -222,6 +225,37 @@ COUNTER_INCREMENT: ServiceOperation[int] = ServiceOperation(
     int,
     defaults={"by": 1, "ttl": None, "kind": None},
     answer_field="value",
+)
+DURABLE_DEAD_LETTERS: ServiceOperation[list[DeadLetter]] = ServiceOperation(
+    "durable.dead_letters",
+    "GET",
+    "/api/v1/durable/dead-letters",
+    list[DeadLetter],
+    defaults={"limit": 100},
+    answer_field="items",
+)
+DURABLE_DISCARD: ServiceOperation[int] = ServiceOperation(
+    "durable.discard",
+    "POST",
+    "/api/v1/durable/dead-letters/discard",
+    int,
+    defaults={"ids": None},
+    answer_field="discarded",
+)
+DURABLE_DRAIN: ServiceOperation[None] = ServiceOperation(
+    "durable.drain", "POST", "/api/v1/durable/drain", None, defaults={"wait": 20.0}
+)
+DURABLE_REPLAY: ServiceOperation[int] = ServiceOperation(
+    "durable.replay", "POST", "/api/v1/durable/dead-letters/replay", int, answer_field="replayed"
+)
+DURABLE_RESTORE: ServiceOperation[int] = ServiceOperation(
+    "durable.restore", "POST", "/api/v1/durable/restore", int, answer_field="restored"
+)
+DURABLE_STATE: ServiceOperation[DurableState] = ServiceOperation(
+    "durable.state", "GET", "/api/v1/durable", DurableState
+)
+DURABLE_VERIFY: ServiceOperation[Verification] = ServiceOperation(
+    "durable.verify", "POST", "/api/v1/durable/verify", Verification
 )
 EPISODE_APPEND: ServiceOperation[int] = ServiceOperation(
     "episode.append", "POST", "/api/v1/episodes/{session}/events", int, answer_field="length"
@@ -1130,6 +1164,13 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         CONVERSATION_STATE,
         CONVERSATION_STATS,
         COUNTER_INCREMENT,
+        DURABLE_DEAD_LETTERS,
+        DURABLE_DISCARD,
+        DURABLE_DRAIN,
+        DURABLE_REPLAY,
+        DURABLE_RESTORE,
+        DURABLE_STATE,
+        DURABLE_VERIFY,
         EPISODE_APPEND,
         EPISODE_EVENTS,
         EPISODE_SEARCH,

@@ -1,4 +1,4 @@
-"""Administer the durable tier: status, lag, dead letters, verification and restoring."""
+"""Administer the durable tier, of a server or of one namespace: lag, dead letters, verification and restoring."""
 
 from __future__ import annotations
 
@@ -12,16 +12,27 @@ from sharedmem.durable.outbox.relay import OutboxRelay
 from sharedmem.durable.protocol import Durable, Scalar
 from sharedmem.durable.record_recovery import NamespaceRecovery
 from sharedmem.durable.samples import SAMPLES
+from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.models import (
     DeadLetter,
     DurableLag,
     DurableRecord,
+    DurableState,
     DurableStatus,
     SampleQuery,
     SampleResult,
     Verification,
 )
+from sharedmem.redis.scope import Scope
 from sharedmem.runtime.process_bound import ProcessBound
+
+_MOST_LETTERS = 1000
+
+
+def no_tier_error() -> UnsupportedError:
+    """Return the error of a server without a durable tier."""
+    remedy = "set durable_url, for example to sqlite:///path/file.db, in every hub of this server"
+    return UnsupportedError("a durable tier", remedy)
 
 
 class AdminServices(NamedTuple):
@@ -129,6 +140,17 @@ class DurableAdmin(ProcessBound):
         """
         return await self._staff.inspector.status()
 
+    async def state(self, namespace: str) -> DurableState:
+        """Return whether the store is reachable, and the lag of one namespace; it works also during an outage.
+
+        Two requests to the tier, and six round trips to Redis.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `status`.
+        """
+        check = await self._staff.inspector.check()
+        return DurableState(reachable=not check.code, why=check.code, lag=await self._staff.relay.lag(namespace))
+
     async def lag(self, namespace: str) -> DurableLag:
         """Return how far the store is behind in a namespace, and whether Redis is behind the store. Six round trips.
 
@@ -222,3 +244,117 @@ class DurableAdmin(ProcessBound):
         await self._staff.join(namespace, again=True)
         report = None if progress is None else lambda done, _: progress(done)
         return await self._staff.warmer.warm(namespace, report)
+
+
+class NamespaceDurability(ProcessBound):
+    """The public side of `store.durable`: the durable tier of one namespace, with the rights of one actor.
+
+    Args:
+        admin: the tier of the server.
+        scope: the namespace, and the rights of the actor.
+    """
+
+    def __init__(self, admin: DurableAdmin, scope: Scope) -> None:
+        self._admin = admin
+        self._scope = scope
+
+    @property
+    def _namespace(self) -> str:
+        return self._scope.identity.namespace
+
+    def check_writes_all(self) -> None:
+        """Raise if this actor may not change anything here: that takes every key of the namespace. No request.
+
+        Raises:
+            AccessDeniedError: the actor may not write every key of the namespace.
+        """
+        self._scope.check_writes_all()
+
+    async def state(self) -> DurableState:
+        """Return whether the tier is reachable, and how far it is behind; it works also during an outage of the tier.
+
+        Two requests to the tier, and six round trips to Redis.
+
+        Raises:
+            UnavailableError: Redis cannot be reached.
+        """
+        return await self._admin.state(self._namespace)
+
+    async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
+        """Return the dead letters: documents that the tier rejected for good, oldest first. One round trip.
+
+        Args:
+            limit: most results, 1 to 1,000.
+
+        Raises:
+            InvalidError: the limit is wrong.
+            UnavailableError: as `state`.
+        """
+        if not 1 <= limit <= _MOST_LETTERS:
+            raise InvalidError("limit", limit, f"give 1 to {_MOST_LETTERS}")
+        return await self._admin.dead_letters(self._namespace, limit=limit)
+
+    async def replay(self) -> int:
+        """Deliver all dead letters once more, oldest first; return their number.
+
+        Raises:
+            AccessDeniedError: the actor may not write every key of the namespace.
+            UnavailableError: as `state`.
+        """
+        self.check_writes_all()
+        return await self._admin.replay(self._namespace)
+
+    async def discard(self, ids: Sequence[str] | None = None) -> int:
+        """Delete dead letters; return their number. The tier keeps its earlier documents.
+
+        Args:
+            ids: ids of dead letters; None: all.
+
+        Raises:
+            InvalidError: an id is invalid.
+            AccessDeniedError, UnavailableError: as `replay`.
+        """
+        self.check_writes_all()
+        return await self._admin.discard(self._namespace, ids)
+
+    async def drain(self, *, wait: float = 20.0) -> None:
+        """Deliver what waits in Redis, and return when the tier has all changes that were made until now.
+
+        Args:
+            wait: longest wait in seconds.
+
+        Raises:
+            AccessDeniedError: as `replay`.
+            UnavailableError: the wait was longer; the rest stays in Redis and is delivered later.
+        """
+        self.check_writes_all()
+        await self._admin.drain(self._namespace, timeout=wait)
+
+    async def verify(self, progress: Callable[[int], None] | None = None) -> Verification:
+        """Compare the durable keys in Redis with the tier; nothing is changed.
+
+        Keys only in the tier are no difference; keys with waiting changes are counted, but not compared. One request to
+        the tier for some hundred documents, and a few round trips a key, many at once.
+
+        Args:
+            progress: called with the number of keys compared so far.
+
+        Raises:
+            UnavailableError, LimitedError: Redis or the tier is unavailable.
+        """
+        return await self._admin.verify(self._namespace, progress)
+
+    async def restore(self, progress: Callable[[int], None] | None = None) -> int:
+        """Restore the namespace in Redis from the tier; return how many of its keys Redis has then.
+
+        It is optional: reading a key restores it. Keys that are in Redis are not changed.
+
+        Args:
+            progress: called with the number of keys restored so far.
+
+        Raises:
+            AccessDeniedError: as `replay`.
+            UnavailableError, LimitedError: Redis or the tier is unavailable; restored keys stay.
+        """
+        self.check_writes_all()
+        return await self._admin.restore(self._namespace, progress)

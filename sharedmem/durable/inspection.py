@@ -11,7 +11,7 @@ from sharedmem.durable.key_loader import SharedDataRestorer
 from sharedmem.durable.liveness import living_documents
 from sharedmem.durable.outbox.relay import OutboxRelay
 from sharedmem.durable.protocol import DurableContext
-from sharedmem.errors import SharedMemoryError
+from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import Difference, DurableRecord, DurableStatus, Verification
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient
@@ -169,6 +169,16 @@ class KeyInspection(NamedTuple):
     differences: list[Difference]
 
 
+class StoreCheck(NamedTuple):
+    """Whether the store is reachable."""
+
+    code: str = ""
+    """Code of the error if it is not; it names no address."""
+    why: str = ""
+    problems: Sequence[str] = ()
+    """Problems of the store itself, in sentences."""
+
+
 class Inspector:
     """Reads the tier's status, and compares Redis with the store, for one hub.
 
@@ -206,25 +216,30 @@ class Inspector:
         Raises:
             UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
-        why, problems = "", []
-        try:
-            async with asyncio.timeout(_SETTLE_TIMEOUT_S):
-                await self._durable.namespaces()
-                problems = await self._durable.check()
-        except TimeoutError:
-            why = f"it does not reply within {_SETTLE_TIMEOUT_S:g} s"
-        except (SharedMemoryError, OSError) as error:
-            why = str(error)
+        check = await self.check()
         return DurableStatus(
             url=self._durable.url,
             id=self._id,
-            reachable=not why,
-            why=why,
+            reachable=not check.code,
+            why=check.why,
             namespaces=[await self._relay.lag(name) for name in await self._relay.namespaces()],
             charges=self._durable.charges(),
             spent=await self._relay.spending.total(),
-            problems=problems,
+            problems=list(check.problems),
         )
+
+    async def check(self) -> StoreCheck:
+        """Return whether the store is reachable. Two requests to the store."""
+        try:
+            async with asyncio.timeout(_SETTLE_TIMEOUT_S):
+                await self._durable.namespaces()
+                return StoreCheck(problems=await self._durable.check())
+        except TimeoutError:
+            return StoreCheck(UnavailableError.codes.code, f"it does not reply within {_SETTLE_TIMEOUT_S:g} s")
+        except SharedMemoryError as error:
+            return StoreCheck(error.code, str(error))
+        except OSError as error:
+            return StoreCheck(UnavailableError.codes.code, str(error))
 
     async def verify(self, namespace: str, progress: VerifyProgress | None = None) -> Verification:
         """Compare the durable keys in Redis with the store.

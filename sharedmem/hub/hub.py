@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
-from sharedmem.errors import ConfigError, UnsupportedError, UsageError
+from sharedmem.errors import ConfigError, UsageError
 from sharedmem.hub.composition import Connect, OpenHub, assemble, build_knowledge_context
 from sharedmem.hub.composition import connect as default_connect
 from sharedmem.models import Health, Powers
@@ -161,8 +161,9 @@ class Hub(ProcessBound):
         """
         tier = self._require_open().tier
         if tier is None:
-            remedy = "set durable_url, for example to sqlite:///path/file.db, in every hub of this server"
-            raise UnsupportedError("a durable tier", remedy)
+            from sharedmem.durable.admin import no_tier_error  # noqa: PLC0415  # only for the error
+
+            raise no_tier_error()
         return tier.admin
 
     @property

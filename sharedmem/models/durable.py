@@ -150,6 +150,15 @@ class DurableStatus(Record):
     """Problems of the store itself, in sentences."""
 
 
+class DurableState(Record):
+    """The durable tier as one namespace sees it."""
+
+    reachable: bool
+    why: str = ""
+    """Code of the error if it is not reachable, such as `unavailable`."""
+    lag: DurableLag
+
+
 class Difference(Record):
     """A difference between Redis and the durable tier."""
 

@@ -243,6 +243,24 @@ class Scope:
         """Return whether every key of the namespace may be read."""
         return self.identity.may_read_all(namespace)
 
+    def check_writes_all(self) -> None:
+        """Raise if the actor may not write every key of its namespace.
+
+        Raises:
+            AccessDeniedError: it may write only some of them.
+        """
+        identity = self.identity
+        # Only a pattern for all scopes matches a name that is longer than names can be.
+        if not identity.may("write", f"{identity.namespace}:{'*' * (MAX_NAME_BYTES + 1)}:"):
+            everything = f"{identity.namespace}:*"
+            words = f"--namespace {identity.namespace} --actor {shlex.quote(identity.name)} --grant '{everything}'"
+            advice = Advice(
+                f"open the store with grants=({everything!r},), or without an actor",
+                flags="without --actor (and SHAREDMEM_ACTOR) a command may do everything",
+                token=f"use a token with this right: sharedmem token create {words}",
+            )
+            raise AccessDeniedError(identity.name, everything, "write", advice, allowed=identity.allowed("write"))
+
     def check_author(self, author: str | None, part: str, name: str) -> None:
         """Raise if another actor owns the data and `memory_rights` is `owner`.
 

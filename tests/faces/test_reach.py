@@ -18,6 +18,7 @@ from sharedmem.coordination.presence import Presence
 from sharedmem.coordination.queues.task_queue import TaskQueue
 from sharedmem.coordination.rate_limits import RateLimit
 from sharedmem.decisions.decisions import Decisions
+from sharedmem.durable.admin import NamespaceDurability
 from sharedmem.episodes.episodes import Episodes
 from sharedmem.errors import NotFoundError
 from sharedmem.graph.graph import Graph
@@ -32,6 +33,7 @@ FACETS: tuple[type, ...] = (
     TaskQueue,
     Decisions,
     Episodes,
+    NamespaceDurability,
     Conversations,
     Memories,
     SemanticCache,
@@ -65,6 +67,7 @@ REASONS = {
     "TaskQueue.tasks": "goes on yielding tasks; elsewhere queue.claim again and again",
     "TaskQueue.work": "calls a function with each task; elsewhere queue.claim and queue.ack",
     "Decisions.executing": "renews a claim for a block of code; elsewhere execution.begin, .renew and .finish",
+    "NamespaceDurability.check_writes_all": "asks what this store may; a service answers 403",
     "Memories.within": "narrows a local object; elsewhere the filters of each request",
     "Memories.export": "yields all memories one by one; elsewhere memory.list page by page",
     "SemanticCache.cached": "decorates a function; elsewhere cache.check and cache.put",

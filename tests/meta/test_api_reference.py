@@ -54,7 +54,17 @@ def test_the_facets_of_a_store_are_those_of_this_test() -> None:
     members = vars(sharedmem.SharedMemoryStore).items()
     facets = {name for name, thing in members if isinstance(thing, cached_property) and not name.startswith("_")}
 
-    assert facets == {"memory", "cache", "graph", "synthesis", "decisions", "episodes", "conversations", "shared"}
+    assert facets == {
+        "memory",
+        "cache",
+        "graph",
+        "synthesis",
+        "decisions",
+        "durable",
+        "episodes",
+        "conversations",
+        "shared",
+    }
 
 
 def test_every_public_name_is_described() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -216,6 +217,15 @@ class ConsolePage:
                 continue
             return
         act()
+
+
+@contextmanager
+def console_with_tier(namespace: str) -> Iterator[ConsoleService]:
+    """A service with the console on an embedded server of its own, with a durable tier."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="sm") as folder:
+        settings = Settings(data_dir=Path(folder), embedded_modules=(), namespace=namespace, embedder="hashing")
+        with ConsoleService(settings) as running:
+            yield running
 
 
 @contextmanager

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sharedmem import Hub
+from sharedmem import Hub, UnsupportedError
+from support.contexts import client_of
+from support.waiting import wait_until
 
 GROUP = "harbour"
 SESSION = "desk-1"
@@ -36,6 +38,7 @@ async def fill(hub: Hub, namespace: str) -> None:
     await _graph(hub, namespace)
     await _work(hub, namespace)
     await _decisions(hub, namespace)
+    await _durable(hub, namespace)
 
 
 async def _data(hub: Hub, namespace: str) -> None:
@@ -96,3 +99,26 @@ async def _decisions(hub: Hub, namespace: str) -> None:
     await store.decisions.save_if_new(SESSION, "GATE-5", "CLOSE", 0.9, "The tide rises above four metres.")
     await store.decisions.save_plan(SESSION, "GATE-6", "HOLD", 0.6, "Nothing is known of gate six.")
     await store.decisions.begin_execution(SESSION, plan, lease=600)
+
+
+async def _durable(hub: Hub, namespace: str) -> None:
+    try:
+        await hub.durable.drain(namespace)
+    except UnsupportedError:
+        return
+    await reject_one(hub, namespace)
+
+
+async def reject_one(hub: Hub, namespace: str) -> None:
+    """Let another client leave something in the outbox that the durable tier cannot take.
+
+    Args:
+        hub: with a durable tier.
+        namespace: it has keys in the tier.
+    """
+
+    async def is_rejected() -> bool:
+        return bool(await hub.durable.dead_letters(namespace))
+
+    await client_of(hub).call("XADD", f"sm:{{{namespace}}}:$outbox", "*", "tide-table", "4.2 m")
+    await wait_until(is_rejected, description="it is a dead letter")

@@ -32,14 +32,10 @@ export async function follow(path: string, handlers: StreamHandlers, signal: Abo
       const response = await raw(path, { headers, signal })
       handlers.state(true)
       pause = FIRST_PAUSE_MS
-      const parser = createParser({
-        onEvent: (event) => {
-          if (event.id !== undefined) last = event.id
-          handlers.event({ name: event.event ?? 'message', data: JSON.parse(event.data), id: event.id })
-        },
+      await read(response, (event) => {
+        if (event.id !== undefined) last = event.id
+        handlers.event(event)
       })
-      const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
-      for (let piece = await reader.read(); !piece.done; piece = await reader.read()) parser.feed(piece.value)
     } catch (error) {
       if (signal.aborted) return
       // What is refused is refused again; what is away comes back.
@@ -54,4 +50,32 @@ export async function follow(path: string, handlers: StreamHandlers, signal: Abo
     await new Promise((resolve) => setTimeout(resolve, pause))
     pause = Math.min(pause * 2, LONGEST_PAUSE_MS)
   }
+}
+
+/**
+ * Begin work of the service that tells how far it is, and return its result: the data of the event with that name.
+ * The work ends when the signal aborts, or the connection is lost.
+ */
+export async function work(path: string, result: string, progress: (done: number) => void, signal: AbortSignal): Promise<unknown> {
+  const response = await raw(path, { method: 'POST', headers: { accept: 'text/event-stream' }, signal })
+  let found: { data: unknown } | undefined
+  let problem: Problem | undefined
+  await read(response, ({ name, data }) => {
+    if (name === 'progress') progress((data as { done: number }).done)
+    else if (name === result) found = { data }
+    else if (name === 'problem') problem = Problem.of(Number((data as { status?: number }).status ?? 500), data)
+  }).catch((error: unknown) => {
+    if (signal.aborted) throw error
+  })
+  if (problem) throw problem
+  if (!found) throw Problem.away()
+  return found.data
+}
+
+async function read(response: Response, take: (event: StreamEvent) => void): Promise<void> {
+  const parser = createParser({
+    onEvent: (event) => take({ name: event.event ?? 'message', data: JSON.parse(event.data), id: event.id }),
+  })
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) parser.feed(piece.value)
 }

@@ -7,7 +7,7 @@ an event `gap` says that something was. A channel has no past: an event `missed`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -34,9 +34,11 @@ from sharedmem.models import Change, Gap, Message, Missed
 from sharedmem.runtime import get_logger
 
 CHANGES, MESSAGES, MEMORIES = "/changes", "/channels/{channel}/messages", "/memory/events"
+VERIFY, RESTORE = "/durable/verify/events", "/durable/restore/events"
 _TYPE = "text/event-stream"
 _AGAIN_MS = 1000
 _CLOSING_PATIENCE_S = 1.0
+_PROGRESS_EVERY_S = 0.25
 _LAST_SEEN = "last-event-id"
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _logger = get_logger("rest.events")
@@ -94,6 +96,8 @@ class EventEndpoints:
             Endpoint("GET", CHANGES, "change.watch", self.changes, _CHANGES_DOCUMENT),
             Endpoint("GET", MESSAGES, "message.subscribe", self.messages, _MESSAGES_DOCUMENT),
             Endpoint("GET", MEMORIES, "memory.subscribe", self.memories, _MEMORIES_DOCUMENT),
+            Endpoint("POST", VERIFY, "durable.verify_events", self.verify, _VERIFY_DOCUMENT),
+            Endpoint("POST", RESTORE, "durable.restore_events", self.restore, _RESTORE_DOCUMENT, needs="write"),
         )
 
     async def changes(self, call: Call) -> Response:
@@ -154,6 +158,44 @@ class EventEndpoints:
             await held.aclose()
             raise
 
+    async def verify(self, call: Call) -> Response:
+        """Progress and result of a comparison of Redis with the durable tier; it ends when its reader leaves.
+
+        Raises:
+            UnsupportedError: there is no durable tier.
+            LimitedError: the caller has too many streams open.
+        """
+        durable = call.store.durable
+        return await self._progress(call, "verified", durable.verify)
+
+    async def restore(self, call: Call) -> Response:
+        """Progress and result of restoring the namespace from the durable tier; it ends when its reader leaves.
+
+        Raises:
+            UnsupportedError: there is no durable tier.
+            AccessDeniedError: the caller may not write every key of the namespace.
+            LimitedError: the caller has too many streams open.
+        """
+        durable = call.store.durable
+
+        async def restore(report: Callable[[int], None]) -> dict[str, int]:
+            return {"restored": await durable.restore(report)}
+
+        durable.check_writes_all()
+        return await self._progress(call, "restored", restore)
+
+    async def _progress(
+        self, call: Call, name: str, work: Callable[[Callable[[int], None]], Coroutine[Any, Any, object]]
+    ) -> Response:
+        _query(call, set())
+        # Read to its end, so that afterwards only the departure of the reader is received.
+        await call.body()
+
+        def begin(report: Callable[[int], None]) -> Coroutine[Any, Any, object]:
+            return call.quotas.run(call.bearer, work(report))
+
+        return self._stream(call, _progress_events(name, begin), AsyncExitStack())
+
     def _stream(self, call: Call, events: AsyncGenerator[ServerSentEvent, None], held: AsyncExitStack) -> Response:
         self.slots.check(call.caller)
         held.push_async_callback(events.aclose)
@@ -196,6 +238,7 @@ class EventStreamResponse(Response):
         super().__init__(headers=_HEADERS, media_type=_TYPE)
         del self.headers["content-length"]
         self._call, self._events, self._held, self._streams = call, events, held, streams
+        self._is_complete = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
@@ -214,7 +257,7 @@ class EventStreamResponse(Response):
             cancel_on_exit(self._call.closing.wait()) as closing,
         ):
             farewell = await self._until_over(pipe, {pump, left, closing})
-        if farewell is not None:
+        if farewell is not None and not self._is_complete:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSING_PATIENCE_S):
                     await pipe.put(farewell.spelled())
@@ -224,6 +267,8 @@ class EventStreamResponse(Response):
         await pipe.put(b"retry: %d\n\n" % _AGAIN_MS)
         async for event in self._events:
             await pipe.put(event.spelled())
+        self._is_complete = True
+        await pipe.end()
 
     async def _until_over(self, pipe: StreamSender, tasks: set[asyncio.Future[Any]]) -> ServerSentEvent | None:
         """What to tell the reader at the end; None when nobody reads any more."""
@@ -282,6 +327,24 @@ async def _memory_events(events: StandingQuery) -> AsyncGenerator[ServerSentEven
     yield ServerSentEvent("started", {"cursor": cursor}, cursor)
     async for event in events:
         yield ServerSentEvent(event.event, event, event.cursor)
+
+
+async def _progress_events(
+    name: str, begin: Callable[[Callable[[int], None]], Coroutine[Any, Any, object]]
+) -> AsyncGenerator[ServerSentEvent, None]:
+    done = told = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done = count
+
+    yield ServerSentEvent("started", {"done": 0})
+    async with cancel_on_exit(begin(report)) as work:
+        while not (await asyncio.wait({work}, timeout=_PROGRESS_EVERY_S))[0]:
+            if done != told:
+                told = done
+                yield ServerSentEvent("progress", {"done": done})
+        yield ServerSentEvent(name, work.result())
 
 
 # -- OpenAPI --------------------------------------------------------------------------------------
@@ -351,4 +414,20 @@ _MEMORIES_DOCUMENT = _document(
         {"name": "since", "in": "query", "description": "Cursor of the last event seen.", "schema": _TEXT},
         {"name": "Last-Event-ID", "in": "header", "description": "As `since`, and before it.", "schema": _TEXT},
     ],
+)
+_PROGRESS = (
+    "Events: `started`, `progress` with the number of keys `done` so far, then {what}, and the end; `problem` when it "
+    "cannot go on. When the reader leaves, the work ends."
+)
+_VERIFY_DOCUMENT = _document(
+    "Compare Redis with the durable tier, and show how far it is.",
+    "durable",
+    _PROGRESS.format(what="`verified` with the result of `POST /durable/verify`"),
+    [],
+)
+_RESTORE_DOCUMENT = _document(
+    "Restore the namespace in Redis from the durable tier, and show how far it is.",
+    "durable",
+    _PROGRESS.format(what="`restored` with the number of keys") + " Keys that are restored by then stay.",
+    [],
 )

@@ -137,6 +137,7 @@ _TAGS: Mapping[str, str] = MappingProxyType(
         "queues": "Tasks that are done once.",
         "memory": "Semantic memory.",
         "cache": "Answers that somebody has paid for already.",
+        "durable": "What is kept outside of Redis: how far it is behind, what it rejected, and how it comes back.",
         "graph": "What was true when, and known when.",
         "knowledge": "What an agent should know now, and filing what was said: memory, graph and notes at once.",
         "synthesis": "Conversations in, notes out, which tidy themselves.",

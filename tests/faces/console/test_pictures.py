@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.console import ConsolePage, ConsoleService
+from support.console import ConsolePage, ConsoleService, console_with_tier
 from support.console_world import fill
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +41,13 @@ Promise.all([pixels(kept), pixels(seen)]).then(([one, other]) => {
 })
 """
 QUIET = "return document.querySelector('[role=status]:not([data-live])') === null"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[ConsoleService]:
+    """A service with everything that can be shown, a durable tier too."""
+    with console_with_tier("harbour") as running:
+        yield running
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

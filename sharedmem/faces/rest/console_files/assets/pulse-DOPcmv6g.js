@@ -1,0 +1,1 @@
+function e(e,t){let n=setInterval(()=>{document.hidden||t()},e*1e3);return()=>clearInterval(n)}export{e as t};
