@@ -30,8 +30,10 @@ from sharedmem.models import (
     ConversationState,
     ConversationStats,
     ConversationSummary,
+    DeadLetter,
     Duplicate,
     DuplicateReport,
+    DurableState,
     Entity,
     EntityFacts,
     EntityMerge,
@@ -89,6 +91,7 @@ from sharedmem.models import (
     ThreadStats,
     Traversal,
     Usage,
+    Verification,
 )
 
 
@@ -618,6 +621,84 @@ class CounterOperations:
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return await self._service.run(table.COUNTER_INCREMENT, {"key": key, "by": by, "ttl": ttl, "kind": kind})
+
+
+class DurableOperations:
+    """Operations `durable.*` of the service."""
+
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._service = calls
+
+    async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
+        """Return the dead letters: documents that the tier rejected for good, oldest first.
+
+        Args:
+            limit: most results, 1 to 1,000.
+
+        Raises:
+            InvalidError: the limit is wrong.
+            UnavailableError: as `state`.
+        """
+        return await self._service.run(table.DURABLE_DEAD_LETTERS, {"limit": limit})
+
+    async def discard(self, ids: Sequence[str] | None = None) -> int:
+        """Delete dead letters; return their number.
+
+        Args:
+            ids: ids of dead letters; None: all.
+
+        Raises:
+            InvalidError: an id is invalid.
+            AccessDeniedError, UnavailableError: as `replay`.
+        """
+        return await self._service.run(table.DURABLE_DISCARD, {"ids": ids})
+
+    async def drain(self, *, wait: float = 20.0) -> None:
+        """Deliver what waits in Redis, and return when the tier has all changes that were made until now.
+
+        Args:
+            wait: longest wait in seconds.
+
+        Raises:
+            AccessDeniedError: as `replay`.
+            UnavailableError: the wait was longer; the rest stays in Redis and is delivered later.
+        """
+        await self._service.run(table.DURABLE_DRAIN, {"wait": wait})
+
+    async def replay(self) -> int:
+        """Deliver all dead letters once more, oldest first; return their number.
+
+        Raises:
+            AccessDeniedError: the actor may not write every key of the namespace.
+            UnavailableError: as `state`.
+        """
+        return await self._service.run(table.DURABLE_REPLAY, {})
+
+    async def restore(self) -> int:
+        """Restore the namespace in Redis from the tier; return how many of its keys Redis has then.
+
+        Raises:
+            AccessDeniedError: as `replay`.
+            UnavailableError, LimitedError: Redis or the tier is unavailable; restored keys stay.
+        """
+        return await self._service.run(table.DURABLE_RESTORE, {})
+
+    async def state(self) -> DurableState:
+        """Return whether the tier is reachable, and how far it is behind; it works also during an outage of the
+        tier.
+
+        Raises:
+            UnavailableError: Redis cannot be reached.
+        """
+        return await self._service.run(table.DURABLE_STATE, {})
+
+    async def verify(self) -> Verification:
+        """Compare the durable keys in Redis with the tier; nothing is changed.
+
+        Raises:
+            UnavailableError, LimitedError: Redis or the tier is unavailable.
+        """
+        return await self._service.run(table.DURABLE_VERIFY, {})
 
 
 class EpisodeOperations:
@@ -4277,6 +4358,11 @@ class ServiceOperations:
     def counter(self) -> CounterOperations:
         """Operations `counter.*`."""
         return CounterOperations(self._service)
+
+    @cached_property
+    def durable(self) -> DurableOperations:
+        """Operations `durable.*`."""
+        return DurableOperations(self._service)
 
     @cached_property
     def episode(self) -> EpisodeOperations:

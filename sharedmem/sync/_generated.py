@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sharedmem.decisions.execution_claims import Execution as AsyncExecution
     from sharedmem.decisions.executions import TakeoverPolicy
     from sharedmem.durable.admin import DurableAdmin as AsyncDurableAdmin
+    from sharedmem.durable.admin import NamespaceDurability as AsyncNamespaceDurability
     from sharedmem.durable.protocol import Scalar
     from sharedmem.episodes.episodes import Episodes as AsyncEpisodes
     from sharedmem.graph.access import Page
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         DuplicateReport,
         DurableLag,
         DurableRecord,
+        DurableState,
         DurableStatus,
         Entity,
         EntityMerge,
@@ -4011,6 +4013,106 @@ class Synthesis(Face["AsyncSynthesis"]):
         return self._portal.run(self._async.get_connection_pool_stats())
 
 
+class NamespaceDurability(Face["AsyncNamespaceDurability"]):
+    """The public side of `store.durable`: the durable tier of one namespace, with the rights of one actor.
+
+    Args:
+        admin: the tier of the server.
+        scope: the namespace, and the rights of the actor.
+    """
+
+    def check_writes_all(self) -> None:
+        """Raise if this actor may not change anything here: that takes every key of the namespace. No request.
+
+        Raises:
+            AccessDeniedError: the actor may not write every key of the namespace.
+        """
+        return self._async.check_writes_all()
+
+    def state(self) -> DurableState:
+        """Return whether the tier is reachable, and how far it is behind; it works also during an outage of the tier.
+
+        Two requests to the tier, and six round trips to Redis.
+
+        Raises:
+            UnavailableError: Redis cannot be reached.
+        """
+        return self._portal.run(self._async.state())
+
+    def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
+        """Return the dead letters: documents that the tier rejected for good, oldest first. One round trip.
+
+        Args:
+            limit: most results, 1 to 1,000.
+
+        Raises:
+            InvalidError: the limit is wrong.
+            UnavailableError: as `state`.
+        """
+        return self._portal.run(self._async.dead_letters(limit=limit))
+
+    def replay(self) -> int:
+        """Deliver all dead letters once more, oldest first; return their number.
+
+        Raises:
+            AccessDeniedError: the actor may not write every key of the namespace.
+            UnavailableError: as `state`.
+        """
+        return self._portal.run(self._async.replay())
+
+    def discard(self, ids: Sequence[str] | None = None) -> int:
+        """Delete dead letters; return their number. The tier keeps its earlier documents.
+
+        Args:
+            ids: ids of dead letters; None: all.
+
+        Raises:
+            InvalidError: an id is invalid.
+            AccessDeniedError, UnavailableError: as `replay`.
+        """
+        return self._portal.run(self._async.discard(ids))
+
+    def drain(self, *, wait: float = 20.0) -> None:
+        """Deliver what waits in Redis, and return when the tier has all changes that were made until now.
+
+        Args:
+            wait: longest wait in seconds.
+
+        Raises:
+            AccessDeniedError: as `replay`.
+            UnavailableError: the wait was longer; the rest stays in Redis and is delivered later.
+        """
+        return self._portal.run(self._async.drain(wait=wait))
+
+    def verify(self, progress: Callable[[int], None] | None = None) -> Verification:
+        """Compare the durable keys in Redis with the tier; nothing is changed.
+
+        Keys only in the tier are no difference; keys with waiting changes are counted, but not compared. One request to
+        the tier for some hundred documents, and a few round trips a key, many at once.
+
+        Args:
+            progress: called with the number of keys compared so far.
+
+        Raises:
+            UnavailableError, LimitedError: Redis or the tier is unavailable.
+        """
+        return self._portal.run(self._async.verify(progress))
+
+    def restore(self, progress: Callable[[int], None] | None = None) -> int:
+        """Restore the namespace in Redis from the tier; return how many of its keys Redis has then.
+
+        It is optional: reading a key restores it. Keys that are in Redis are not changed.
+
+        Args:
+            progress: called with the number of keys restored so far.
+
+        Raises:
+            AccessDeniedError: as `replay`.
+            UnavailableError, LimitedError: Redis or the tier is unavailable; restored keys stay.
+        """
+        return self._portal.run(self._async.restore(progress))
+
+
 class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     """Shared memory of one namespace, with the rights of one actor. Created by `Hub.store`; immutable.
 
@@ -4047,6 +4149,15 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     def conversations(self) -> Conversations:
         """Conversations of the namespace: ordered logs of entries with a revision, forks, and a state beside each."""
         return Conversations(self._portal, self._async.conversations)
+
+    @property
+    def durable(self) -> NamespaceDurability:
+        """The durable tier of the namespace: its lag, dead letters, verification and restoring.
+
+        Raises:
+            UnsupportedError: the server has no durable tier.
+        """
+        return NamespaceDurability(self._portal, self._async.durable)
 
     @property
     def memory(self) -> Memories:
@@ -5251,6 +5362,16 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
             UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
         """
         return self._portal.run(self._async.status())
+
+    def state(self, namespace: str) -> DurableState:
+        """Return whether the store is reachable, and the lag of one namespace; it works also during an outage.
+
+        Two requests to the tier, and six round trips to Redis.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `status`.
+        """
+        return self._portal.run(self._async.state(namespace))
 
     def lag(self, namespace: str) -> DurableLag:
         """Return how far the store is behind in a namespace, and whether Redis is behind the store. Six round trips.
