@@ -34,7 +34,7 @@ _TOKEN_PREFIX = "smt_"  # noqa: S105  no secret: it lets people and scanners see
 _TOKEN_BYTES = 32
 _DIGEST_LENGTH = 64
 _ID_LENGTH = 12
-_LONGEST_HEADER = 1024
+_LONGEST_HEADER = 16_384
 _LONGEST_LABEL = 200
 _RATE = re.compile(r"([0-9]{1,6})/([0-9]{0,5})(s|min|h|day)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86_400}
@@ -46,8 +46,8 @@ class TokenRefusedError(AccessDeniedError):
 
     codes = Codes("unauthenticated", 401, "UNAUTHENTICATED", 5)
 
-    def __init__(self, problem: str, *, shown: bool = True, knows: bool = False) -> None:
-        asks = "ask the operator for one (`sharedmem token create` makes them)"
+    def __init__(self, problem: str, *, shown: bool = True, knows: bool = False, issuer: str = "") -> None:
+        asks = f"get one from {issuer}" if issuer else "ask the operator for one (`sharedmem token create` makes them)"
         SharedMemoryError.__init__(self, f"{problem}; {asks} and send it as `authorization: Bearer ...`")
         self.actor, self.key, self.need = "", "", ""
         self.shown = shown
@@ -59,6 +59,21 @@ class TokenRefusedError(AccessDeniedError):
     def challenge(self) -> str:
         """What HTTP says in `WWW-Authenticate` (RFC 6750): a caller without credentials gets no error code."""
         return 'Bearer realm="sharedmem"' + ', error="invalid_token"' * self.shown
+
+
+class MissingScopeError(TokenRefusedError):
+    """The token is good, and none of its scopes gives rights here."""
+
+    codes = Codes("access_denied", 403, "PERMISSION_DENIED", 5)
+
+    def __init__(self, scopes: Iterable[str], issuer: str) -> None:
+        self._scopes = " ".join(sorted(scopes))
+        super().__init__(f"the token has none of the scopes {self._scopes}", knows=True, issuer=issuer)
+
+    @property
+    def challenge(self) -> str:
+        """What HTTP says in `WWW-Authenticate`: which scopes would do."""
+        return f'Bearer realm="sharedmem", error="insufficient_scope", scope="{self._scopes}"'
 
 
 class ReadOnlyTokenError(AccessDeniedError):
@@ -261,7 +276,7 @@ class AnyOf:
     """
 
     def __init__(self, *admissions: Admission) -> None:
-        self._admissions = admissions
+        self.admissions = admissions
 
     async def admit(self, authorization: str | None) -> Bearer:
         """The caller, as the first that knows it says.
@@ -271,7 +286,7 @@ class AnyOf:
             UnavailableError: who it is cannot be looked up just now.
         """
         refusals: list[TokenRefusedError] = []
-        for admission in self._admissions:
+        for admission in self.admissions:
             try:
                 return await admission.admit(authorization)
             except TokenRefusedError as refused:
@@ -300,9 +315,9 @@ class TokenFile:
         """
         entries = read_entries(path)
         if not entries:
-            raise _file_error(path, "it holds no token; add one with `sharedmem token create --actor NAME --file FILE`")
+            raise file_error(path, "it holds no token; add one with `sharedmem token create --actor NAME --file FILE`")
         if len({entry.sha256 for entry in entries}) < len(entries):
-            raise _file_error(path, "one token stands in two entries; leave one of them out")
+            raise file_error(path, "one token stands in two entries; leave one of them out")
         return cls(entries)
 
     async def admit(self, authorization: str | None) -> Bearer:
@@ -396,11 +411,11 @@ def read_entries(path: Path) -> list[TokenEntry]:
     Raises:
         ConfigError: it cannot be read, or an entry is wrong.
     """
-    listed = _parse_file(path)
+    listed = parse_file(path)
     if listed is None:
         return []
     if not isinstance(listed, list):
-        raise _file_error(path, "it should be a list of entries with sha256, namespace and actor")
+        raise file_error(path, "it should be a list of entries with sha256, namespace and actor")
     return [_entry(path, number, item) for number, item in enumerate(listed, start=1)]
 
 
@@ -463,23 +478,28 @@ def _replace(path: Path, text: str) -> None:
             file.write(text)
         beside.replace(path)
     except OSError as error:
-        raise _file_error(path, f"it cannot be written: {error.strerror}") from error
+        raise file_error(path, f"it cannot be written: {error.strerror}") from error
     finally:
         beside.unlink(missing_ok=True)
 
 
-def _parse_file(path: Path) -> object:
+def parse_file(path: Path) -> object:
+    """Return what a file of tokens or of an issuer contains.
+
+    Raises:
+        ConfigError: it cannot be read, or is neither YAML nor JSON.
+    """
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _file_error(path, f"it cannot be read: {error.strerror}") from error
+        raise file_error(path, f"it cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise _file_error(path, "it is no text in UTF-8") from error
+        raise file_error(path, "it is no text in UTF-8") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
         # The cause is left out: it quotes lines of the file.
-        raise _file_error(path, f"it is neither YAML nor JSON{where}") from None
+        raise file_error(path, f"it is neither YAML nor JSON{where}") from None
 
 
 def _entry(path: Path, number: int, item: object) -> TokenEntry:
@@ -489,8 +509,9 @@ def _entry(path: Path, number: int, item: object) -> TokenEntry:
         problem = error.errors(include_input=False)[0]
         field = ".".join(map(str, problem["loc"])) or "entry"
         # The cause is left out: it quotes what may be a token.
-        raise _file_error(path, f"entry {number}: {field}: {problem['msg'].removeprefix('Value error, ')}") from None
+        raise file_error(path, f"entry {number}: {field}: {problem['msg'].removeprefix('Value error, ')}") from None
 
 
-def _file_error(path: Path, problem: str) -> ConfigError:
+def file_error(path: Path, problem: str) -> ConfigError:
+    """Return the error that names a file which `--tokens` names."""
     return ConfigError("tokens", f"file {path}", problem)

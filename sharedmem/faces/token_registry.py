@@ -28,6 +28,7 @@ from sharedmem.faces.auth import (
     new_token,
     parse_bearer_token,
 )
+from sharedmem.faces.token_issuers import IssuerTokens, describes_issuer
 from sharedmem.hub import Hub
 from sharedmem.hub.hub import token_storage_of
 from sharedmem.models import Record
@@ -172,18 +173,21 @@ def admission_of(hub: Hub, places: Iterable[str]) -> Admission | None:
 
     Args:
         hub: of the server; it may still be closed.
-        places: where tokens are known: `registry`, or the names of tokens files.
+        places: where tokens are known: `registry`, or the names of files of tokens or of an issuer.
 
     Returns:
         None where there is no such place: then there are no tokens.
 
     Raises:
         ConfigError: a file cannot be read, or holds no token.
+        UnsupportedError: a file describes an issuer, and PyJWT is not installed.
     """
-    known: list[Admission] = [
-        TokenRegistry(hub) if place == REGISTRY else TokenFile.read(Path(place)) for place in places
-    ]
+    known: list[Admission] = [TokenRegistry(hub) if place == REGISTRY else _read_place(Path(place)) for place in places]
     return AnyOf(*known) if len(known) > 1 else next(iter(known), None)
+
+
+def _read_place(path: Path) -> Admission:
+    return IssuerTokens.read(path) if describes_issuer(path) else TokenFile.read(path)
 
 
 def _read_entry(record: bytes) -> TokenEntry:

@@ -50,7 +50,7 @@ LAYERS = (
 # What all faces may share; every other part of faces/ is a face of its own.
 COMMON_TO_FACES = {
     *("auth", "caller_slots", "json_values", "listen_address", "quotas", "rate_limits", "request_bodies"),
-    "token_registry",
+    *("token_issuers", "token_registry"),
 }
 # The command line starts the other faces; it knows them in these modules.
 STARTS_THE_OTHERS = {"faces.cli.console", "faces.cli.serve", "faces.cli.serve_mcp", "faces.cli.mcp_install"}
@@ -98,6 +98,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pytest": ("testing",),
     "pytest_asyncio": ("testing",),
     "click": ("faces",),
+    "jwt": ("faces.token_issuers",),
     "json_repair": ("synthesis.json_repair",),
     "mcp": ("faces.mcp",),
     "mcp_types": ("faces.mcp",),

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, TextContent
 
 from sharedmem import Hub
 from sharedmem.config import Settings
-from sharedmem.faces.auth import Bearer, TokenFile
+from sharedmem.faces.auth import Admission, Bearer, TokenFile
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.mcp import McpApplication, McpOptions, McpService
 from sharedmem.faces.rest import RestServer
@@ -31,7 +31,7 @@ class McpHarness:
     hub: Hub
     service: McpService
     app: McpApplication
-    admission: TokenFile | None
+    admission: Admission | None
     tokens: dict[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
@@ -63,13 +63,15 @@ class McpHarness:
 
 
 @asynccontextmanager
-async def mcp_service(*bearers: Bearer, **options: Any) -> AsyncIterator[McpHarness]:
-    """A service over a fake server; with `bearers` only they may call."""
+async def mcp_service(
+    *bearers: Bearer, admission: Admission | None = None, **options: Any
+) -> AsyncIterator[McpHarness]:
+    """A service over a fake server; with `bearers`, or an `admission`, only they may call."""
     tokens, known = token_entries(*bearers)
-    settings = Settings(access="namespaced" if known else "open", embedder="hashing")
+    admission = admission or (TokenFile(known) if known else None)
+    settings = Settings(access="open" if admission is None else "namespaced", embedder="hashing")
     async with fake_hub(settings=settings) as hub:
         service = McpService(hub, options=McpOptions(**{"write": True} | options))
-        admission = TokenFile(known) if known else None
         app = McpApplication(service, admission)
         async with app.endpoint.running():
             yield McpHarness(hub, service, app, admission, tokens)

@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 Host = Annotated[str, typer.Option(help="Address to listen at; others than loopback need tokens and TLS.")]
 Port = Annotated[int, typer.Option(help="0 takes a free one.")]
 TokenPlaces = Annotated[
-    list[str] | None, typer.Option(help="Who may call: `registry`, or a YAML or JSON file of tokens; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        help="Who may call: `registry`, or a YAML or JSON file of tokens or of an issuer of JWTs; may be repeated."
+    ),
 ]
 TlsCert = Annotated[Path | None, typer.Option(help="PEM file of the certificate, with its chain.")]
 TlsKey = Annotated[Path | None, typer.Option(help="PEM file of its key.")]

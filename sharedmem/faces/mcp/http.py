@@ -29,6 +29,7 @@ from sharedmem.faces.mcp.problems import sentence_of
 from sharedmem.faces.mcp.service import McpService
 from sharedmem.faces.rate_limits import TokenRateLimiter
 from sharedmem.faces.request_bodies import BodyTooLargeError, SlowBodyError, body_chunks
+from sharedmem.faces.token_issuers import issuers_of
 from sharedmem.runtime import get_logger
 
 PATH = "/mcp"
@@ -172,6 +173,10 @@ class McpEndpoint:
             "bearer_methods_supported": ["header"],
             "resource_name": "sharedmem",
         }
+        issuers = issuers_of(self._admission)
+        if issuers:
+            told["authorization_servers"] = [issuer.issuer for issuer in issuers]
+            told["scopes_supported"] = sorted({scope for issuer in issuers for scope in issuer.scopes})
         return JSONResponse(told, headers={"access-control-allow-origin": "*"})
 
     async def _admit(self, request: Request) -> McpCaller:

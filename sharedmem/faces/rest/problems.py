@@ -167,8 +167,9 @@ def _headers(error: SharedMemoryError) -> dict[str, str]:
     retry_after = getattr(error, "retry_after", None)
     if isinstance(retry_after, int | float):
         headers["retry-after"] = str(max(1, math.ceil(retry_after)))
-    if error.codes.http_status == HTTPStatus.UNAUTHORIZED:
-        headers["www-authenticate"] = getattr(error, "challenge", 'Bearer realm="sharedmem"')
+    challenge = getattr(error, "challenge", None)
+    if challenge is not None or error.codes.http_status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = challenge or 'Bearer realm="sharedmem"'
     if isinstance(error, MethodError):
         headers["allow"] = error.allowed
     return headers

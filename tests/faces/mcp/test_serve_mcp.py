@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated
 from support.mcp_service import called, refused
 from support.shell import finish, read_json_line, start
+from support.token_issuer import AUDIENCE, ISSUER, FakeIssuer
 
 SOON_S = 60
 FLOOD = "The harbour of Skarn was flooded in 1962."
@@ -60,21 +62,31 @@ async def test_without_write_a_process_changes_nothing(data_dir: Path) -> None:
         assert "Unknown tool" in await refused(client, "remember", content=FLOOD)
 
 
-async def test_a_process_serves_callers_with_tokens_over_http(data_dir: Path) -> None:
+async def test_a_process_serves_callers_with_tokens_over_http(data_dir: Path, tmp_path: Path) -> None:
+    issuer, described = FakeIssuer("k1"), tmp_path / "issuer.json"
+    (tmp_path / "keys.json").write_bytes(issuer.document())
+    terms = {
+        "issuer": ISSUER,
+        "audience": AUDIENCE,
+        "jwks": "keys.json",
+        "scopes": {"tides:write": {"namespace": "tides"}},
+    }
+    described.write_text(json.dumps(terms))
     place = ("--data-dir", str(data_dir), "--namespace", "tides")
     made = await asyncio.to_thread(finish, start(*place, "--json", "token", "create", "--actor", "bob"))
-    server = start(*place, "serve", "mcp", "--http", "--port", "0", "--write", "--tokens", "registry")
+    tokens = ("--tokens", "registry", "--tokens", str(described))
+    server = start(*place, "serve", "mcp", "--http", "--port", "0", "--write", *tokens)
     try:
         url = str(read_json_line(server)["url"])
         async with httpx2.AsyncClient(timeout=60) as stranger:
             assert (await stranger.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 401
-        headers = {"authorization": f"Bearer {made.data['token']}"}
-        async with (
-            httpx2.AsyncClient(headers=headers) as http,
-            Client(streamable_http_client(url, http_client=http)) as client,
-        ):
-            stored = await called(client, "remember", content=FLOOD)
-            assert (await called(client, "get_memory", id=stored["id"]))["memory"]["agent_id"] == "bob"
+        for token, actor in ((made.data["token"], "bob"), (issuer.token(), "ada")):
+            async with (
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}) as http,
+                Client(streamable_http_client(url, http_client=http)) as client,
+            ):
+                stored = await called(client, "remember", content=f"{FLOOD} Says {actor}.")
+                assert (await called(client, "get_memory", id=stored["id"]))["memory"]["agent_id"] == actor
     finally:
         server.terminate()
         finish(server)
