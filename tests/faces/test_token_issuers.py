@@ -112,7 +112,7 @@ async def test_only_signatures_by_a_key_of_the_issuer_count(issuer: FakeIssuer) 
     head, body, signature = good.split(".")
     changed = base64.urlsafe_b64encode(json.dumps(claims | {"sub": "eve"}).encode()).rstrip(b"=").decode()
     for forged in (
-        jwt.encode(claims, None, "none", {"kid": "k1"}),
+        jwt.encode(claims, "", "none", {"kid": "k1"}),
         jwt.encode(claims, secret, "HS256", {"kid": "k1"}),
         stranger.token(),
         issuer.token("k2"),

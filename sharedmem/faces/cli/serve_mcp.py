@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _LOCAL = "127.0.0.1"
 _PORT = 8421
+_USUAL_TOOLS = "memory,coordination,graph,notes"
+_REFERENCE = "reference-memory"
 
 
 class ServingMcp(Record):
@@ -65,7 +67,11 @@ def serve_mcp(  # noqa: PLR0913, PLR0917  # each is an option
     http: Annotated[bool, typer.Option("--http", help="Serve HTTP instead of standard input and output.")] = False,
     tools: Annotated[
         str, typer.Option(help="Profiles of tools, separated by commas: memory, coordination, graph, notes, context.")
-    ] = "memory,coordination,graph,notes",
+    ] = _USUAL_TOOLS,
+    drop_in: Annotated[
+        str | None,
+        typer.Option("--as", help="Offer the tools of another server instead: reference-memory, over a graph of ours."),
+    ] = None,
     write: Annotated[bool, typer.Option("--write", help="Offer tools that change something too.")] = False,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer; the rest is on the next page.")] = 6000,
     host: Host = _LOCAL,
@@ -89,8 +95,10 @@ def serve_mcp(  # noqa: PLR0913, PLR0917  # each is an option
     from sharedmem.faces.mcp.options import check_profiles  # noqa: PLC0415  # likewise
 
     check_workers(workers)
+    if drop_in is not None and (drop_in != _REFERENCE or tools != _USUAL_TOOLS):
+        raise InvalidError("as", drop_in, f"give {_REFERENCE} alone, without --tools")
     chosen = McpOptions(
-        tools=check_profiles(tools.split(",")),
+        tools=check_profiles((drop_in or tools).split(",")),
         write=write,
         max_tokens=max_tokens,
         # One of several processes does not know the sessions of another one.

@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 
 from sharedmem.errors import InvalidError
 
-Profile = Literal["memory", "coordination", "graph", "notes", "context"]
+Profile = Literal["memory", "coordination", "graph", "notes", "context", "reference-memory"]
 """A group of tools."""
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 USUAL_PROFILES: tuple[Profile, ...] = ("memory", "coordination", "graph", "notes")

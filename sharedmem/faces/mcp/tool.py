@@ -179,7 +179,7 @@ class SharedMemTool(Tool):
 
     async def _answer(self, call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
         found: Record = await self.fn(call, **given)
-        return found.model_dump(mode="json", exclude_none=True)
+        return found.model_dump(mode="json", exclude_none=True, by_alias=True)
 
 
 class _FailedCallError(Exception):
