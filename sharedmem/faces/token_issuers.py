@@ -41,7 +41,7 @@ from sharedmem.runtime import get_logger
 if TYPE_CHECKING:
     from jwt import PyJWK
 
-# By private keys alone: with a shared secret, or no signature, whoever knows the public keys could make tokens.
+# Asymmetric ones: with a shared secret or without a signature, every holder of the public keys could make tokens.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _FRESH_S = 300.0
 _PAUSE_S = 10.0
