@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from bench_report import Results, Row, Verdict, at_least, put_on_page, save, show
+from bench_report import Results, Row, Verdict, at_least, factor, put_on_page, save, show
 from harness import Call, Effort, Fleet, Load, Opener, Server, close_sides, compare, machine, open_sides, private_server
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
@@ -36,7 +36,10 @@ ONE, FIFTY = Load("1 task"), Load("50 tasks", tasks=50)
 OURS, BARE, RIVAL = "sharedmem", "redis-py", "langgraph-checkpoint-redis"
 PUT, GET = "put a checkpoint", "get the newest checkpoint"
 STORE_PUT, STORE_GET, FILTER, MEANING = "put an item", "get an item", "search by value", "search by meaning"
-CONTESTS = (PUT, GET, STORE_PUT, STORE_GET, FILTER, MEANING)
+BY_HUB, MEMORY = "search by meaning of the hub", "memory.search"
+CONTESTS = (PUT, GET, STORE_PUT, STORE_GET, FILTER, MEANING, BY_HUB)
+MOST_TIMES = 1.5
+"""The most time of a search, as a multiple of one of `memory.search`."""
 THREADS, USERS, ITEMS = 50, 20, 50
 """Threads that are written in turn; users, and the items of each."""
 VALUE = {"text": "Ada sails on Sundays, and works in the harbour office from Monday to Friday.", "kind": "habit"}
@@ -101,9 +104,22 @@ async def open_ours(contest: str, url: str) -> AsyncIterator[Call]:
     """Open our side."""
     async with Hub.open(settings=Settings(redis_url=url, embedder="hashing")) as hub:
         store = hub.store("bench")
-        saver, items = SharedMemSaver(store), SharedMemStore(store, index=INDEX)
+        index: Any = {"fields": ["text"]} if contest == BY_HUB else INDEX
+        saver, items = SharedMemSaver(store), SharedMemStore(store, index=index)
         await fill(saver, items)
-        yield (saver_calls(saver) | store_calls(items))[contest]
+        calls = saver_calls(saver) | store_calls(items)
+        yield (calls | {BY_HUB: calls[MEANING]})[contest]
+
+
+@asynccontextmanager
+async def open_memory(contest: str, url: str) -> AsyncIterator[Call]:
+    """Open semantic memory of the same texts, by the same embedder."""
+    del contest
+    async with Hub.open(settings=Settings(redis_url=url, embedder="hashing")) as hub:
+        memory = hub.store("memory").memory
+        texts = [(user, f"{VALUE['text']} {number}") for user in range(USERS) for number in range(ITEMS)]
+        await memory.add_many([{"content": text, "user_id": f"u{user}"} for user, text in texts], dedup=False)
+        yield lambda number: memory.search("harbour office", limit=10, filters={"user_id": f"u{number % USERS}"})
 
 
 @asynccontextmanager
@@ -153,7 +169,7 @@ def main() -> int:
         results = Results(machine() | {"server": server.version}, asked.quick)
         for contest in CONTESTS:
             measure(fleet, server, QUICK if asked.quick else FULL, results, contest, has_rival=has_rival)
-    goals = verdicts(results) if has_rival else []
+    goals = [*(verdicts(results) if has_rival else []), *search_verdicts(results)]
     show(results, goals, title="sharedmem / others, for LangGraph")
     save(results, goals, asked.json)
     if asked.page:
@@ -166,9 +182,11 @@ def measure(fleet: Fleet, server: Server, effort: Effort, results: Results, cont
     server.empty()
     url = server.urls["tcp"]
     sides: dict[str, Opener] = {OURS: partial(open_ours, contest, url)}
-    if contest not in {FILTER, MEANING}:
+    if contest == BY_HUB:
+        sides[MEMORY] = partial(open_memory, contest, url)
+    elif contest not in {FILTER, MEANING}:
         sides[BARE] = partial(open_bare, contest, url)
-    if has_rival:
+    if has_rival and contest != BY_HUB:
         sides[RIVAL] = partial(open_rival, contest, url)
     fleet.ask(1, open_sides, sides)
     for load in (ONE, FIFTY):
@@ -186,6 +204,14 @@ def verdicts(results: Results) -> list[Verdict]:
         at_least(results.find(f"{contest} / {RIVAL}", FIFTY), f"{contest}, 50 tasks: three times {RIVAL}", 3)
         for contest in (PUT, GET, STORE_PUT, STORE_GET)
     ]
+
+
+def search_verdicts(results: Results) -> list[Verdict]:
+    """Return the goals: a search takes at most one and a half times as long as one of memory."""
+    rows = [row for load in (ONE, FIFTY) for row in results.find(f"{BY_HUB} / {MEMORY}", load)]
+    goal = f"{BY_HUB}, {' and '.join(row.load for row in rows)}: p50 within {MOST_TIMES} times {MEMORY}"
+    found = [row.ratios.p50_us for row in rows]
+    return [Verdict(goal, ", ".join(map(factor, found)), max(found) <= MOST_TIMES)] if found else []
 
 
 if __name__ == "__main__":

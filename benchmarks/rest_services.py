@@ -58,9 +58,9 @@ def running_service(redis: Server, *, tokens: Path) -> Iterator[Services]:
     ours = [sys.executable, "-c", _SHAREDMEM, "--json", "serve", "rest", "--port", "0"]
     with ExitStack() as stack:
         started = {
-            "service": stack.enter_context(_process(ours, url)),
-            "tokens": stack.enter_context(_process([*ours, "--tokens", str(tokens)], url)),
-            "bare": stack.enter_context(_process([sys.executable, str(_BARE), url], url)),
+            "service": stack.enter_context(started_process(ours, url)),
+            "tokens": stack.enter_context(started_process([*ours, "--tokens", str(tokens)], url)),
+            "bare": stack.enter_context(started_process([sys.executable, str(_BARE), url], url)),
         }
         processes = {name: process for name, (process, _) in started.items()}
         services = Services(redis, processes, {name: where for name, (_, where) in started.items()})
@@ -71,7 +71,7 @@ def running_service(redis: Server, *, tokens: Path) -> Iterator[Services]:
 
 
 @contextmanager
-def _process(command: Sequence[str], redis_url: str) -> Iterator[tuple[int, str]]:
+def started_process(command: Sequence[str], redis_url: str) -> Iterator[tuple[int, str]]:
     """Start a process that prints its address in its first line."""
     variables = {
         "SHAREDMEM_REDIS_URL": redis_url,

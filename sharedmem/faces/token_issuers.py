@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -150,11 +151,8 @@ class IssuerTokens:
     """
 
     def __init__(self, issuer: TokenIssuer, *, base: Path | None = None, clock: Clock | None = None) -> None:
-        try:
-            import cryptography  # noqa: F401, PLC0415  # an extra
-            import jwt  # noqa: F401, PLC0415  # an extra
-        except ImportError as error:
-            raise UnsupportedError("tokens of another issuer", "pip install 'sharedmem-hub[mcp]'") from error
+        if find_spec("jwt") is None or find_spec("cryptography") is None:
+            raise UnsupportedError("tokens of another issuer", "pip install 'sharedmem-hub[mcp]'")
         self.issuer = issuer
         self._keys = _IssuerKeys(issuer, base or Path(), clock or SystemClock())
 

@@ -39,7 +39,7 @@ from sharedmem.models import Record
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sharedmem.faces.mcp import McpOptions
+    from sharedmem.faces.mcp import McpOptions, Profile
 
 _LOCAL = "127.0.0.1"
 _PORT = 8421
@@ -92,13 +92,10 @@ def serve_mcp(  # noqa: PLR0913, PLR0917  # each is an option
 ) -> None:
     """Serve the memory to MCP clients, such as coding agents, until they leave or Ctrl-C; read-only without --write."""
     from sharedmem.faces.mcp import McpOptions  # noqa: PLC0415  # an extra; it says itself how to get it
-    from sharedmem.faces.mcp.options import check_profiles  # noqa: PLC0415  # likewise
 
     check_workers(workers)
-    if drop_in is not None and (drop_in != _REFERENCE or tools != _USUAL_TOOLS):
-        raise InvalidError("as", drop_in, f"give {_REFERENCE} alone, without --tools")
     chosen = McpOptions(
-        tools=check_profiles((drop_in or tools).split(",")),
+        tools=_profiles(tools, drop_in),
         write=write,
         max_tokens=max_tokens,
         # One of several processes does not know the sessions of another one.
@@ -126,6 +123,14 @@ def serve_mcp(  # noqa: PLR0913, PLR0917  # each is an option
         return
     with asyncio.Runner(loop_factory=quick_loop()) as runner:
         runner.run(_run_http(options, chosen, address, tokens or [], announce, socket_of(listening_at)))
+
+
+def _profiles(tools: str, drop_in: str | None) -> tuple[Profile, ...]:
+    from sharedmem.faces.mcp.options import check_profiles  # noqa: PLC0415  # as above
+
+    if drop_in is not None and (drop_in != _REFERENCE or tools != _USUAL_TOOLS):
+        raise InvalidError("as", drop_in, f"give {_REFERENCE} alone, without --tools")
+    return check_profiles((drop_in or tools).split(","))
 
 
 async def _run_stdio(options: Options, chosen: McpOptions) -> None:

@@ -170,7 +170,7 @@ def data_dir() -> Iterator[Path]:
 
 
 async def test_two_processes_with_four_clients_lose_no_write(data_dir: Path) -> None:
-    # A smaller run of what benchmarks/mcp.py does with 2,000 writes.
+    # A smaller run of what benchmarks/mcp_http.py does with 2,000 writes.
     words = ["-m", "sharedmem", "--data-dir", str(data_dir), "--namespace", "tides", "serve", "mcp"]
     command = StdioServerParameters(command=sys.executable, args=[*words, "--as", "reference-memory", "--write"])
     async with AsyncExitStack() as stack:
