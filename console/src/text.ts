@@ -184,7 +184,7 @@ export const text = {
       recency: 'New memories',
       half_life_days: 'Days until half of that',
       diversity: 'Variety among the hits',
-      threshold: 'Least likeness by meaning',
+      threshold: 'Least probability of being relevant',
     } as Record<string, string>,
     signals: ['words', 'meaning', 'neighbouring turns', 'reranker', 'speaker and thread', 'date, age, importance'],
     signalNames: {
@@ -200,7 +200,8 @@ export const text = {
       importance: 'importance',
     } as Record<string, string>,
     memory: 'Memory',
-    score: 'Score',
+    score: 'Likely',
+    rankScore: 'Rank score',
     rank: 'Rank',
     moved: 'Before',
     isNew: 'new',

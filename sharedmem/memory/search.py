@@ -22,6 +22,14 @@ from sharedmem.memory.ranking import (
     rerank_by_scores,
 )
 from sharedmem.memory.reader import FetchedMemory, MemoryReader
+from sharedmem.memory.relevance import (
+    FIRST_HITS,
+    RelevanceModel,
+    SearchEvidence,
+    relevance,
+    relevance_coefficients,
+    relevance_features,
+)
 from sharedmem.memory.serialization import RankingFeatures, decode_features, searchable_texts
 from sharedmem.memory.service_reranker import ServiceReranker
 from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Signal, Why
@@ -31,7 +39,7 @@ from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.vectors import check_vector
 from sharedmem.runtime.request_units import ChargedUnits
 from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
-from sharedmem.text.analysis import indexed_terms, query_terms
+from sharedmem.text.analysis import indexed_terms, query_terms, share_of_terms
 from sharedmem.text.phrases import contains_phrases, find_phrases
 
 Filters = MemoryFilter | Mapping[str, Any] | None
@@ -70,6 +78,9 @@ class SearchRequest:
     limit: int
     filters: MemoryFilter
     threshold: float | None = None
+    """Least probability of being relevant."""
+    similarity: float | None = None
+    """Least cosine similarity of hits by meaning."""
     explain: bool = False
     recipe: RankingWeights = field(default_factory=RankingWeights)
     diversity: float | None = None
@@ -273,6 +284,9 @@ class MemorySearcher:
         began = clock.monotonic()
         run, fetched, round_trips = await self._run(request, meaning)
         order = [ranked for ranked in run.ranked if ranked.id in fetched]
+        likely = self._relevance(request, run, order, fetched)
+        if request.threshold is not None:
+            order = [ranked for ranked in order if likely[ranked.id] >= request.threshold]
         order = (await self._reordered(request, order, fetched))[: request.limit]
         degraded = run.meaning.missing if request.mode != "keywords" else None
         if degraded:
@@ -287,12 +301,39 @@ class MemorySearcher:
         hits = [
             Hit(
                 item=fetched[ranked.id].item,
-                score=ranked.score,
+                score=likely[ranked.id],
+                rank_score=ranked.score,
                 why=Why(signals=ranked.signals, cost=cost) if request.explain else None,
             )
             for ranked in order
         ]
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
+
+    def _relevance(
+        self,
+        request: SearchRequest,
+        run: _SearchRun,
+        order: Sequence[RankedMemory],
+        fetched: Mapping[str, FetchedMemory],
+    ) -> dict[str, float]:
+        """Return the probability of each fetched hit to be relevant, by id."""
+        values = [ranked.score for ranked in run.ranked]
+        if request.by_time:
+            values.sort(reverse=True)
+        terms = query_terms(request.query)
+        texts = [_compared_text(fetched[ranked.id].item) for ranked in order[:FIRST_HITS]]
+        evidence = SearchEvidence(
+            values=values,
+            terms=terms,
+            words=max((share_of_terms(terms, text) for text in texts), default=0.0),
+            cosine=run.found.vector[0].score if run.found.vector else 0.0,
+        )
+        embedder = self._context.embedder if run.meaning.vector is not None else None
+        model: RelevanceModel = "hybrid" if embedder is not None else "words"
+        if request.mode != "hybrid":
+            model = "keywords" if embedder is None else "semantic" if request.query else "similar"
+        coefficients = relevance_coefficients(embedder.name if embedder else None, model)
+        return {one.id: relevance(coefficients, relevance_features(evidence, one.score)) for one in order}
 
     def request(
         self,
@@ -314,7 +355,7 @@ class MemorySearcher:
             mode=chosen,
             limit=self.most_hits(limit),
             filters=check_filter(filters),
-            threshold=check_threshold(threshold, chosen),
+            threshold=check_share("threshold", threshold),
             explain=order.explain,
             recipe=order.recipe or RankingWeights(),
             diversity=check_share("diversity", order.diversity),
@@ -342,6 +383,14 @@ class MemorySearcher:
             ServiceReranker, "", lambda: ServiceReranker(service, self._context.counters)
         ).scores
 
+    async def search_semantic(
+        self, query: str, similarity: float | None, limit: int | None, filters: Filters
+    ) -> SearchHits:
+        """Search by meaning alone; see `Memories.search_semantic`."""
+        text, least = check_query("query", query), check_share("threshold", similarity)
+        most, wanted = self.most_hits(limit), check_filter(filters)
+        return await self.search(SearchRequest(text, text, "semantic", most, wanted, similarity=least))
+
     async def search_hybrid(self, query: str, keywords: str | None, limit: int | None, filters: Filters) -> SearchHits:
         """Search by meaning and by words that may differ; see `Memories.search_hybrid`."""
         text = check_query("query", query)
@@ -368,7 +417,7 @@ class MemorySearcher:
         if not dimension:
             raise InvalidError("embedding", "...", "this hub has no embedder, so it keeps no vectors")
         vector = check_vector("embedding", embedding, dimension)
-        request = SearchRequest("", "", "semantic", most, wanted, threshold=least)
+        request = SearchRequest("", "", "semantic", most, wanted, similarity=least)
         return await self.search(request, QueryEmbedding(vector if vector.any() else None))
 
     async def _run(
@@ -433,7 +482,7 @@ class MemorySearcher:
         )
         if not query.terms and query.vector is None:
             return _NO_HITS
-        return _above_threshold(await self._context.memories.search(self._namespace, query), request.threshold)
+        return _above_similarity(await self._context.memories.search(self._namespace, query), request.similarity)
 
     def _required_words(self, request: SearchRequest) -> list[Worded]:
         """Return the condition that a memory contains all words of the phrases."""
@@ -526,10 +575,15 @@ def _found_nothing(run: _SearchRun) -> bool:
     return not run.ranked
 
 
-def _above_threshold(found: IndexResult, threshold: float | None) -> IndexResult:
-    if threshold is None:
+def _above_similarity(found: IndexResult, least: float | None) -> IndexResult:
+    if least is None:
         return found
-    return found._replace(vector=[hit for hit in found.vector if hit.score >= threshold])
+    return found._replace(vector=[hit for hit in found.vector if hit.score >= least])
+
+
+def _compared_text(item: MemoryItem) -> str:
+    """Return the text of a memory in which the words of a query count, with its author."""
+    return "\n".join([item.author or "", *searchable_texts(item)])
 
 
 def _rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> list[RankedMemory]:
@@ -544,17 +598,6 @@ def _rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> l
         )
         for place, hit in enumerate(hits, 1)
     ]
-
-
-def check_threshold(threshold: float | None, mode: SearchMode) -> float | None:
-    """Return the least similarity of a search.
-
-    Raises:
-        InvalidError: the threshold is out of bounds, or the mode compares no vectors.
-    """
-    if threshold is not None and mode == "keywords":
-        raise InvalidError("threshold", threshold, "it is a cosine similarity, and mode keywords compares no vectors")
-    return check_share("threshold", threshold)
 
 
 def _check_scores(scores: Sequence[float], count: int) -> list[float]:

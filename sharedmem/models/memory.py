@@ -188,7 +188,7 @@ class Signal(Record):
     """Rank among the hits of this signal alone, from 1; None if it did not find the item."""
     weight: float
     contribution: float
-    """Contribution to the final score."""
+    """Contribution to the rank score."""
 
 
 class SearchCost(Record):
@@ -214,7 +214,12 @@ class Hit(Record):
 
     item: MemoryItem
     score: float
-    """Higher is better; comparable within one result only, except in mode `semantic`: cosine similarity."""
+    """The probability that the memory is relevant to the query, from 0 to 1; near 0 for all hits of a query that has
+    nothing to do with them. Calibrated for the weights of the embedder: another `recipe` or a reranker changes
+    the order, and this less well."""
+    rank_score: float = 0.0
+    """What the hits are ordered by, higher first; comparable within one result only. The cosine similarity in mode
+    `semantic`."""
     why: Why | None = None
     """The explanation, with `explain=True`."""
 

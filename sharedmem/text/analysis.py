@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
@@ -76,6 +76,8 @@ PREFIX_LENGTH = 8
 """Characters of the prefix of each word of a namespace, if several share an index."""
 
 _HEX_PREFIX = "0u"
+_LONGEST_COMPARED = 20_000
+_SHORTEST_STEM = 3
 # Han, kana, Hangul, Thai, Lao, Myanmar and Khmer, with their vowel signs, without their punctuation.
 _DENSE = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ece\u1000-\u103f\u1780-\u17d3\u1100-\u11ff\u3005-\u3007"
@@ -110,6 +112,28 @@ def query_terms(text: str) -> tuple[str, ...]:
         The words; empty if there are only stop words.
     """
     return tuple(islice(dict.fromkeys(_terms(text[:LONGEST_QUERY])), MOST_QUERY_TERMS))
+
+
+def share_of_terms(terms: Sequence[str], text: str) -> float:
+    """Return the share of some terms of a query that a text contains, in any form of the word; 0 without terms.
+
+    It looks for their stems in the first 20,000 characters of the text, so it may see "art" in "party"; this takes a
+    tenth of the time of `document_terms`.
+    """
+    if not terms:
+        return 0.0
+    folded = fold_text(text[:_LONGEST_COMPARED])
+    return sum(stem in folded for stem in map(_bare_stem, terms)) / len(terms)
+
+
+@lru_cache(maxsize=4096)
+def _bare_stem(term: str) -> str:
+    """Return what each form of a word begins with."""
+    if term.startswith(_HEX_PREFIX):
+        digits = term[len(_HEX_PREFIX) :]
+        return bytes.fromhex(digits[: len(digits) // 2 * 2]).decode(errors="ignore")
+    # The stem of "happy" is "happi".
+    return term[:-1] if term.endswith("i") and len(term) > _SHORTEST_STEM else term
 
 
 @lru_cache(maxsize=4096)

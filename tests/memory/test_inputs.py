@@ -201,7 +201,7 @@ async def test_vectors_are_compared_by_their_direction(memory: Memories, scale: 
     (hit,) = await memory.find_similar(vector)
 
     assert hit.item.id == added.id
-    assert hit.score == pytest.approx(1, abs=0.002)
+    assert hit.rank_score == pytest.approx(1, abs=0.002)
 
 
 # -- what is refused -------------------------------------------------------------------------------------

@@ -374,14 +374,14 @@ def _question(number: int, chance: random.Random) -> tuple[str, dict[str, Any]]:
 
 def _same(one: Sequence[Hit], other: Sequence[Hit], *, within: float) -> bool:
     """Whether two answers are the same ranking: what stands apart by more than rounding, in the same order."""
-    scores = {hit.item.id: hit.score for hit in other}
-    if [pytest.approx(hit.score, abs=within) for hit in one] != [hit.score for hit in other]:
+    scores = {hit.item.id: hit.rank_score for hit in other}
+    if [pytest.approx(hit.rank_score, abs=within) for hit in one] != [hit.rank_score for hit in other]:
         return False
-    last = other[-1].score if other else 0.0
+    last = other[-1].rank_score if other else 0.0
     return all(
-        hit.score == pytest.approx(scores[hit.item.id], abs=within)
+        hit.rank_score == pytest.approx(scores[hit.item.id], abs=within)
         if hit.item.id in scores
-        else hit.score <= last + within
+        else hit.rank_score <= last + within
         for hit in one
     )
 

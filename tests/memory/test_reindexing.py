@@ -47,7 +47,7 @@ class Renamed(HashingEmbedder):
 async def nearest(hub: Hub, namespace: str) -> str:
     """What is nearest to the seventh fact by meaning alone."""
     (hit,) = await hub.store(namespace).memory.search(FACTS[7], mode="semantic", limit=1)
-    assert hit.score > 0.99
+    assert hit.rank_score > 0.99
     return hit.item.memory
 
 

@@ -56,8 +56,8 @@ async def test_both_indexes_give_the_same_scores(data_dir: Path) -> None:
         for query in QUERIES:
             one, other = [await hub.store("team").memory.search(query, limit=100) for hub in (exact, server)]
             # The server compares vectors in half precision.
-            scores = {hit.item.id: pytest.approx(hit.score, abs=0.002) for hit in other}
-            assert {hit.item.id: hit.score for hit in one} == scores
+            scores = {hit.item.id: pytest.approx(hit.rank_score, abs=0.002) for hit in other}
+            assert {hit.item.id: hit.rank_score for hit in one} == scores
             assert len(one) == 80
 
 

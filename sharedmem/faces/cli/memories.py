@@ -146,7 +146,7 @@ def memories_search(  # noqa: PLR0913  # each filter is an option
     mode: Annotated[
         str | None, typer.Option(help="hybrid, semantic or keywords; default: setting search_mode (hybrid).")
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Least cosine similarity of hits by meaning.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Least probability of being relevant, 0 to 1.")] = None,
     diversity: Annotated[float | None, typer.Option(help="0 to 1: how much variety counts.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show why each was found, and the cost.")] = False,
     user_id: OfUser = None,

@@ -13,7 +13,7 @@ from conformance.memory.base import FACTS, NOON, MemoryFixtures, add_texts, add_
 from sharedmem.errors import InvalidError
 from sharedmem.memory.memories import Memories
 from sharedmem.memory.ranking import RankingWeights
-from sharedmem.models import MemoryItem
+from sharedmem.models import MemoryItem, SearchMode
 
 ODD_QUERIES = (
     "the | and | zebra",
@@ -68,10 +68,46 @@ class MemorySearchTests(MemoryFixtures):
 
         hits = await memory.search_semantic(FACTS[4])
 
-        assert hits[0].score == pytest.approx(1, abs=0.01)
-        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert hits[0].rank_score == pytest.approx(1, abs=0.01)
+        assert [hit.rank_score for hit in hits] == sorted((hit.rank_score for hit in hits), reverse=True)
         near = await memory.search_semantic(FACTS[4], threshold=0.98)
         assert [hit.item.memory for hit in near] == [FACTS[4]]
+
+    @pytest.mark.parametrize("mode", ["hybrid", "semantic", "keywords"])
+    async def test_a_score_is_a_probability_that_falls_along_the_order(
+        self, memory: Memories, mode: SearchMode
+    ) -> None:
+        await add_texts(memory)
+
+        hits = await memory.search("Which zebra is the mascot?", mode=mode)
+
+        scores = [hit.score for hit in hits]
+        assert scores == sorted(scores, reverse=True)
+        assert all(0 < score < 1 for score in scores)
+
+    @pytest.mark.parametrize("mode", ["hybrid", "semantic", "keywords"])
+    async def test_a_threshold_leaves_out_what_is_less_likely_in_every_mode(
+        self, memory: Memories, mode: SearchMode
+    ) -> None:
+        await add_texts(memory)
+        query = FACTS[3]
+        hits = await memory.search(query, mode=mode)
+        least = hits[0].score
+
+        kept = await memory.search(query, mode=mode, threshold=least - 1e-6)
+        none = await memory.search(query, mode=mode, threshold=1)
+
+        assert [hit.item.id for hit in kept] == [hit.item.id for hit in hits if hit.score >= least - 1e-6]
+        assert kept[0].score == pytest.approx(least)
+        assert none == []
+
+    async def test_a_score_does_not_depend_on_how_many_are_asked_for(self, memory: Memories) -> None:
+        await add_texts(memory)
+
+        few = await memory.search("zebra mascot", limit=3)
+        many = await memory.search("zebra mascot", limit=10)
+
+        assert [hit.score for hit in few] == pytest.approx([hit.score for hit in many[:3]])
 
     async def test_words_are_found_that_no_vector_is_near_to(self, memory: Memories) -> None:
         await add_texts(memory, [f"Nothing happened in minute {n} of the hour." for n in range(150)])
@@ -108,7 +144,6 @@ class MemorySearchTests(MemoryFixtures):
             {"mode": "psychic"},
             {"threshold": 1.5},
             {"threshold": float("nan")},
-            {"threshold": 0.5, "mode": "keywords"},
             {"diversity": -0.1},
         ],
     )
@@ -244,7 +279,7 @@ class MemorySearchTests(MemoryFixtures):
         why = hits[0].why
         assert why is not None
         assert {"text", "vector"} <= {signal.name for signal in why.signals}
-        assert sum(signal.contribution for signal in why.signals) == pytest.approx(hits[0].score, abs=1e-6)
+        assert sum(signal.contribution for signal in why.signals) == pytest.approx(hits[0].rank_score, abs=1e-6)
         assert why.cost == hits.cost
         assert hits.cost.round_trips >= 2
         assert hits.cost.milliseconds > 0

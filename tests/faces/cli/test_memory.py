@@ -102,7 +102,7 @@ def test_why_something_was_recalled_is_told_with_its_cost(shell: Shell) -> None:
     signals = {signal["name"]: signal for signal in found["hits"][0]["why"]["signals"]}
     assert {"text", "vector", "author"} <= signals.keys()
     total = sum(signal["contribution"] for signal in signals.values())
-    assert total == pytest.approx(found["hits"][0]["score"])
+    assert total == pytest.approx(found["hits"][0]["rank_score"])
     assert found["cost"]["round_trips"] > 0
 
 
