@@ -2142,11 +2142,12 @@ class Memories(Face["AsyncMemories"]):
         Args:
             query: what to look for, in everyday language; the first 10,000 characters and 32 significant words count.
             limit: most hits, 1 to `search_max_limit` (100); None takes the setting `search_limit` (10).
-            mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a score is the cosine
+            mode: `hybrid` by words and by meaning; `semantic` by meaning alone, where a rank score is the cosine
                 similarity; `keywords` by words alone, any of them, and phrases as `search_keywords`; None takes the
                 setting `search_mode` (`hybrid`).
             filters: which memories to search, a `MemoryFilter` or a mapping with its fields.
-            threshold: cosine similarity, 0 to 1, that hits by meaning must reach. None takes the nearest.
+            threshold: least `Hit.score`, the probability of being relevant, 0 to 1, in every mode. None takes the best
+                hits, however unlikely.
             explain: whether each hit has the score, rank and weight of every signal, and the result the cost.
             recipe: weights of the ranking in place of the measured ones.
             diversity: 0 to 1, how much variety among the hits counts against how well they match.
@@ -2183,7 +2184,7 @@ class Memories(Face["AsyncMemories"]):
 
         Args:
             query, limit, filters: as `search` takes them, which also says what is raised.
-            threshold: least cosine similarity, 0 to 1.
+            threshold: least cosine similarity, 0 to 1; `Hit.rank_score` is this similarity.
         """
         return self._portal.run(self._async.search_semantic(query, threshold=threshold, limit=limit, filters=filters))
 
