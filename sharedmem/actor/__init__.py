@@ -1,4 +1,4 @@
-"""Agents: what one of them decides, remembers and tells the others."""
+"""Agents: what one of them decides, remembers and sends to the others."""
 
 from sharedmem.actor.decision_context import AgentMemory, Context, DecisionLog
 from sharedmem.actor.memory_mixin import ActorContext, RemembersMixin

@@ -111,7 +111,7 @@ class Context:
     the call of the same meaning in `store.decisions` raises.
 
     Args:
-        agent_id: who the agent is: told with every event that it emits.
+        agent_id: name of the agent; each event that it emits carries it.
         client: a `SharedMemoryStore`, or an open `MemoryClient`.
         session: whose plans and executions it works with.
     """
@@ -181,7 +181,7 @@ class Context:
         return [plan.model_dump() for plan in plans]
 
     async def check_plan_executed(self, plan_hash: str) -> tuple[bool, PlainFields | None]:
-        """Whether a plan was executed or is being executed, and what is known of that; `state` says how it stands."""
+        """Whether a plan was executed or is being executed, and what is known of that; `state` is its state."""
         executed, record = await self._client.decisions.check_executed(self._session, plan_hash)
         return executed, record.model_dump() if record else None
 
@@ -224,7 +224,7 @@ class Context:
             symbol: what was dealt in.
             action: what was done.
             confidence: from 0 to 1.
-            status: `success`; `error` or `failed`; `unknown` or `timeout` when nobody knows.
+            status: `success`; `error` or `failed`; `unknown` or `timeout` when it is not known.
             executed: whether an order was placed.
             order_id: what the exchange calls it.
             order_size_usdt: 0 or more.
@@ -258,7 +258,7 @@ class Context:
 
         Args:
             topic: a channel: plain (`<namespace>:shared:<topic>`) or absolute.
-            data: what to tell.
+            data: content of the event.
         """
         event = {"agent_id": self._agent_id, "topic": topic, "data": dict(data)}
         return await self._client.publish(topic, event)

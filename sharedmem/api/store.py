@@ -81,7 +81,7 @@ async def _pop(store: Store, ask: KeyRequest) -> Any:
 
 def _absent(store: Store, key: str) -> NotFoundError:
     place = f"it was looked for at {store.access.absolute(key)!r}"
-    return NotFoundError("key", key, f"{place}; it may have expired, or lie under another namespace or actor")
+    return NotFoundError("key", key, f"{place}; it may have expired, or be in another namespace or scope")
 
 
 async def _keys(store: Store, ask: KeyList) -> list[str]:

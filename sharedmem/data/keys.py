@@ -115,8 +115,8 @@ class KeyOperations:
     async def scan(self, pattern: str = "*", *, limit: int = 100, cursor: str | None = None) -> KeyPage:
         """Return some of the keys in Redis that match, with type, expiry and size; for lists of any length.
 
-        A key may come twice, and keys that are written meanwhile may be missed, as with SCAN of Redis. Keys that lie
-        in the durable tier alone are not listed; `keys` lists them. Looks at 20,000 keys at most, so that a rare key
+        A key may come twice, and keys that are written meanwhile may be missed, as with SCAN of Redis. Keys in
+        the durable tier alone are not listed; `keys` lists them. Looks at 20,000 keys at most, so that a rare key
         among millions takes several calls: a page may be empty, and the last is the one without a cursor.
         Two to 21 round trips.
 

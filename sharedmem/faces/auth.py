@@ -252,7 +252,7 @@ class Admission(Protocol):
         """The caller who sent this `authorization` header.
 
         Raises:
-            TokenRefusedError: it is nobody known.
+            TokenRefusedError: the token is unknown.
             UnavailableError: who it is cannot be looked up just now.
         """
 
@@ -317,7 +317,7 @@ class TokenFile:
         if not entries:
             raise file_error(path, "it holds no token; add one with `sharedmem token create --actor NAME --file FILE`")
         if len({entry.sha256 for entry in entries}) < len(entries):
-            raise file_error(path, "one token stands in two entries; leave one of them out")
+            raise file_error(path, "one token is in two entries; remove one of them")
         return cls(entries)
 
     async def admit(self, authorization: str | None) -> Bearer:

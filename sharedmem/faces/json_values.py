@@ -19,7 +19,7 @@ def json_bytes(value: object) -> bytes:
     infinities as null, identifiers and decimals as their text.
 
     Raises:
-        InvalidError: its parts lie too deep inside of each other.
+        InvalidError: its parts are nested too deep.
     """
     try:
         return orjson.dumps(value, default=_to_plain, option=orjson.OPT_NON_STR_KEYS)
@@ -29,7 +29,7 @@ def json_bytes(value: object) -> bytes:
             return json.dumps(value, default=_to_plain, ensure_ascii=False).encode()
         except RecursionError:
             # Our own writers refuse such values; another client, or an archive, may hold one.
-            raise InvalidError("value", "...", "its parts lie too deep inside of each other for JSON") from None
+            raise InvalidError("value", "...", "its parts are nested too deep for JSON") from None
 
 
 def _to_plain(value: Any) -> Any:

@@ -133,5 +133,5 @@ def check_access(settings: Settings, *, has_tokens: bool) -> None:
         ConfigError: the access policy is `open`.
     """
     if has_tokens and settings.access == "open":
-        problem = "it is open, so that tokens would keep nobody apart; set it to namespaced"
+        problem = "it is open, so that tokens would separate no callers; set it to namespaced"
         raise ConfigError("access", settings.origin("access"), problem)

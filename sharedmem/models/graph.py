@@ -84,7 +84,7 @@ class Entity(Record):
     summary: str = ""
     group_id: str
     valid_from: AwareDatetime | None = None
-    """Since when this is true of it: of what was told first, or of the version at the requested time; None if unknown,
+    """Since when this is true of it: of the first statement, or of the version at the requested time; None if unknown,
     and for a time at which nothing was known of it."""
     valid_to: AwareDatetime | None = None
     """Until when, exclusive; None while it holds."""

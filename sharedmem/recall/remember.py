@@ -1,4 +1,4 @@
-"""`store.remember`: one task files a conversation as what it is, and tells what became of it."""
+"""`store.remember`: one task files a conversation as what it is, and returns what became of it."""
 
 from __future__ import annotations
 

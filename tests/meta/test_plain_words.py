@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "SECURITY.md",
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "examples").rglob("README.md"),
+]
+# Decisions are not rewritten.
+USER_PAGES = [page for page in PAGES if "adr" not in page.parts]
 FOLDERS = ("sharedmem", "lua", "examples", "tools", "benchmarks", "packages")
 SOURCES = [
     file for folder in FOLDERS for ending in ("py", "lua", "proto") for file in (ROOT / folder).rglob(f"*.{ending}")
@@ -17,6 +25,9 @@ SOURCES = [
 PHRASES = re.compile(
     r"\b(?:(?:is|are) none|[Ww]hoever|(?:is|are) told|[Oo]f whom|stands? on|lends?|go(?:es)? by)\b(?! default)"
 )
+# In prose for users, data is stored, programs return and report, and an actor, client or worker has a name of its kind.
+METAPHORS = re.compile(r"\b(?:lies?|tells?|told|(?:some|no|every|any)body(?:'s)?)\b")
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 # Words of the language that rules look for in texts.
 WORD_LISTS = {
     "sharedmem/graph/extraction/builtin_rules.py",
@@ -33,6 +44,13 @@ def phrases(file: Path) -> list[str]:
 @pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_has_no_phrase_that_must_be_decoded(page: Path) -> None:
     assert phrases(page) == []
+
+
+@pytest.mark.parametrize("page", sorted(USER_PAGES), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_for_users_says_what_computers_do_without_metaphors(page: Path) -> None:
+    prose = CODE.sub("", page.read_text("utf-8"))
+
+    assert [line for line in prose.split("\n") if METAPHORS.search(line)] == []
 
 
 def test_no_source_file_has_one() -> None:

@@ -96,39 +96,39 @@ app = typer.Typer(
     cls=_Root,
     help="The shared memory of your agents, from the shell.\n\n"
     "Tables on a terminal, JSON to a pipe or with --json. Without a URL a private server of this machine is used. "
-    "Options below may stand before or after the command.",
+    "Options below may be before or after the command.",
     epilog="Try:  sharedmem demo",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-hashes = typer.Typer(cls=_NamedGroup, help="Facts about one thing, field by field; `hash KEY` shows them all.")
-members = typer.Typer(cls=_NamedGroup, help="Unique things; `members KEY` shows them all.")
+hashes = typer.Typer(cls=_NamedGroup, help="Hashes: fields and values under one key; `hash KEY` shows them all.")
+members = typer.Typer(cls=_NamedGroup, help="Sets: unique members under one key; `members KEY` shows them all.")
 app.add_typer(hashes, name="hash", rich_help_panel=DATA, epilog="Try:  sharedmem hash agent:planner")
 app.add_typer(members, name="members", rich_help_panel=DATA, epilog="Try:  sharedmem members topics")
-serve = typer.Typer(help="Let agents of other machines and languages in, until Ctrl-C; `serve` alone serves REST.")
+serve = typer.Typer(help="Serve agents of other machines and languages, until Ctrl-C; `serve` alone serves REST.")
 app.add_typer(serve, name="serve", rich_help_panel=SERVER, epilog="Try:  sharedmem serve rest")
 mcp = typer.Typer(help="Coding agents and assistants as clients of `serve mcp`.")
 app.add_typer(mcp, name="mcp", rich_help_panel=SERVER, epilog="Try:  sharedmem mcp install claude-code")
-tokens = typer.Typer(help="Tokens by which servers know their callers, each shown once; `token` lists them.")
+tokens = typer.Typer(help="Tokens that identify callers to servers, each shown once; `token` lists them.")
 app.add_typer(tokens, name="token", rich_help_panel=SERVER, epilog="Try:  sharedmem token create --actor planner")
 
-plans = typer.Typer(help="What agents decided, and how that went; `plans` lists sessions, `plans SESSION` its plans.")
+plans = typer.Typer(help="Plans of agents and their executions; `plans` lists sessions, `plans SESSION` its plans.")
 app.add_typer(plans, name="plans", rich_help_panel=COORDINATION, epilog="Try:  sharedmem plans desk")
 queues = typer.Typer(
     cls=_NamedGroup, help="Tasks, each done at least once; `queue` lists the queues, `queue NAME` shows one."
 )
 app.add_typer(queues, name="queue", rich_help_panel=COORDINATION, epilog="Try:  sharedmem queue put jobs hello")
 
-durable = typer.Typer(help="The durable tier, which keeps what must last; `durable` shows how it is.")
+durable = typer.Typer(help="The durable tier, which keeps what must last; `durable` shows its state.")
 app.add_typer(durable, name="durable", rich_help_panel=DURABLE, epilog="Try:  sharedmem durable status")
 
-exports = typer.Typer(help="Daily exports in a folder, and restores that are rehearsed; `exports` lists them.")
+exports = typer.Typer(help="Daily exports in a folder, and restore drills; `exports` lists them.")
 app.add_typer(exports, name="exports", rich_help_panel=DURABLE, epilog="Try:  sharedmem exports run --folder exports")
 
 memories = typer.Typer(help="What agents remember; `memories` lists the newest, `memories ID` shows one.")
 app.add_typer(memories, name="memories", rich_help_panel=MEMORY, epilog="Try:  sharedmem memories list")
-threads = typer.Typer(help="Conversations, and what was said in them; `thread ID` shows what one holds.")
+threads = typer.Typer(help="Memories by thread; `thread ID` shows one.")
 app.add_typer(threads, name="thread", rich_help_panel=MEMORY, epilog="Try:  sharedmem thread stats main")
 conversations = typer.Typer(
     help="Ordered logs with a revision and a state; `conversation` lists them, `conversation ID` shows entries."
@@ -137,16 +137,16 @@ app.add_typer(
     conversations, name="conversation", rich_help_panel=MEMORY, epilog="Try:  sharedmem conversation entries ticket-7"
 )
 graph = typer.Typer(
-    help="What was true, and what was known of it when; `graph` lists the groups, each of which has a graph."
+    help="Knowledge graphs with valid time and transaction time; `graph` lists the groups, each of which has a graph."
 )
 app.add_typer(graph, name="graph", rich_help_panel=MEMORY, epilog="Try:  sharedmem graph groups")
-notes = typer.Typer(help="What conversations became; `notes` lists the apps, `notes ID --app APP` shows a note.")
+notes = typer.Typer(help="Notes made of conversations; `notes` lists the apps, `notes ID --app APP` shows a note.")
 app.add_typer(notes, name="notes", rich_help_panel=MEMORY, epilog="Try:  sharedmem notes search address --app shop")
-tasks = typer.Typer(help="What synthesis was asked to do; `task` lists what is not done, `task ID` shows one.")
+tasks = typer.Typer(help="Tasks of synthesis; `task` lists those that are not done, `task ID` shows one.")
 app.add_typer(tasks, name="task", rich_help_panel=MEMORY, epilog="Try:  sharedmem task list")
-cache = typer.Typer(help="Answers that somebody has paid for already; `cache` shows how it did.")
+cache = typer.Typer(help="Answers of models that were paid for once; `cache` shows its statistics.")
 app.add_typer(cache, name="cache", rich_help_panel=MEMORY, epilog="Try:  sharedmem cache stats")
-index = typer.Typer(help="The indexes by which memories and answers are found; `index` lists them.")
+index = typer.Typer(help="Search indexes of memories and cached answers; `index` lists them.")
 app.add_typer(index, name="index", rich_help_panel=MEMORY, epilog="Try:  sharedmem index list")
 
 
@@ -251,7 +251,7 @@ def _global_options(
     json: Annotated[bool, typer.Option("--json", help="JSON, also on a terminal.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Data folder of the embedded server.")] = None,
     version: Annotated[
-        bool, typer.Option("--version", help="Tell the version and leave.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     context.obj = Options(url=url, namespace=namespace, actor=actor, json=json, data_dir=data_dir)

@@ -84,7 +84,7 @@ def cache_put(  # noqa: PLR0913  # each is an option
     cost: Annotated[float, typer.Option(help="What the answer cost.")] = 0.0,
     tokens: Annotated[int, typer.Option(help="How many tokens it took.")] = 0,
 ) -> RenderableType:
-    """Keep the answer to a prompt, and tell its id."""
+    """Store the answer to a prompt, and show its id."""
     return styled_text(("kept as ", "dim"), answer)
 
 
@@ -120,7 +120,7 @@ def _count_answers(options: Options) -> str:
     "cache.report", "report", group=cache, example="sharedmem cache report 196c698fd5c5227e000c739b79c3b30d"
 )
 def cache_report(_: None, id_: Annotated[str, typer.Argument(metavar="ID", help="Of an answer.")]) -> RenderableType:
-    """Tell that an answer did not fit the prompt it was given for; it is counted."""
+    """Report that a cached answer did not fit its prompt; it is counted."""
     return styled_text("counted as a false hit")
 
 
@@ -130,7 +130,7 @@ def cache_list(
     tag: Annotated[str | None, typer.Option(help="Only answers with this tag.")] = None,
     *,
     limit: Annotated[int, typer.Option(help="How many, at most 1,000.")] = 100,
-    cursor: Annotated[str | None, typer.Option(help="Where to go on, as the page before tells.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Cursor of the page before.")] = None,
 ) -> RenderableType:
     """List the answers that are stored; those that expire last come first."""
     rows = [

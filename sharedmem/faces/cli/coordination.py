@@ -142,7 +142,7 @@ def _show_lease(options: Options, name: str, kind: LeaseKind) -> None:
 
 def _lease_picture(state: LeaseState) -> RenderableType:
     if not state.holders and state.waiting:
-        return styled_text(f"{format_count(state.waiting, 'waiter')}, nobody holds it")
+        return styled_text(f"{format_count(state.waiting, 'waiter')}, no holder")
     rows = [
         (
             styled_text((holder.actor, "cyan")),

@@ -130,7 +130,7 @@ def delete(
         list[str], typer.Argument(metavar="KEY...", help="Keys of any type.", autocompletion=completion.keys)
     ],
 ) -> None:
-    """Remove keys with whatever they hold, and tell how many there were."""
+    """Delete keys of any type, and show how many there were."""
     options = options_of(context)
     removed = asyncio.run(_remove_keys(options, keys))
     print_answer(options, removed, lambda: styled_text(f"{removed} removed", (f" of {len(keys)}", "dim")))
@@ -175,7 +175,7 @@ def incr(
     ttl: Ttl = None,
     kind: OfKind = None,
 ) -> RenderableType:
-    """Add to a counter, which starts at 0, and tell the new number."""
+    """Add to a counter, which starts at 0, and show the new number."""
     return styled_text(key, (" is at ", "dim"), (str(number), "cyan"))
 
 
@@ -219,7 +219,7 @@ def append(
     ttl: Ttl = None,
     kind: OfKind = None,
 ) -> RenderableType:
-    """Put a value at the end of a list, and tell the list's length."""
+    """Append a value to a list, and show the list's length."""
     return styled_text(key, (" has now ", "dim"), (str(length), "cyan"))
 
 
@@ -254,7 +254,7 @@ def hash_get(value: object, key: Key, field: Field) -> RenderableType:
     request=lambda given: {"values": {given.pop("field"): given.pop("value")}, **given},
 )
 def hash_set(added: int, key: Key, field: Field, value: Value, ttl: Ttl = None, kind: OfKind = None) -> RenderableType:
-    """Set one field, and tell how many are new."""
+    """Set one field, and show how many are new."""
     return styled_text(field, (" is set" + ("" if added else " anew"), "dim"))
 
 
@@ -262,7 +262,7 @@ def hash_set(added: int, key: Key, field: Field, value: Value, ttl: Ttl = None, 
 def hash_delete(
     removed: int, key: Key, fields: Annotated[list[str], typer.Argument(metavar="FIELD...")]
 ) -> RenderableType:
-    """Remove fields, and tell how many there were."""
+    """Delete fields, and show how many there were."""
     return styled_text(f"{removed} removed", (f" of {len(fields)}", "dim"))
 
 
@@ -274,13 +274,13 @@ def members_list(found: set[object], key: Key) -> RenderableType:
 
 @operation_command("set.add", "add", group=members, example="sharedmem members add topics tides ferries")
 def members_add(added: int, key: Key, values: Values, ttl: Ttl = None, kind: OfKind = None) -> RenderableType:
-    """Add members, and tell how many are new."""
+    """Add members, and show how many are new."""
     return styled_text(f"{added} added", (f" of {len(values)}", "dim"))
 
 
 @operation_command("set.delete", "delete", group=members, example="sharedmem members delete topics ferries")
 def members_delete(removed: int, key: Key, values: Values) -> RenderableType:
-    """Remove members, and tell how many there were."""
+    """Delete members, and show how many there were."""
     return styled_text(f"{removed} removed", (f" of {len(values)}", "dim"))
 
 

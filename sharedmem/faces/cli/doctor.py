@@ -224,7 +224,7 @@ def _check_capabilities(hub: Hub) -> Iterator[Check]:
     elif told == "no":
         yield bad_check("persistence", "no append-only file: a restart may lose everything", "set appendonly yes")
     else:
-        yield notice_check("persistence", "the server does not tell", "ask who runs it for appendonly yes")
+        yield notice_check("persistence", "the server does not say", "ask who runs it for appendonly yes")
     for power, remedy in hub.powers.missing.items():
         yield notice_check(capability_name(power), "not available", remedy)
 

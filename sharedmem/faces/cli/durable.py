@@ -123,7 +123,7 @@ def durable_verify(context: typer.Context, namespaces: Namespaces = None) -> Non
 
 @command("restore", DURABLE, example="sharedmem restore research")
 def restore(context: typer.Context, namespaces: Namespaces = None) -> None:
-    """Load into Redis what the durable tier has, so that nobody waits for it after a loss of Redis.
+    """Load into Redis what the durable tier has, so that no call waits for it after a loss of Redis.
 
     Keys that are in Redis stay as they are. It need not be done: a key that is read is loaded by itself.
     """

@@ -162,7 +162,7 @@ def graph_add(  # each field is an option
         Path | None, typer.Option(help="Add the episodes of this file: a JSON object a line, with content and more.")
     ] = None,
 ) -> None:
-    """Tell a graph what happened; what it says becomes dated facts, and facts that it contradicts are closed."""
+    """Add an episode to a graph: its statements become dated facts, and facts that it contradicts are closed."""
     options = options_of(context)
     if file is not None:
         if text is not None:
@@ -417,7 +417,7 @@ def graph_draw(  # each option says what to draw, or how
     context: typer.Context,
     *,
     group: Group,
-    entity: Annotated[str | None, typer.Option(help="Draw what lies around this entity; else everything.")] = None,
+    entity: Annotated[str | None, typer.Option(help="Draw what is around this entity; else everything.")] = None,
     format_: Annotated[
         str, typer.Option("--format", help="mermaid, dot (Graphviz), or html: a page with sliders for both times.")
     ] = "mermaid",

@@ -39,7 +39,7 @@ def index_list(context: typer.Context) -> None:
 
 @command("check", None, group=index, example="sharedmem --namespace research index check")
 def index_check(context: typer.Context) -> None:
-    """Tell what is wrong with the search of the namespace; exit code 1 when something is."""
+    """Check the search indexes of the namespace; exit code 1 if something is wrong."""
     options = options_of(context)
     problems = use_hub(options, lambda hub, namespace: hub.index.check(namespace))
     print_answer(options, problems, lambda: _problems_picture(problems))

@@ -163,7 +163,7 @@ def _merged_toml(before: str, entry: ServerEntry, file: Path) -> str:
     except (ValueError, AttributeError, KeyError) as error:
         raise _unreadable(file, f"not as expected: {error}") from error
     if found != held:
-        raise _unreadable(file, f"the entry {entry.name!r} stands there in a form that is not understood")
+        raise _unreadable(file, f"the entry {entry.name!r} is there in a form that is not understood")
     return after
 
 

@@ -327,7 +327,7 @@ def thread_summary(
     summary: str,
     thread_id: Thread,
     max_turns: Annotated[
-        int, typer.Option("--turns", help="Of how many of the newest turns it tells.", min=1, max=1000)
+        int, typer.Option("--turns", help="How many of the newest turns to summarise.", min=1, max=1000)
     ] = 50,
 ) -> RenderableType:
     """Show what a thread was about, and remember that; offline in some of its own sentences."""

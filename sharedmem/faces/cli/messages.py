@@ -35,8 +35,8 @@ def publish(
     channel: Annotated[str, typer.Argument(help="Plain (<namespace>:shared:<channel>) or absolute.")],
     message: Value,
 ) -> RenderableType:
-    """Send a message to those who listen now, and tell how many they are."""
-    return styled_text((str(heard), "cyan"), " got it" if heard else " listening: nobody got it")
+    """Send a message to the current subscribers, and show how many received it."""
+    return styled_text((str(heard), "cyan"), " received it" if heard else " subscribers: it reached no one")
 
 
 @command("subscribe", LIVE, example="sharedmem subscribe news 'alerts-*'")

@@ -45,7 +45,7 @@ def usage(context: typer.Context) -> None:
 def clear(
     context: typer.Context, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
 ) -> None:
-    """Remove every key of the namespace that may be written; paced, so that nobody else waits."""
+    """Remove every key of the namespace that may be written; paced, so that other clients do not wait."""
     options = options_of(context)
     total = None if yes else _confirm_clear(options)
     with progress("removing", total=total) as done:
@@ -97,7 +97,9 @@ def _confirm_clear(options: Options) -> int:
         typer.Exit: the person does not agree.
     """
     if not sys.stdin.isatty():
-        raise InvalidError("clear", options.settings().namespace, "nobody is there to confirm it; say --yes")
+        raise InvalidError(
+            "clear", options.settings().namespace, "it cannot be confirmed without a terminal; say --yes"
+        )
     found = _count_usage(options)
     what = f"{format_count(found.keys, 'key')} ({format_size(found.bytes)}) of namespace {found.namespace}"
     if not typer.confirm(f"Remove {what}?", err=True):

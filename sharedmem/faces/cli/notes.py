@@ -262,7 +262,7 @@ def fsck(
 
 @operation_command("synthesis.archive", "archive", MEMORY, example="sharedmem archive --app shop --dry-run")
 def archive(report: ArchiveReport, *, app_id: App, dry_run: DryRun = False) -> RenderableType:
-    """Put chains away that are older than the threshold and that nobody needs; they can still be read."""
+    """Archive chains that are older than the threshold and not in use; they can still be read."""
     word = "would be archived: " if report.dry_run else "archived: "
     notes, chains = format_count(len(report.archived), "note"), format_count(report.chains, "chain")
     told = f"{notes} in {chains}, {format_size(report.bytes)}"
@@ -274,7 +274,7 @@ def notes_erase(
     context: typer.Context,
     *,
     app: App,
-    user: Annotated[str | None, typer.Option(help="Whose notes; without it everybody's of the app.")] = None,
+    user: Annotated[str | None, typer.Option(help="Notes of this user; without it all of the app.")] = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:

@@ -67,7 +67,7 @@ def confirm(question: Callable[[], str], argument: str, value: str | None, *, ot
         typer.Exit: the person does not agree.
     """
     if not sys.stdin.isatty():
-        raise InvalidError(argument, value, f"nobody is there to confirm it; {otherwise}")
+        raise InvalidError(argument, value, f"it cannot be confirmed without a terminal; {otherwise}")
     if not typer.confirm(question(), err=True):
         raise typer.Exit(1)
 

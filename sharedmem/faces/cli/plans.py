@@ -61,7 +61,7 @@ def plans_check(
         float, typer.Option("--window", help="How many seconds back to look.")
     ] = DEFAULT_WINDOW_S,
 ) -> RenderableType:
-    """Tell whether the same plan was saved in the time window."""
+    """Show whether the same plan was saved in the time window."""
     if found.plan is None:
         return styled_text(("new: ", "green"), "no such plan was saved in that time")
     return styled_text(("duplicate ", "yellow"), f"of {found.plan.plan_hash}, saved ", _age(found.plan.timestamp_ms))

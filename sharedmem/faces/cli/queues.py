@@ -38,8 +38,8 @@ Name = Annotated[
         help="Plain (<namespace>:shared:<name>) or absolute.", metavar="NAME", autocompletion=completion.queues
     ),
 ]
-TaskId = Annotated[str, typer.Argument(help="The task's id, as put and claim tell it.", metavar="ID")]
-Token = Annotated[int, typer.Argument(help="The receipt, as claim tells it.")]
+TaskId = Annotated[str, typer.Argument(help="The task's id, as put and claim print it.", metavar="ID")]
+Token = Annotated[int, typer.Argument(help="The receipt, as claim prints it.")]
 Wait = Annotated[float, typer.Option(help="Seconds to wait for it.")]
 Reason = Annotated[str, typer.Option("--error", help="What went wrong.")]
 Most = Annotated[int, typer.Option("--limit", help="Show at most that many.")]
@@ -58,13 +58,13 @@ def queue_put(
     queue: Name,
     payload: Value,
     priority: Annotated[int, typer.Option(help="The higher, the sooner.")] = 0,
-    delay: Annotated[float, typer.Option(help="Seconds until somebody may have it.")] = 0.0,
+    delay: Annotated[float, typer.Option(help="Seconds until a worker may claim it.")] = 0.0,
     id_: Annotated[
         str | None, typer.Option("--id", help="While a task of this id is not done, no second one is put.")
     ] = None,
     unique_for: Annotated[float, typer.Option(help="Seconds for which that holds also when it is done.")] = 0.0,
 ) -> RenderableType:
-    """Put a task, and tell its id."""
+    """Put a task, and show its id."""
     return styled_text((put.id, "cyan"), (" is put" if put.is_new else " was there already", "dim"))
 
 
@@ -74,7 +74,7 @@ def queue_claim(
     name: Name,
     wait: Wait = 0.0,
     ack: Annotated[bool, typer.Option("--ack", help="Say at once that it is done.")] = False,
-    visibility: Annotated[float, typer.Option(help="Seconds until somebody else may have it.")] = 30.0,
+    visibility: Annotated[float, typer.Option(help="Seconds until another worker may claim it.")] = 30.0,
 ) -> None:
     """Take the next task; exit code 3 if the queue has none to take.
 
@@ -99,7 +99,7 @@ def queue_ack(
         str | None, typer.Option(help="What came out of it: JSON, @file, or -; what is no JSON is a text.")
     ] = None,
 ) -> None:
-    """Say that a task is done; exit code 4 when somebody else has it by now."""
+    """Acknowledge a task as done; exit code 4 if another worker has it by now."""
     options = options_of(context)
     outcome = None if result is None else read_value(result)
     perform(options, "queue.ack", queue=name, id=task_id, token=token, result=outcome)
@@ -119,9 +119,9 @@ def queue_retry(
     token: Token,
     error: Reason = "",
     delay: Annotated[float | None, typer.Option(help="Seconds to pause; without it, it backs off.")] = None,
-    attempt: Annotated[int, typer.Option(help="Which attempt failed, as claim tells it, for the back-off.")] = 1,
+    attempt: Annotated[int, typer.Option(help="Which attempt failed, as claim prints it, for the backoff.")] = 1,
 ) -> RenderableType:
-    """Say that a task failed and may be tried again; tells whether it will be."""
+    """Report that a task failed and may be retried; shows whether it will be."""
     told = (" is tried again", "dim") if again else (" is a dead letter: that was the last attempt", "red")
     return styled_text((id_, "cyan"), told)
 
@@ -138,7 +138,7 @@ def queue_fail(context: typer.Context, name: Name, task_id: TaskId, token: Token
     "queue.result", "result", group=queues, example="sharedmem queue result jobs 1795245066123456 --wait 30"
 )
 def queue_result(outcome: TaskOutcome, queue: Name, id_: TaskId, wait: Wait = 0.0) -> RenderableType:
-    """Show what became of a task; exit code 3 when nobody knows it."""
+    """Show the outcome of a task; exit code 3 if it is unknown."""
     if outcome.is_done:
         return body(outcome.value)
     return styled_text((outcome.state, "red" if outcome.state == "dead" else "yellow"), f"  {outcome.error or ''}")
@@ -197,7 +197,7 @@ def queue_search(
 
 @operation_command("queue.bury", "bury", group=queues, example="sharedmem queue bury jobs 1795245066123456")
 def queue_bury(news: bool, queue: Name, id_: TaskId, error: Reason = "") -> RenderableType:
-    """Move a task to the dead letters; tells whether that is news."""
+    """Move a task to the dead letters; shows whether it was elsewhere before."""
     return styled_text(id_, (" is a dead letter" if news else " is no task that waits or runs", "yellow"))
 
 
@@ -211,7 +211,7 @@ def queue_dead(
     discard: Annotated[str | None, typer.Option(hidden=True, help="Former name of --delete, until 0.3.")] = None,
     limit: Most = 10,
 ) -> None:
-    """Show the dead letters with their errors, or do something about them and tell for how many."""
+    """Show the dead letters with their errors, or redrive or discard them and show how many."""
     options = options_of(context)
     if redrive_all:
         _print_count(context, perform(options, "queue.redrive_all", queue=name), "tried again")
@@ -226,13 +226,13 @@ def queue_dead(
 
 @operation_command("queue.pause", "pause", group=queues, example="sharedmem queue pause jobs")
 def queue_pause(news: bool, queue: Name) -> RenderableType:
-    """Hand out no more tasks; tells whether that is news."""
+    """Pause a queue: workers get no more tasks; shows whether it was running."""
     return styled_text(queue, (" is paused" if news else " was paused already", "yellow"))
 
 
 @operation_command("queue.resume", "resume", group=queues, example="sharedmem queue resume jobs")
 def queue_resume(news: bool, queue: Name) -> RenderableType:
-    """Hand out tasks again; tells whether that is news."""
+    """Resume a queue; shows whether it was paused."""
     return styled_text(queue, (" goes on" if news else " was not paused", "green"))
 
 

@@ -231,7 +231,7 @@ def stop_on_signals(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
 def _callers_rows(serving: ServingGrpc | ServingRest) -> list[tuple[str, object]]:
     if serving.tokens is None:
         return [
-            ("lets in", "everybody on this machine"),
+            ("lets in", "every user of this machine"),
             ("memory", f"{serving.memory}, namespace {serving.namespace}"),
         ]
     return [("lets in", f"the tokens of {serving.tokens}"), ("memory", serving.memory)]

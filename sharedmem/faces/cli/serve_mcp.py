@@ -185,7 +185,7 @@ def _announcement(options: Options, tokens: list[str], *, write: bool, workers: 
 
 
 def _picture(serving: ServingMcp) -> Table:
-    who = f"the tokens of {serving.tokens}" if serving.tokens else "everybody on this machine"
+    who = f"the tokens of {serving.tokens}" if serving.tokens else "every user of this machine"
     rows: list[tuple[str, object]] = [
         ("listens at", f"{serving.url}, {serving.workers} process(es)"),
         ("lets in", who),

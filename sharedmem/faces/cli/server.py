@@ -88,7 +88,7 @@ async def _down(settings: Settings) -> bool:
 
 @command("status", SERVER, example="sharedmem status --json")
 def status(context: typer.Context) -> None:
-    """Tell which server is in use, how it is and what it can do; starts nothing."""
+    """Show which server is in use, its state and its capabilities; starts nothing."""
     options = options_of(context)
     report = asyncio.run(_report(options))
     print_answer(options, report, lambda: _report_picture(report))

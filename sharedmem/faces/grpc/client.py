@@ -198,7 +198,7 @@ class MemoryClient(ProcessBound):
 
     Args:
         target: `host:port` of the server.
-        token: made by `sharedmem token create`; None where the server takes everybody.
+        token: made by `sharedmem token create`; None where the server needs none.
         tls: None encrypts unless the server is on this machine.
         tls_ca_file: PEM file of the authorities that may have signed the server.
         tls_cert_file: PEM file of a certificate of one's own, where the server asks for one.
@@ -365,7 +365,7 @@ class _FeedPosition:
         self._away_since: float | None = None
 
     def reach(self, cursor: str) -> None:
-        """The server has told of the feed up to there."""
+        """The server has sent the feed up to there."""
         self.cursor, self._connected, self._away_since = cursor, True, None
 
     def away_for(self, now: float) -> float:
@@ -413,7 +413,7 @@ class RemoteEpisodes:
         """The newest events and summaries that hold a piece of text, as `store.episodes.retrieve`.
 
         Args:
-            query: looked for as it stands.
+            query: searched for as it is.
             k: at most so many answers.
             filters: any of `session`, `actor`, `since` and `until`.
 

@@ -47,7 +47,7 @@ class UnaryCall(Protocol):
 class RemoteDecisions:
     """Plans and executions at the other end; made by `MemoryClient`.
 
-    What the calls do, take, answer and raise stands at the calls of `store.decisions` with the same names.
+    The calls do, take, return and raise what the calls of `store.decisions` with the same names do.
     """
 
     def __init__(self, ask: UnaryCall, clock: Clock, background: Background) -> None:

@@ -78,12 +78,12 @@ _logger = get_logger("grpc")
 class MemoryServer:
     """Serves a hub: `async with MemoryServer(hub, tokens=Tokens.read(path)) as server: await server.wait()`.
 
-    Health checks and reflection ask for no token: they tell whether it works and what can be called.
+    Health checks and reflection need no token: they show whether it works and what can be called.
 
     Args:
         hub: the memory; it must be open for as long as the server runs, and stays open afterwards.
         endpoint: where to listen.
-        tokens: who may call: `Tokens` of a file, a `Registry`. None takes everybody who reaches it for `everyone`.
+        tokens: who may call: `Tokens` of a file, a `Registry`. None treats every caller as `everyone`.
         everyone: whom callers are taken for where there are no tokens.
         grace_s: seconds that calls under way get to end when the server stops.
         health_every_s: seconds between two looks whether Redis answers.
@@ -216,7 +216,7 @@ class _RunningServer:
         """Take the port; returns which one it is.
 
         Raises:
-            UnavailableError: somebody else has taken it in this very moment.
+            UnavailableError: another process has taken it in this moment.
         """
         try:
             if credentials is None:

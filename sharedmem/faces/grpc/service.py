@@ -102,7 +102,7 @@ def _parse_json(field: str, text: str) -> object:
     try:
         return cast("object", orjson.loads(text))
     except orjson.JSONDecodeError as error:
-        raise InvalidError(field, text, f"give JSON; a text stands in quotes ({error})") from error
+        raise InvalidError(field, text, f"give JSON; a text is in quotes ({error})") from error
 
 
 T = TypeVar("T")

@@ -143,7 +143,7 @@ class MemoryPrompts:
         except SharedMemoryError as error:
             raise protocol_error(error) from error
         asked = (
-            f"You take over the work of session {_escaped(session)}. Say in a few sentences where it stands, what is"
+            f"You take over the work of session {_escaped(session)}. Say in a few sentences what its state is, what is"
             " open and what you do next. Do not repeat what was done."
         )
         return UserMessage(quoted(asked, sections, max_tokens=tokens))

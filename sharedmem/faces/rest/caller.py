@@ -60,7 +60,7 @@ def caller_endpoint() -> Endpoint:
 def _document() -> dict[str, Any]:
     schema = TypeAdapter(TokenRights).json_schema(mode="serialization")
     return {
-        "summary": "Tell whom the token stands for, and what it may do.",
+        "summary": "Return the actor, namespace and rights of the token.",
         "tags": ["service"],
         "responses": {"200": {"description": "The caller.", "content": {"application/json": {"schema": schema}}}},
     }

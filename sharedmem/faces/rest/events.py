@@ -365,7 +365,7 @@ _TEXT = {"type": "string"}
 _CHANGES_DOCUMENT = _document(
     feeds()["change.watch"].summary,
     "messages",
-    "Events: `started` (its id is where the feed stands now), `change`, `gap` where changes were trimmed before they "
+    "Events: `started` (its id: the feed's present position), `change`, `gap` where changes were trimmed before they "
     "could be read, `closing` when this server ends, `problem` when the stream cannot go on. The id of each is a "
     "cursor: a client that comes back with it in `Last-Event-ID` misses nothing. A comment shows every few seconds "
     "that the stream lives.",
@@ -403,7 +403,7 @@ _FILTERS = {"application/json": {"schema": {"type": "object"}}}
 _MEMORIES_DOCUMENT = _document(
     feeds()["memory.subscribe"].summary,
     "memory",
-    "Events: `started` (its id is where the feed stands now), `written` when a memory comes to match, `changed`, "
+    "Events: `started` (its id: the feed's present position), `written` when a memory comes to match, `changed`, "
     "`withdrawn` when it is deleted or matches no more, `gap` where memories may be gone without an event, `closing`, "
     "`problem`. The id of each event of a "
     "memory is a cursor: a client that comes back with it in `Last-Event-ID` misses nothing.",

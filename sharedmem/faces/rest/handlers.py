@@ -89,7 +89,7 @@ async def _version(call: Call, header: str) -> int:
         return entry.version
     found = _TAG.fullmatch(header)
     if found is None or found[1] or not (found[2].isascii() and found[2].isdigit() and len(found[2]) <= 18):
-        raise FieldsError([("if-match", 'give one ETag as a read has told it, such as "1763770000000000"')])
+        raise FieldsError([("if-match", 'give one ETag as a read has returned it, such as "1763770000000000"')])
     if not int(found[2]):
         raise PreconditionError(f'"0" is no version{_UNVERSIONED}')
     return int(found[2])

@@ -128,19 +128,19 @@ def example_of(operation: str, field: str) -> Any:
 _TAGS: Mapping[str, str] = MappingProxyType(
     {
         "store": "Values, lists, hashes, sets and counters. A key without `:` is the caller's own.",
-        "messages": "Messages for those who listen now.",
+        "messages": "Messages to current subscribers.",
         "namespace": "The whole namespace of the caller.",
-        "episodes": "Events of sessions, and what they were about.",
+        "episodes": "Events of sessions, and their summaries.",
         "conversations": "Logs of entries with a revision, their forks, and a state beside each.",
         "decisions": "Plans, their executions, and how those went.",
         "coordination": "Locks, rate limits, and who is here.",
-        "queues": "Tasks that are done once.",
+        "queues": "Tasks for workers, done at least once.",
         "memory": "Semantic memory.",
-        "cache": "Answers that somebody has paid for already.",
+        "cache": "Answers of models that were paid for once.",
         "durable": "What is kept outside of Redis: how far it is behind, what it rejected, and how it comes back.",
-        "graph": "What was true when, and known when.",
+        "graph": "Knowledge graphs: entities and facts with valid time and transaction time.",
         "knowledge": "What an agent should know now, and filing what was said: memory, graph and notes at once.",
-        "synthesis": "Conversations in, notes out, which tidy themselves.",
+        "synthesis": "Notes made of conversations, which resolve contradictions.",
     }
 )
 """Descriptions of the groups of operations."""
@@ -158,7 +158,7 @@ _REFUSALS = {
     401: "There is no token, or an unknown one.",
     403: "The caller has no right to do this.",
     404: "The thing asked for does not exist.",
-    409: "Somebody else was faster, or the key holds another type of data.",
+    409: "Another writer was faster, or the key holds another type of data.",
     413: "The body is too long.",
     429: "The caller comes too often; Retry-After says when to come again.",
     500: "The service failed.",

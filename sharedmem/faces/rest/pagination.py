@@ -76,7 +76,7 @@ class Pagination(NamedTuple):
         if self.is_sorted:
             return bisect_right(names, last)
         if last not in names:
-            raise FieldsError([("cursor", "what it stands at is gone; begin again without a cursor")])
+            raise FieldsError([("cursor", "its position is gone; begin again without a cursor")])
         return names.index(last) + 1
 
 

@@ -174,7 +174,7 @@ def check_depth(document: object, most: int) -> None:
         level = [part for whole in level for part in _parts(whole) if isinstance(part, dict | list)]
         if not level:
             return
-    raise RequestError(f"arrays and objects lie more than {most} deep inside of each other; make it flatter")
+    raise RequestError(f"arrays and objects are nested more than {most} levels deep; make it flatter")
 
 
 def _parts(whole: object) -> Any:

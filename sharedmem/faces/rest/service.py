@@ -195,7 +195,7 @@ class RestService:
         """Who sent a request.
 
         Raises:
-            TokenRefusedError: nobody known.
+            TokenRefusedError: the token is unknown.
             UnavailableError: who it is cannot be looked up just now.
         """
         await self.start()

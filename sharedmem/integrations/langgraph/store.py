@@ -124,7 +124,7 @@ class SharedMemStore(BaseStore):
         return results
 
     async def asweep_ttl(self) -> int:
-        """Delete all items that are over, and return how many; until then nobody sees them. One round trip a namespace.
+        """Delete all items that are over, and return how many; no call returns them before. One round trip a namespace.
 
         Raises:
             AccessDeniedError, UnavailableError: as `store.write`.

@@ -133,7 +133,7 @@ def test_episodes_and_groups_are_listed(told: Shell) -> None:
 
 def test_a_graph_is_deleted_only_when_that_is_meant(told: Shell) -> None:
     refused = told("graph", "delete", *GROUP)
-    assert (refused.code, is_one_sentence(refused, "nobody is there to confirm it; say --yes")) == (2, True)
+    assert (refused.code, is_one_sentence(refused, "it cannot be confirmed without a terminal; say --yes")) == (2, True)
     assert graph(told, "stats")["episodes"] == 2
 
     assert graph(told, "delete", "--yes") > 0

@@ -157,7 +157,7 @@ def test_tokens_are_refused_where_they_would_keep_nobody_apart(shell: Shell, wor
     done = shell("serve", "rest", "--tokens", "registry", "--workers", workers)
 
     assert (done.code, done.out) == (9, "")
-    assert "tokens would keep nobody apart" in done.err
+    assert "tokens would separate no callers" in done.err
 
 
 @pytest.mark.parametrize("workers", ["0", "257"])
@@ -193,7 +193,7 @@ def test_serving_without_more_words_serves_rest_and_shows_a_line_to_try(data_dir
     assert done.code == 0
     assert "curl http://127.0.0.1:" in done.out
     assert "/openapi.json" in done.out
-    assert "everybody on this machine" in done.out
+    assert "every user of this machine" in done.out
 
 
 async def test_mcp_is_served_beside_rest_and_for_readers_unless_it_may_write(serve: Launch) -> None:

@@ -149,7 +149,7 @@ async def test_what_is_done_bears_the_name_of_the_token(
 
 async def test_tokens_need_a_policy_that_keeps_them_apart(known: dict[str, tuple[str, TokenEntry]]) -> None:
     async with fake_hub(settings=Settings(access="open")) as hub:
-        with pytest.raises(ConfigError, match=r"'access' .* tokens would keep nobody apart"):
+        with pytest.raises(ConfigError, match=r"'access' .* tokens would separate no callers"):
             await MemoryServer(hub, ANYWHERE, tokens=TokenFile([known["ada"][1]])).start()
 
 

@@ -242,7 +242,7 @@ async def test_what_cannot_be_served_is_refused_before_it_begins() -> None:
         app = create_app(hub, admission="open_to_all")
         with pytest.raises(ConfigError, match="other machines reach"):
             await RestServer(app, ListenAddress(host="0.0.0.0")).start()
-        with pytest.raises(ConfigError, match="keep nobody apart"):
+        with pytest.raises(ConfigError, match="separate no callers"):
             await RestServer(app, ListenAddress(), has_tokens=True).start()
         async with RestServer(app, ListenAddress()) as first:
             with pytest.raises(ConfigError, match="in use; choose another"):

@@ -49,7 +49,7 @@ class WatchedResources:
             address: as the client wrote it.
 
         Raises:
-            InvalidError: it lies in another namespace, whose changes are on another feed.
+            InvalidError: it is in another namespace, whose changes are on another feed.
             AccessDeniedError: the subscriber may not read it.
         """
         for kind, key in self._keys_of(uri):

@@ -256,7 +256,7 @@ TOOLS = (
 async def _item(ctx: ToolCall, id_: str) -> MemoryItem:
     item: MemoryItem | None = await ctx.run("memory.get", id=id_)
     if item is None:
-        raise NotFoundError("memory", id_, "it was deleted or has expired, or lies in another namespace; search for it")
+        raise NotFoundError("memory", id_, "it was deleted or has expired, or is in another namespace; search for it")
     return item
 
 
