@@ -15,8 +15,8 @@ PAGES = [
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "examples").rglob("README.md"),
 ]
-# Decisions are not rewritten.
-USER_PAGES = [page for page in PAGES if "adr" not in page.parts]
+# Decisions are not rewritten; the reference is made of docstrings.
+USER_PAGES = [page for page in PAGES if not {"adr", "api", "cli.md"} & set(page.parts)]
 FOLDERS = ("sharedmem", "lua", "examples", "tools", "benchmarks", "packages")
 SOURCES = [
     file for folder in FOLDERS for ending in ("py", "lua", "proto") for file in (ROOT / folder).rglob(f"*.{ending}")
