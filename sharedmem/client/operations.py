@@ -319,8 +319,7 @@ class ConversationOperations:
 
         Args:
             id: plain (in this store's scope) or absolute.
-            entries: up to 1,000 values as `write` accepts them; those above the blob threshold lie in the blob
-                store.
+            entries: up to 1,000 values as `write` accepts them; large ones go to the blob store.
             if_revision: append only if the log has this revision; 0: only if the conversation does not exist.
             entry_ids: an id for each entry, up to 128 bytes. Entries whose ids the log has are left out; if it has
                 all of them, the call changes nothing and succeeds, whatever its conditions.

@@ -1060,7 +1060,7 @@ class Conversations(Face["AsyncConversations"]):
 
         Args:
             id: plain (in this store's scope) or absolute.
-            entries: up to 1,000 values as `write` accepts them; those above the blob threshold lie in the blob store.
+            entries: up to 1,000 values as `write` accepts them; large ones go to the blob store.
             if_revision: append only if the log has this revision; 0: only if the conversation does not exist.
             entry_ids: an id for each entry, up to 128 bytes. Entries whose ids the log has are left out; if it has all
                 of them, the call changes nothing and succeeds, whatever its conditions.
@@ -4836,8 +4836,8 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     def scan(self, pattern: str = "*", *, limit: int = 100, cursor: str | None = None) -> KeyPage:
         """Return some of the keys in Redis that match, with type, expiry and size; for lists of any length.
 
-        A key may come twice, and keys that are written meanwhile may be missed, as with SCAN of Redis. Keys that lie
-        in the durable tier alone are not listed; `keys` lists them. Looks at 20,000 keys at most, so that a rare key
+        A key may come twice, and keys that are written meanwhile may be missed, as with SCAN of Redis. Keys in
+        the durable tier alone are not listed; `keys` lists them. Looks at 20,000 keys at most, so that a rare key
         among millions takes several calls: a page may be empty, and the last is the one without a cursor.
         Two to 21 round trips.
 
