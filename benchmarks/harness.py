@@ -12,6 +12,7 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import sys
 import time
 import traceback
 from array import array
@@ -192,16 +193,22 @@ class WorkerState:
 
 
 class Fleet:
-    """Worker processes, each with an event loop that does one job after the other."""
+    """Worker processes, each with an event loop that does one job after the other.
 
-    def __init__(self, size: int) -> None:
+    Args:
+        size: the number of processes.
+        code: a folder with another version of the package, which they import; None: that of this process.
+    """
+
+    def __init__(self, size: int, *, code: Path | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self._links: list[Connection] = []
         self._processes = []
         for _ in range(size):
             mine, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
+            with _path_begins_with(code):
+                process.start()
             self._links.append(mine)
             self._processes.append(process)
 
@@ -245,6 +252,17 @@ class Fleet:
         for process in self._processes:
             process.join(timeout=5)
             process.terminate()
+
+
+@contextmanager
+def _path_begins_with(code: Path | None) -> Iterator[None]:
+    """Let new processes import from a folder first: they get the path of this one."""
+    before = sys.path[:]
+    sys.path[:0] = [] if code is None else [str(code)]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _serve(link: Connection) -> None:
@@ -294,19 +312,21 @@ def can_choose_cores() -> bool:
 
 
 @contextmanager
-def _placed(fleet: Fleet, server: Server, load: Load) -> Iterator[None]:
+def _placed(fleets: Collection[Fleet], server: Server, load: Load) -> Iterator[None]:
     """Keep the client and the server on one core if the load requires it."""
     if not load.one_core:
         yield
         return
     every = os.sched_getaffinity(0)
     one = {min(every)}
-    fleet.ask(load.processes, keep_to, one)
+    for fleet in fleets:
+        fleet.ask(load.processes, keep_to, one)
     server.keep_to(one)
     try:
         yield
     finally:
-        fleet.ask(load.processes, keep_to, every)
+        for fleet in fleets:
+            fleet.ask(load.processes, keep_to, every)
         server.keep_to(every)
 
 
@@ -430,14 +450,20 @@ class Comparison:
 
 def compare(fleet: Fleet, server: Server, sides: list[str], load: Load, effort: Effort) -> Comparison:
     """Measure the open sides of the workers in turn, round by round."""
+    return compare_fleets(dict.fromkeys(sides, fleet), server, load, effort)
+
+
+def compare_fleets(fleets: Mapping[str, Fleet], server: Server, load: Load, effort: Effort) -> Comparison:
+    """As `compare`, of sides that are open in different workers."""
+    sides = list(fleets)
     rounds: dict[str, list[Figures]] = {side: [] for side in sides}
-    with _placed(fleet, server, load):
+    with _placed(list(dict.fromkeys(fleets.values())), server, load):
         for side in sides:
-            _whole_pass(fleet, load, side, _WARM_UP_S, timed=False)
+            _whole_pass(fleets[side], load, side, _WARM_UP_S, timed=False)
         for number in range(effort.rounds):
             turn = number % len(sides)
             for side in sides[turn:] + sides[:turn]:
-                rounds[side].append(_round(fleet, server, load, side, effort.seconds))
+                rounds[side].append(_round(fleets[side], server, load, side, effort.seconds))
     return Comparison(rounds)
 
 

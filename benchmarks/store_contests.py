@@ -168,6 +168,14 @@ def _hset_bare(client: Redis, names: Names) -> Call:
     return lambda number: client.hset(hash_, KEYS[number % len(KEYS)], PAYLOAD)
 
 
+def _sadd(store: Store) -> Call:
+    return lambda number: store.sadd(f"set-{number % LISTS}", number)
+
+
+def _sadd_bare(client: Redis, names: Names) -> Call:
+    return lambda number: client.sadd(f"{names.prefix}set-{number % LISTS}", number)
+
+
 def _incr(store: Store) -> Call:
     return lambda _: store.incr("counter")
 
@@ -281,6 +289,7 @@ CONTESTS: dict[str, StoreContest] = {
     "append": StoreContest("RPUSH", _ours(_append), _bare(_rpush)),
     "hset": StoreContest("HSET", _ours(_hset), _bare(_hset_bare)),
     "incr": StoreContest("INCRBY", _ours(_incr), _bare(_incrby)),
+    "sadd": StoreContest("SADD", _ours(_sadd), _bare(_sadd_bare)),
     "read_many": StoreContest(f"MGET of {MANY}", _ours(_read_many, prepare=_fill), _bare(_mget, prepare=_fill_bare)),
     "publish": StoreContest("PUBLISH until heard", _publish, _publish_bare),
     "watch": StoreContest("XADD until XREAD", _watch, _watch_bare),

@@ -19,7 +19,7 @@ from sharedmem.coordination.queues.task_queue import Queues
 from sharedmem.coordination.rate_limits import RateLimits
 from sharedmem.data.access import Access
 from sharedmem.data.change_feed import ChangeFeed
-from sharedmem.data.collections import Hashes, IntegerCounters, Lists, Sets
+from sharedmem.data.collections import CollectionWriter, Hashes, IntegerCounters, Lists, Sets
 from sharedmem.data.key_access import KeyAccess
 from sharedmem.data.keys import KeyOperations
 from sharedmem.data.messages import Messages
@@ -100,10 +100,11 @@ class SharedMemoryStore(
         # The parts are independent: each has a constructor and attributes of its own.
         keys = KeyAccess(context, scope)
         Values.__init__(self, keys)
-        Lists.__init__(self, keys)
-        Hashes.__init__(self, keys)
-        Sets.__init__(self, keys)
-        IntegerCounters.__init__(self, keys)
+        writer = CollectionWriter(keys)
+        Lists.__init__(self, keys, writer)
+        Hashes.__init__(self, keys, writer)
+        Sets.__init__(self, keys, writer)
+        IntegerCounters.__init__(self, keys, writer)
         Messages.__init__(self, keys)
         KeyOperations.__init__(self, keys)
         ChangeFeed.__init__(self, context.client, scope)

@@ -2,16 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.key_access import KeyAccess, check_integer, check_member, durability_pending_error
+from sharedmem.data.key_access import (
+    MOST_TRIES,
+    KeyAccess,
+    check_integer,
+    check_member,
+    durability_pending_error,
+    restored_in_vain_error,
+)
 from sharedmem.errors import InvalidError
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_member, encode_set_member
 from sharedmem.redis.durability import UnsettledError
+from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.replies import Argument, ServerError
+from sharedmem.redis.scripts.data import CollectionChange
+from sharedmem.redis.scripts.write_batcher import WriteBatcher
+
+_REFUSED = b"E "
+
+
+class CollectionWriter:
+    """Changes lists, hashes, sets and counters for one store; concurrent changes of a namespace share one call."""
+
+    def __init__(self, keys: KeyAccess) -> None:
+        self._keys = keys
+        self._batcher = WriteBatcher[CollectionChange](self._send, keys.context.background)
+
+    async def change(
+        self,
+        target: Target,
+        wanted: str,
+        operation: str,
+        arguments: Sequence[Argument],
+        *,
+        size: int = 0,
+        ttl: float | None = None,
+        kind: Kind | str | None = None,
+        max_length: int = 0,
+    ) -> bytes:
+        """Change one key; return the result (see `lua/collection_change.lua`).
+
+        Args:
+            target: the key.
+            wanted: its type in words, for errors.
+            operation, arguments, size, max_length: as `CollectionChange`.
+            ttl, kind: as `Values.write`.
+
+        Raises:
+            WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `KeyAccess.explained`.
+        """
+        access, was_unknown = self._keys, False
+        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
+        mode = "" if access.tier is None else access.mode(target, kind)
+        change = CollectionChange(target, operation, arguments, ttl_ms, max_length, mode, size)
+        for _ in range(MOST_TRIES):
+            try:
+                reply = await self._batcher.put(change)
+            except ServerError as error:
+                raise await access.key_error(error, target, wanted) from error
+            except UnsettledError as error:
+                raise durability_pending_error(target, error) from error.cause
+            if reply[:1].isdigit():
+                return reply.partition(b" ")[2]
+            if reply[:2] == _REFUSED:
+                raise await access.key_error(ServerError(reply[2:].decode(errors="replace")), target, wanted)
+            was_unknown = await access.prepare_repeat(target, mode, reply, was_unknown=was_unknown)
+        raise restored_in_vain_error(target)
+
+    def _send(self, space: Space, changes: Sequence[CollectionChange]) -> Awaitable[list[bytes]]:
+        return self._keys.scripts.collection_change(space, self._keys.actor, changes)
+
 
 _LIST = "list"
 _PAGE = 1000
@@ -20,8 +85,9 @@ _PAGE = 1000
 class Lists:
     """Appends to lists and reads them."""
 
-    def __init__(self, keys: KeyAccess) -> None:
+    def __init__(self, keys: KeyAccess, writer: CollectionWriter) -> None:
         self._list_keys = keys
+        self._list_writer = writer
 
     async def append(
         self,
@@ -32,7 +98,7 @@ class Lists:
         ttl: float | None = None,
         kind: Kind | str | None = None,
     ) -> int:
-        """Append a value to a list. One round trip.
+        """Append a value to a list. One round trip, shared with concurrent changes of collections.
 
         Args:
             key: plain or absolute.
@@ -53,17 +119,10 @@ class Lists:
         if max_length is not None and check_integer("max_length", max_length) < 1:
             raise InvalidError("max_length", max_length, "keep at least one; leave it out to keep all")
         member = check_member("value", encode_member(value), access.context.settings.blob_threshold_bytes)
-        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
-        call = access.scripts.list_append(
-            target,
-            access.actor,
-            member=member,
-            max_length=max_length or 0,
-            ttl_ms=ttl_ms,
-            keep=access.durability(target, kind=kind),
+        result = await self._list_writer.change(
+            target, _LIST, "append", (member,), size=len(member), ttl=ttl, kind=kind, max_length=max_length or 0
         )
-        _, length = await access.explained(target, _LIST, call)
-        return int(length)
+        return int(result)
 
     async def read_list(self, key: str, start: int = 0, end: int = -1) -> list[Any]:
         """Return the values from `start` to `end`, both included; negative ones count from the end (-10: the last ten).
@@ -112,8 +171,9 @@ _UNSET: Any = object()
 class Hashes:
     """Reads and writes fields of hashes."""
 
-    def __init__(self, keys: KeyAccess) -> None:
+    def __init__(self, keys: KeyAccess, writer: CollectionWriter) -> None:
         self._hash_keys = keys
+        self._hash_writer = writer
 
     async def hset(
         self,
@@ -144,15 +204,11 @@ class Hashes:
         access = self._hash_keys
         target = access.scope.to_write(key)
         most = access.context.settings.blob_threshold_bytes
-        pairs: list[Argument] = []
+        pairs: list[str | bytes] = []
         for name, item in _merge_fields(field, value, mapping).items():
             pairs += (_check_field(name), check_member(f"field {name}", encode_member(item), most))
-        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
-        call = access.scripts.hash_set(
-            target, access.actor, ttl_ms=ttl_ms, pairs=pairs, keep=access.durability(target, kind=kind)
-        )
-        _, added = await access.explained(target, _HASH, call)
-        return int(added)
+        size = sum(map(len, pairs))
+        return int(await self._hash_writer.change(target, _HASH, "hset", pairs, size=size, ttl=ttl, kind=kind))
 
     async def hget(self, key: str, field: str, default: Any = None) -> Any:
         """Return the value of a field, or `default` if it does not exist. One round trip.
@@ -193,14 +249,11 @@ class Hashes:
         Raises:
             WrongTypeError, InvalidError, AccessDeniedError, UnavailableError: as `write`.
         """
-        access = self._hash_keys
-        target = access.scope.to_write(key)
+        target = self._hash_keys.scope.to_write(key)
         if not fields:
             raise InvalidError("fields", fields, "name at least one")
         names = [_check_field(field) for field in fields]
-        call = access.scripts.hash_delete(target, access.actor, fields=names, keep=access.durability(target))
-        _, removed = await access.explained(target, _HASH, call)
-        return int(removed)
+        return int(await self._hash_writer.change(target, _HASH, "hdel", names, size=sum(map(len, names))))
 
     async def hincrby(
         self, key: str, field: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None
@@ -211,19 +264,9 @@ class Hashes:
             InvalidError: the field holds no whole number, or the result would exceed 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
-        access = self._hash_keys
-        target = access.scope.to_write(key)
-        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
-        call = access.scripts.hash_increment(
-            target,
-            access.actor,
-            field=_check_field(field),
-            by=check_integer("by", by),
-            ttl_ms=ttl_ms,
-            keep=access.durability(target, kind=kind),
-        )
-        _, number = await access.explained(target, _HASH, call)
-        return int(number)
+        target = self._hash_keys.scope.to_write(key)
+        arguments = (_check_field(field), check_integer("by", by))
+        return int(await self._hash_writer.change(target, _HASH, "hincrby", arguments, ttl=ttl, kind=kind))
 
 
 def _merge_fields(field: str | None, value: object, mapping: Mapping[str, object] | None) -> dict[str, object]:
@@ -254,8 +297,9 @@ _HASHABLE = frozenset({str, int, float, bool, bytes, type(None)})
 class Sets:
     """Changes and reads sets. Members are hashable, as in Python; lists are read back as tuples."""
 
-    def __init__(self, keys: KeyAccess) -> None:
+    def __init__(self, keys: KeyAccess, writer: CollectionWriter) -> None:
         self._set_keys = keys
+        self._set_writer = writer
 
     async def sadd(self, key: str, *values: object, ttl: float | None = None, kind: Kind | str | None = None) -> int:
         """Add members; return how many are new. One round trip.
@@ -270,13 +314,10 @@ class Sets:
             InvalidError: a member cannot be encoded or hashed, or no member was given.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
-        access = self._set_keys
-        target = access.scope.to_write(key)
-        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
-        members, keep = self._coded(values), access.durability(target, kind=kind)
-        call = access.scripts.set_add(target, access.actor, ttl_ms=ttl_ms, members=members, keep=keep)
-        _, added = await access.explained(target, _SET, call)
-        return int(added)
+        target = self._set_keys.scope.to_write(key)
+        members = self._coded(values)
+        size = sum(map(len, members))
+        return int(await self._set_writer.change(target, _SET, "sadd", members, size=size, ttl=ttl, kind=kind))
 
     async def srem(self, key: str, *values: object) -> int:
         """Remove members; return how many existed. One round trip.
@@ -284,13 +325,9 @@ class Sets:
         Raises:
             InvalidError, WrongTypeError, AccessDeniedError, UnavailableError: as `sadd`.
         """
-        access = self._set_keys
-        target = access.scope.to_write(key)
-        call = access.scripts.set_remove(
-            target, access.actor, members=self._coded(values), keep=access.durability(target)
-        )
-        _, removed = await access.explained(target, _SET, call)
-        return int(removed)
+        target = self._set_keys.scope.to_write(key)
+        members = self._coded(values)
+        return int(await self._set_writer.change(target, _SET, "srem", members, size=sum(map(len, members))))
 
     async def smembers(self, key: str) -> set[Any]:
         """Return all members; empty if the set does not exist. One round trip a thousand members.
@@ -406,8 +443,9 @@ def _is_hashable(value: object) -> bool:
 class IntegerCounters:
     """Increments and decrements counters. A counter is a plain number in Redis; `read` reads it too."""
 
-    def __init__(self, keys: KeyAccess) -> None:
+    def __init__(self, keys: KeyAccess, writer: CollectionWriter) -> None:
         self._counter_keys = keys
+        self._counter_writer = writer
 
     async def incr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
         """Add to a counter, which starts at 0. One round trip; a repeat after a lost reply counts once.
@@ -425,15 +463,9 @@ class IntegerCounters:
             InvalidError: the key holds no whole number, or the result would exceed 64 bits.
             WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
-        access = self._counter_keys
-        target = access.scope.to_write(key)
-        ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
-        keep = access.durability(target, kind=kind)
-        call = access.scripts.counter_increment(
-            target, access.actor, by=check_integer("by", by), ttl_ms=ttl_ms, keep=keep
-        )
-        _, number = await access.explained(target, "counter", call)
-        return int(number)
+        target = self._counter_keys.scope.to_write(key)
+        by = check_integer("by", by)
+        return int(await self._counter_writer.change(target, "counter", "incr", (by,), ttl=ttl, kind=kind))
 
     async def decr(self, key: str, by: int = 1, *, ttl: float | None = None, kind: Kind | str | None = None) -> int:
         """Subtract from a counter; as `incr` with the opposite sign."""

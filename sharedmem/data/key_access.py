@@ -10,7 +10,7 @@ from sharedmem.context import HubContext
 from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError, UnavailableError
 from sharedmem.redis import durability
 from sharedmem.redis.change_stream import text_of
-from sharedmem.redis.durability import DurabilityModes, UnsettledError
+from sharedmem.redis.durability import DurabilityModes, KindUnknownError, UnsettledError
 from sharedmem.redis.keys import Target
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scope import Scope
@@ -20,6 +20,8 @@ T = TypeVar("T")
 _KNOWLEDGE_MARK = b"k"
 _UNSETTLED_STATES = (b"pending", b"deleted")
 _LARGEST_INTEGER = (1 << 63) - 1
+REPLY_COLD, REPLY_UNKNOWN = b"L", b"U"
+"""Reply lines of a change: the key may be in the durable tier alone; its kind is unknown."""
 MOST_TRIES = 20
 """How often a key is restored if it is evicted again before it is read."""
 # Replies of commands about a key that is absent, and sometimes about one that is present.
@@ -86,6 +88,10 @@ class KeyAccess:
 
     # -- the durable tier
 
+    def mode(self, target: Target, kind: Kind | str | None) -> str:
+        """Return the durability mode of a change of a key; empty without a durable tier."""
+        return "" if self.tier is None else self.lifetimes.mode(target.key, kind)
+
     def durability(self, *targets: Target, kind: Kind | str | None = None) -> DurabilityModes | None:
         """Return how a change of these keys is made durable; None without a durable tier."""
         if self.tier is None:
@@ -100,6 +106,30 @@ class KeyAccess:
     async def restore(self, target: Target) -> bool:
         """Restore a durable key that is not in Redis; return whether it exists now."""
         return self.tier is not None and await self.tier.recall(target, self.lifetimes.mode(target.key))
+
+    async def prepare_repeat(self, target: Target, mode: str, reply: bytes, *, was_unknown: bool) -> bool:
+        """Get from the durable tier what a change needs before it can be made; then the caller repeats the change.
+
+        Args:
+            target: the changed key.
+            mode: its durability mode.
+            reply: `REPLY_COLD` or `REPLY_UNKNOWN`.
+            was_unknown: whether the kind of the key was unknown at an earlier attempt.
+
+        Returns:
+            Whether the kind of the key was unknown.
+
+        Raises:
+            UnavailableError: the durable tier is unreachable.
+        """
+        assert self.tier is not None
+        if reply == REPLY_COLD:
+            await self.tier.recall(target, mode)
+            return was_unknown
+        if was_unknown:
+            raise KindUnknownError(target.key)
+        await self.tier.join(target.space.namespace, again=True)
+        return True
 
     async def remove_blob(self, target: Target, path: bytes) -> None:
         """Delete the blob of a replaced or deleted value, unless the durable tier may still refer to it."""

@@ -11,7 +11,14 @@ from typing import Any, TypeVar, cast, overload
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
-from sharedmem.data.key_access import MOST_TRIES, KeyAccess, durability_pending_error, restored_in_vain_error
+from sharedmem.data.key_access import (
+    MOST_TRIES,
+    REPLY_COLD,
+    REPLY_UNKNOWN,
+    KeyAccess,
+    durability_pending_error,
+    restored_in_vain_error,
+)
 from sharedmem.data.typed_values import validated
 from sharedmem.errors import (
     CorruptionError,
@@ -25,7 +32,7 @@ from sharedmem.errors import (
 from sharedmem.models import Entry
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import BLOB, FOREIGN, StoredValue, decode, decode_json_record, encode, parse_record
-from sharedmem.redis.durability import KindUnknownError, UnsettledError
+from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
 from sharedmem.redis.replies import Reply, ServerError
@@ -41,8 +48,6 @@ _ANY = "*"
 _NO_VALUE = object()
 _ABSENT = ""
 _WRITE_AT_ONCE = 1000
-_REPLY_COLD = b"L"
-_REPLY_UNKNOWN = b"U"
 
 
 class BlobReplacedError(VersionConflictError):
@@ -194,7 +199,7 @@ class Values:
         target = access.scope.to_write(key)
         expect = _ANY if if_version is None else _expected_version(if_version)
         ttl_ms = access.lifetimes.ttl_ms(target.key, ttl, kind)
-        return await self._put(target, value, expect, ttl_ms, self._mode(target, kind))
+        return await self._put(target, value, expect, ttl_ms, access.mode(target, kind))
 
     @overload
     async def update(
@@ -290,7 +295,7 @@ class Values:
         for space, targets in by_space.items():
             records = [
                 await self._record(
-                    target, coded[key], _ANY, access.lifetimes.ttl_ms(target.key, ttl, kind), self._mode(target, kind)
+                    target, coded[key], _ANY, access.lifetimes.ttl_ms(target.key, ttl, kind), access.mode(target, kind)
                 )
                 for key, target in targets.items()
             ]
@@ -386,10 +391,6 @@ class Values:
         except WrongTypeError:
             return None
 
-    def _mode(self, target: Target, kind: Kind | str | None) -> str:
-        access = self._value_keys
-        return "" if access.tier is None else access.lifetimes.mode(target.key, kind)
-
     async def _put(self, target: Target, value: object, expect: str, ttl_ms: int, mode: str) -> int:
         coded = encode(value)
         if len(coded[1]) > self._largest:
@@ -408,15 +409,9 @@ class Values:
                 raise durability_pending_error(target, error) from error.cause
             if reply.isdigit():
                 return int(reply)
-            if reply not in {_REPLY_COLD, _REPLY_UNKNOWN} or access.tier is None:
+            if reply not in {REPLY_COLD, REPLY_UNKNOWN} or access.tier is None:
                 return await self._outcome(target, reply, record.expect)
-            if reply == _REPLY_COLD:
-                await access.tier.recall(target, record.mode)
-                continue
-            if was_unknown:
-                raise KindUnknownError(target.key)
-            was_unknown = True
-            await access.tier.join(target.space.namespace, again=True)
+            was_unknown = await access.prepare_repeat(target, record.mode, reply, was_unknown=was_unknown)
         raise restored_in_vain_error(target)
 
     async def _put_blob(self, target: Target, coded: tuple[bytes, bytes], expect: str, ttl_ms: int, mode: str) -> int:
@@ -470,7 +465,7 @@ class Values:
         value = cast("T", await made if inspect.isawaitable(made) else made)
         stays = stored is not None and life == (None, None)
         ttl_ms = KEEP_EXPIRY if stays else access.lifetimes.ttl_ms(target.key, *life)
-        mode = self._mode(target, life[1])
+        mode = access.mode(target, life[1])
         await self._put(target, value, stored.expectation if stored else _ABSENT, ttl_ms, mode)
         return value
 

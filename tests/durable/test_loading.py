@@ -15,6 +15,7 @@ from sharedmem.errors import CorruptionError, UnavailableError, UsageError
 from sharedmem.hub.composition import Connect
 from sharedmem.models import DurableRecord
 from sharedmem.redis.codec import encode
+from sharedmem.redis.scripts.data import CollectionChange
 
 tier, connect, where = fixtures.tier, fixtures.connect, fixtures.where
 limits, hub, other = fixtures.limits, fixtures.hub, fixtures.other
@@ -46,6 +47,30 @@ async def test_a_value_of_other_types_than_json_has_comes_back(hub: RecoveryHarn
     assert await hub.recalled("odd")
 
     assert await hub.line.call("GET", hub.target("odd").physical) == before
+
+
+async def test_a_key_that_is_in_the_tier_alone_does_not_hold_up_other_changes_of_its_call(hub: RecoveryHarness) -> None:
+    await hub.append("cold", "1")
+    await hub.append("warm", "1")
+    await hub.settled("cold")
+
+    replies = await hub.mutations.collection_change(
+        hub.target("cold").space,
+        b"ada",
+        [
+            CollectionChange(hub.target(key), "append", (member,), 0, 0, "k", 1)
+            for key, member in (("cold", b"2"), ("warm", b"2"), ("warm", b"3"), ("new", b"1"))
+        ],
+    )
+    assert replies[0] == b"L"
+    assert [reply.partition(b" ")[2] for reply in replies[1:3]] == [b"2", b"3"]
+    assert replies[3] == b"L", "nobody has looked into the tier yet"
+
+    await hub.append("cold", "2")
+    await hub.settled("cold", "warm")
+    for key, members in {"cold": [b"1", b"2"], "warm": [b"1", b"2", b"3"]}.items():
+        await hub.recalled(key)
+        assert await hub.line.call("LRANGE", hub.target(key).physical, 0, -1) == members
 
 
 async def test_structures_and_counters_come_back(hub: RecoveryHarness) -> None:

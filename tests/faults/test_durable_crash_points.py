@@ -40,12 +40,12 @@ CALLS = {
     "write": (PlannedCall("write", "v0-0", "", 7), "value_write"),
     "write over a version": (PlannedCall("write_if", "v0-0", "", 7), "value_write"),
     "update": (PlannedCall("update", "v0-0", "", 7), "value_write"),
-    "append": (PlannedCall("append", "l0-0", "7", 7), "list_append"),
-    "hset": (PlannedCall("hset", "h0-0", "f", 7), "hash_set"),
-    "hdel": (PlannedCall("hdel", "h0-0", "f", 0), "hash_delete"),
-    "sadd": (PlannedCall("sadd", "s0-0", "2", 0), "set_add"),
-    "srem": (PlannedCall("srem", "s0-0", "1", 0), "set_remove"),
-    "incr": (PlannedCall("incr", "count", "", 1), "counter_increment"),
+    "append": (PlannedCall("append", "l0-0", "7", 7), "collection_change"),
+    "hset": (PlannedCall("hset", "h0-0", "f", 7), "collection_change"),
+    "hdel": (PlannedCall("hdel", "h0-0", "f", 0), "collection_change"),
+    "sadd": (PlannedCall("sadd", "s0-0", "2", 0), "collection_change"),
+    "srem": (PlannedCall("srem", "s0-0", "1", 0), "collection_change"),
+    "incr": (PlannedCall("incr", "count", "", 1), "collection_change"),
     "delete": (PlannedCall("delete", "h0-0", "", 0), "key_delete"),
 }
 each_call = pytest.mark.parametrize(("call", "script"), CALLS.values(), ids=CALLS)

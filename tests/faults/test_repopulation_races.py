@@ -40,7 +40,7 @@ NO_STATE = (
     "  redis.call('SET', states[i], texts[states[i]])\n",
     "",
 )
-NO_COLD = ("list_append.kept", "if is_cold(1) then return 'COLD' end", "is_cold(1)")
+NO_COLD = ("collection_change.kept", "elseif is_cold(i) then", "elseif is_cold(i) and false then")
 SETTLED_AT_ONCE = ("outbox_settle", "if left > 0 then", "if left > 99 then")
 
 

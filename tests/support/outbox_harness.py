@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock, new_id
+from sharedmem.data.key_access import REPLY_COLD
 from sharedmem.durable.outbox.relay import OutboxRelay, RelayLimits
 from sharedmem.durable.protocol import Durable, DurableContext
 from sharedmem.errors import InternalError, UnavailableError
@@ -16,9 +17,10 @@ from sharedmem.models import DurableRecord, Outcome, Put
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import DurabilityModes
 from sharedmem.redis.keys import KeySpace, Target
-from sharedmem.redis.scripts.data import DataScripts
+from sharedmem.redis.replies import Argument
+from sharedmem.redis.scripts.data import CollectionChange, DataScripts
 from sharedmem.redis.scripts.durable import DurableScripts, NamespaceJoinKeys
-from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger
+from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, split_version
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background
@@ -167,10 +169,21 @@ class OutboxHarness:
 
     async def append(self, key: str, member: str, *, mode: str = "k") -> int:
         """Append to a list that is kept; returns the version."""
-        version, _ = await self.mutations.list_append(
-            self.target(key), _ACTOR, member=member.encode(), max_length=0, ttl_ms=0, keep=self.keep(key, mode)
-        )
+        version, _ = await self.change(key, "append", member.encode(), mode=mode)
         return version
+
+    async def change(self, key: str, operation: str, *arguments: Argument, mode: str) -> tuple[int, bytes]:
+        """Change a list, hash, set or counter that is kept; returns the version and the result."""
+        change = CollectionChange(self.target(key), operation, arguments, 0, 0, mode, 0)
+        while True:
+            [reply] = await self.mutations.collection_change(change.target.space, _ACTOR, [change])
+            if reply != REPLY_COLD:
+                return split_version(reply)
+            await self.recalled(key, mode)
+
+    async def recalled(self, key: str, mode: str = "k") -> bool:
+        """Bring a key back that is in the tier alone; this harness has none that can."""
+        raise NotImplementedError(key, mode)
 
     async def delete(self, key: str, *, mode: str = "k") -> int:
         """Delete a key that is kept; returns the version."""

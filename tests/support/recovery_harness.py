@@ -131,11 +131,11 @@ class RecoveryHarness(OutboxHarness):
 
     async def hset(self, key: str, mode: str = "k", **fields: str) -> None:
         pairs = [part for pair in fields.items() for part in pair]
-        await self.mutations.hash_set(self.target(key), _ACTOR, ttl_ms=0, pairs=pairs, keep=self.keep(key, mode))
+        await self.change(key, "hset", *pairs, mode=mode)
 
     async def sadd(self, key: str, *members: str) -> None:
         raw = [member.encode() for member in members]
-        await self.mutations.set_add(self.target(key), _ACTOR, ttl_ms=0, members=raw, keep=self.keep(key))
+        await self.change(key, "sadd", *raw, mode="k")
 
     async def create(self, key: str, body: str, *, mode: str = "k") -> bytes:
         """Write a value where there is none; returns the script's reply line."""
@@ -163,10 +163,7 @@ class RecoveryHarness(OutboxHarness):
         return id_
 
     async def increment(self, key: str, *, mode: str = "k") -> int:
-        _, number = await self.mutations.counter_increment(
-            self.target(key), _ACTOR, by=1, ttl_ms=0, keep=self.keep(key, mode)
-        )
-        return int(number)
+        return int((await self.change(key, "incr", 1, mode=mode))[1])
 
     async def use_mutant(self, name: str, old: str, new: str) -> None:
         """Run a script with one line of it changed, for a control."""

@@ -21,7 +21,7 @@ from sharedmem.redis.scripts.coordination import (
     PresenceScripts,
     RateLimitScripts,
 )
-from sharedmem.redis.scripts.data import DataScripts
+from sharedmem.redis.scripts.data import CollectionChange, DataScripts
 from sharedmem.redis.scripts.decisions import DecisionScripts
 from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts, RecordRestoreScripts
 from sharedmem.redis.scripts.episodes import EpisodeScripts
@@ -177,6 +177,19 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
         assert taken == ["records", "together"]
         assert KeyWrite._fields == ("target", "expect", "ttl_ms", "codec", "body", "mode")
         taken = ["values", "together", "terms", "body"]
+    elif path.stem == "collection_change":
+        # The terms of a change are its operation, the number of arguments, the expiry and the length.
+        assert taken == ["changes"]
+        assert CollectionChange._fields == (
+            "target",
+            "operation",
+            "arguments",
+            "ttl_ms",
+            "max_length",
+            "mode",
+            "size",
+        )
+        taken = ["collections", "terms", "arguments"]
     elif path.stem == "conversation_append":
         # An append is the keys of its conversation, and the arguments in order; the count of entries follows from them.
         assert taken == ["appends"]

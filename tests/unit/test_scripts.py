@@ -17,7 +17,7 @@ from sharedmem.redis.change_stream import as_list, parse_change
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, Reply, ServerError, public_error
-from sharedmem.redis.scripts.data import DataScripts
+from sharedmem.redis.scripts.data import CollectionChange, DataScripts
 from sharedmem.redis.scripts.loader import scripts
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.testing import fake_hub
@@ -153,74 +153,104 @@ async def test_key_expire_sets_and_takes_away_an_expiry(bench: Bench) -> None:
     assert await bench.announced() == [("expire", "list"), ("persist", "list")]
 
 
-async def test_list_append_cuts_in_the_same_step(bench: Bench) -> None:
+async def test_collection_change_cuts_a_list_in_the_same_step(bench: Bench) -> None:
     key = bench.key("list")
     for member in (b"1", b"2", b"3"):
-        _, length = await bench.mutations.list_append(key, ADA, member=member, max_length=2, ttl_ms=60_000)
+        [reply] = await change(bench, CollectionChange(key, "append", (member,), 60_000, 2, "", 1))
 
-    assert length == b"2"
+    assert reply.endswith(b" 2")
     assert await bench.redis("LRANGE", key.physical, 0, -1) == [b"2", b"3"]
     assert await bench.redis("TTL", key.physical) in {59, 60}
 
 
-async def test_hash_set_counts_new_fields(bench: Bench) -> None:
-    _, added = await bench.mutations.hash_set(bench.key("h"), ADA, ttl_ms=0, pairs=["a", b"1", "b", b"2"])
-    _, again = await bench.mutations.hash_set(bench.key("h"), ADA, ttl_ms=60_000, pairs=["b", b"3", "c", b"4"])
+async def test_collection_change_counts_new_fields(bench: Bench) -> None:
+    added = await result(bench, "h", "hset", "a", b"1", "b", b"2")
+    again = await result(bench, "h", "hset", "b", b"3", "c", b"4", ttl_ms=60_000)
 
     assert (added, again) == (b"2", b"1")
     assert await bench.redis("HMGET", bench.key("h").physical, "a", "b", "c") == [b"1", b"3", b"4"]
     assert await bench.redis("TTL", bench.key("h").physical) in {59, 60}
 
 
-async def test_hash_delete_counts_what_it_removed(bench: Bench) -> None:
-    await bench.mutations.hash_set(bench.key("h"), ADA, ttl_ms=0, pairs=["a", b"1", "b", b"2"])
+async def test_collection_change_counts_removed_fields(bench: Bench) -> None:
+    await result(bench, "h", "hset", "a", b"1", "b", b"2")
 
-    assert (await bench.mutations.hash_delete(bench.key("h"), ADA, fields=["a", "x"]))[1] == b"1"
-    assert await bench.mutations.hash_delete(bench.key("h"), ADA, fields=["a", "x"]) == (0, b"0")
+    assert await result(bench, "h", "hdel", "a", "x") == b"1"
+    assert await change(bench, CollectionChange(bench.key("h"), "hdel", ("a", "x"), 0, 0, "", 2)) == [b"0 0"]
     assert await bench.announced() == [("hset", "h"), ("hdel", "h")]
 
 
-async def test_hash_increment_keeps_all_digits(bench: Bench) -> None:
+async def test_collection_change_keeps_all_digits_of_a_number_in_a_field(bench: Bench) -> None:
     largest = 2**63 - 1
 
-    _, number = await bench.mutations.hash_increment(bench.key("h"), ADA, field="n", by=largest, ttl_ms=0)
-    with pytest.raises(ServerError, match="overflow"):
-        await bench.mutations.hash_increment(bench.key("h"), ADA, field="n", by=1, ttl_ms=0)
+    assert await result(bench, "h", "hincrby", "n", largest) == str(largest).encode()
+    [refusal] = await change(bench, CollectionChange(bench.key("h"), "hincrby", ("n", 1), 0, 0, "", 0))
 
-    assert int(number) == largest
+    assert refusal.startswith(b"E ")
+    assert b"overflow" in refusal
     assert await bench.announced() == [("hincrby", "h")]
 
 
-async def test_counter_increment_keeps_all_digits(bench: Bench) -> None:
-    largest = 2**63 - 1
-
-    _, number = await bench.mutations.counter_increment(bench.key("n"), ADA, by=-largest, ttl_ms=60_000)
-
-    assert int(number) == -largest
+@pytest.mark.parametrize("by", [7, 2**53, -(2**53), -(2**63 - 1)])
+async def test_collection_change_keeps_all_digits_of_a_counter(bench: Bench, by: int) -> None:
+    assert await result(bench, "n", "incr", by, ttl_ms=60_000) == str(by).encode()
     assert await bench.redis("TTL", bench.key("n").physical) in {59, 60}
     assert await bench.announced() == [("incr", "n")]
 
 
-async def test_set_add_counts_new_members(bench: Bench) -> None:
+async def test_collection_change_counts_new_members(bench: Bench) -> None:
     key = bench.key("s")
 
-    assert (await bench.mutations.set_add(key, ADA, ttl_ms=0, members=[b"1", b"2"]))[1] == b"2"
-    assert await bench.mutations.set_add(key, ADA, ttl_ms=0, members=[b"1", b"2"]) == (0, b"0")
-    assert (await bench.mutations.set_add(key, ADA, ttl_ms=60_000, members=[b"1", b"2"]))[1] == b"0"
+    assert await result(bench, "s", "sadd", b"1", b"2") == b"2"
+    assert await change(bench, CollectionChange(key, "sadd", (b"1",), 0, 0, "", 1)) == [b"0 0"]
+    assert await result(bench, "s", "sadd", b"1", b"2", ttl_ms=60_000) == b"0"
     assert await bench.redis("TTL", key.physical) in {59, 60}
     assert await bench.announced() == [("sadd", "s"), ("expire", "s")]
 
 
-async def test_set_remove_counts_what_was_there(bench: Bench) -> None:
-    await bench.mutations.set_add(bench.key("s"), ADA, ttl_ms=0, members=[b"1", b"2"])
+async def test_collection_change_counts_removed_members(bench: Bench) -> None:
+    await result(bench, "s", "sadd", b"1", b"2")
 
-    assert (await bench.mutations.set_remove(bench.key("s"), ADA, members=[b"1", b"3"]))[1] == b"1"
-    assert await bench.mutations.set_remove(bench.key("s"), ADA, members=[b"1", b"3"]) == (0, b"0")
+    assert await result(bench, "s", "srem", b"1", b"3") == b"1"
+    assert await change(bench, CollectionChange(bench.key("s"), "srem", (b"1",), 0, 0, "", 1)) == [b"0 0"]
     assert await bench.announced() == [("sadd", "s"), ("srem", "s")]
 
 
+async def test_collection_change_takes_more_members_than_lua_passes_at_once(bench: Bench) -> None:
+    members = tuple(b"%d" % number for number in range(9_001))
+
+    assert await result(bench, "s", "sadd", *members) == b"9001"
+    assert await result(bench, "s", "srem", *members[1:]) == b"9000"
+    assert await bench.redis("SMEMBERS", bench.key("s").physical) == [b"0"]
+
+
+async def test_changes_in_one_call_have_rising_versions_and_a_refused_one_does_not_stop_the_others(
+    bench: Bench,
+) -> None:
+    await result(bench, "h", "hset", "text", b'"word"')
+
+    replies = await change(
+        bench,
+        CollectionChange(bench.key("list"), "append", (b"1",), 0, 0, "", 1),
+        CollectionChange(bench.key("h"), "append", (b"1",), 0, 0, "", 1),
+        CollectionChange(bench.key("h"), "hincrby", ("text", 1), 0, 0, "", 0),
+        CollectionChange(bench.key("h"), "hdel", ("missing",), 0, 0, "", 0),
+        CollectionChange(bench.key("list"), "append", (b"2",), 0, 0, "", 1),
+        CollectionChange(bench.key("n"), "incr", (5,), 0, 0, "", 0),
+    )
+
+    first, wrong_type, no_number, nothing, second, counted = replies
+    assert wrong_type.startswith(b"E WRONGTYPE")
+    assert b"not an integer" in no_number
+    assert nothing == b"0 0"
+    assert [reply.split()[1] for reply in (first, second, counted)] == [b"1", b"2", b"5"]
+    versions = [int(reply.split()[0]) for reply in (first, second, counted)]
+    assert versions == [versions[0], versions[0] + 1, versions[0] + 2]
+    assert await bench.announced() == [("hset", "h"), ("append", "list"), ("append", "list"), ("incr", "n")]
+
+
 async def test_set_pop_takes_each_member_once(bench: Bench) -> None:
-    await bench.mutations.set_add(bench.key("s"), ADA, ttl_ms=0, members=[b"1", b"2 with blanks"])
+    await result(bench, "s", "sadd", b"1", b"2 with blanks")
 
     taken = {(await bench.mutations.set_pop(bench.key("s"), ADA))[1] for _ in range(2)}
 
@@ -230,7 +260,7 @@ async def test_set_pop_takes_each_member_once(bench: Bench) -> None:
 
 async def test_set_move_tells_of_both_sets(bench: Bench) -> None:
     here, there = bench.key("here"), bench.key("there")
-    await bench.mutations.set_add(here, ADA, ttl_ms=0, members=[b"1"])
+    await change(bench, CollectionChange(here, "sadd", (b"1",), 0, 0, "", 1))
 
     assert (await bench.mutations.set_move(here, there, ADA, member=b"1"))[1] == b"1"
     assert await bench.mutations.set_move(here, there, ADA, member=b"1") == (0, b"0")
@@ -287,13 +317,13 @@ CALLS: dict[str, tuple[list[Argument], list[Argument]]] = {
     "value_write": ([0, "", b"1"], []),
     "key_delete": ([], ["SET", 1]),
     "key_expire": ([60_000], ["SET", 1]),
-    "list_append": ([b"1", 0, 0], []),
-    "hash_set": ([0, "a", b"1"], []),
-    "hash_delete": (["a"], ["HSET", "a", 1]),
-    "hash_increment": (["a", 1, 0], []),
-    "counter_increment": ([1, 0], []),
-    "set_add": ([0, b"1"], []),
-    "set_remove": ([b"1"], ["SADD", b"1"]),
+    "collection_change append": (["append", b"1"], []),
+    "collection_change hset": (["hset", "a", b"1"], []),
+    "collection_change hdel": (["hdel", "a"], ["HSET", "a", 1]),
+    "collection_change hincrby": (["hincrby", "a", 1], []),
+    "collection_change incr": (["incr", 1], []),
+    "collection_change sadd": (["sadd", b"1"], []),
+    "collection_change srem": (["srem", b"1"], ["SADD", b"1"]),
     "set_pop": ([], ["SADD", b"1", b"2"]),
     "set_move": ([b"1"], ["SADD", b"1"]),
 }
@@ -308,7 +338,7 @@ def caller(bench: Bench, script: str) -> Callable[..., Awaitable[Reply]]:
 
     async def call(*, number: int) -> Reply:
         args = (999, number, 60_000, ADA, 1000, *CALLS[script][0])
-        return await bench.redis("EVALSHA", scripts()[script].digest, len(keys), *keys, *args)
+        return await bench.redis("EVALSHA", scripts()[script.partition(" ")[0]].digest, len(keys), *keys, *args)
 
     return call
 
@@ -356,7 +386,12 @@ async def test_a_closed_namespace_takes_no_mutation(bench: Bench, script: str) -
 
 def test_every_mutation_is_held_to_it() -> None:
     shared = {name for name in {**vars(DataScripts), **vars(ValueScripts)} if not name.startswith("_")}
-    assert shared == {*CALLS, "message_publish", "namespace_close", "namespace_cleared"}
+    assert shared == {
+        *(call.partition(" ")[0] for call in CALLS),
+        "message_publish",
+        "namespace_close",
+        "namespace_cleared",
+    }
 
 
 async def test_a_ledger_expires(bench: Bench) -> None:
@@ -393,3 +428,13 @@ async def test_an_error_inside_of_a_script_names_its_file_and_line(real_hub: Hub
 
 async def write(bench: Bench, *records: KeyWrite) -> list[bytes]:
     return await bench.value_scripts.value_write(bench.key("k").space, ADA, records, together=False)
+
+
+async def change(bench: Bench, *changes: CollectionChange) -> list[bytes]:
+    return await bench.mutations.collection_change(changes[0].target.space, ADA, changes)
+
+
+async def result(bench: Bench, key: str, operation: str, *arguments: Argument, ttl_ms: int = 0) -> bytes:
+    """Change a key alone; returns what follows the version."""
+    [reply] = await change(bench, CollectionChange(bench.key(key), operation, arguments, ttl_ms, 0, "", 0))
+    return reply.partition(b" ")[2]

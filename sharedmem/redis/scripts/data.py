@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from sharedmem.redis.durability import DurabilityModes
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.executor import ScriptExecutor, split_version
+
+_USUAL_COUNTS = {"append": 1, "hset": 2, "hdel": 1, "hincrby": 2, "incr": 1, "sadd": 1, "srem": 1}
+
+
+class CollectionChange(NamedTuple):
+    """A change of a list, hash, set or counter."""
+
+    target: Target
+    operation: str
+    """`append`, `hset`, `hdel`, `hincrby`, `incr`, `sadd` or `srem`."""
+    arguments: Sequence[Argument]
+    """As `lua/collection_change.lua` expects them for the operation."""
+    ttl_ms: int
+    """New expiry; 0: unchanged."""
+    max_length: int
+    """Length to which a list is trimmed; 0: it is not."""
+    mode: str
+    """Durability mode (see `redis.durability`); empty without a durable tier."""
+    size: int
+    """Bytes of the arguments."""
 
 
 class DataScripts:
@@ -27,60 +47,23 @@ class DataScripts:
         """Return (version or 0, b'1' if something changed)."""
         return await self._one("key_expire", key, actor, ttl_ms, keep=keep)
 
-    async def list_append(
-        self,
-        list_: Target,
-        actor: bytes,
-        *,
-        member: bytes,
-        max_length: int,
-        ttl_ms: int,
-        keep: DurabilityModes | None = None,
-    ) -> tuple[int, bytes]:
-        """Return (version, length of the list)."""
-        return await self._one("list_append", list_, actor, member, max_length, ttl_ms, large=len(member), keep=keep)
-
-    async def hash_set(
-        self,
-        hash_: Target,
-        actor: bytes,
-        *,
-        ttl_ms: int,
-        pairs: Sequence[Argument],
-        keep: DurabilityModes | None = None,
-    ) -> tuple[int, bytes]:
-        """Return (version, number of new fields)."""
-        return await self._one("hash_set", hash_, actor, ttl_ms, *pairs, large=_size(pairs), keep=keep)
-
-    async def hash_delete(
-        self, hash_: Target, actor: bytes, *, fields: Sequence[str], keep: DurabilityModes | None = None
-    ) -> tuple[int, bytes]:
-        """Return (version or 0, number removed)."""
-        return await self._one("hash_delete", hash_, actor, *fields, large=_size(fields), keep=keep)
-
-    async def hash_increment(
-        self, hash_: Target, actor: bytes, *, field: str, by: int, ttl_ms: int, keep: DurabilityModes | None = None
-    ) -> tuple[int, bytes]:
-        """Return (version, the new number)."""
-        return await self._one("hash_increment", hash_, actor, field, by, ttl_ms, keep=keep)
-
-    async def counter_increment(
-        self, counter: Target, actor: bytes, *, by: int, ttl_ms: int, keep: DurabilityModes | None = None
-    ) -> tuple[int, bytes]:
-        """Return (version, the new number)."""
-        return await self._one("counter_increment", counter, actor, by, ttl_ms, keep=keep)
-
-    async def set_add(
-        self, set_: Target, actor: bytes, *, ttl_ms: int, members: Sequence[bytes], keep: DurabilityModes | None = None
-    ) -> tuple[int, bytes]:
-        """Return (version or 0, number of new members)."""
-        return await self._one("set_add", set_, actor, ttl_ms, *members, large=_size(members), keep=keep)
-
-    async def set_remove(
-        self, set_: Target, actor: bytes, *, members: Sequence[bytes], keep: DurabilityModes | None = None
-    ) -> tuple[int, bytes]:
-        """Return (version or 0, number removed)."""
-        return await self._one("set_remove", set_, actor, *members, large=_size(members), keep=keep)
+    async def collection_change(self, space: Space, actor: bytes, changes: Sequence[CollectionChange]) -> list[bytes]:
+        """Change collections of one namespace; return one reply line for each (see `lua/collection_change.lua`)."""
+        args: list[Argument] = []
+        keys: list[bytes] = []
+        size = 0
+        modes = ""
+        for target, operation, arguments, ttl_ms, max_length, mode, bytes_ in changes:
+            keys.append(target.physical)
+            count = len(arguments)
+            is_usual = not ttl_ms and not max_length and count == _USUAL_COUNTS[operation]
+            args.append(operation if is_usual else f"{operation} {count} {ttl_ms} {max_length}")
+            args += arguments
+            size += bytes_
+            modes += mode
+        keep = DurabilityModes(tuple([change.target for change in changes]), modes) if modes else None
+        reply = await self._executor.mutate("collection_change", space, keys, actor, args, large=size, keep=keep)
+        return reply.split(b"\n")
 
     async def set_pop(self, set_: Target, actor: bytes, *, keep: DurabilityModes | None = None) -> tuple[int, bytes]:
         """Return (version or 0 when empty, the member)."""
@@ -112,12 +95,7 @@ class DataScripts:
         key: Target,
         actor: bytes,
         *args: Argument,
-        large: int = 0,
         keep: DurabilityModes | None = None,
     ) -> tuple[int, bytes]:
-        reply = await self._executor.mutate(script, key.space, [key.physical], actor, args, large=large, keep=keep)
+        reply = await self._executor.mutate(script, key.space, [key.physical], actor, args, keep=keep)
         return split_version(reply)
-
-
-def _size(args: Sequence[Argument]) -> int:
-    return sum(len(arg) for arg in args if isinstance(arg, bytes | str))

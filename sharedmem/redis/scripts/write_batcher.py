@@ -56,7 +56,11 @@ class WriteBatcher(Generic[W]):
         space = record.target.space
         gathered = self._gathering.get(space)
         if gathered is None and not self._crowded and not self._alone:
-            return await self._write_alone(record)
+            self._alone += 1
+            try:
+                return (await self._write(space, [record]))[0]
+            finally:
+                self._alone -= 1
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if gathered is not None:
             gathered.append((record, future))
@@ -122,7 +126,8 @@ def _settle_batch(waiting: _Batch[W], error: UnsettledError) -> None:
     for (_, future), reply in zip(waiting, error.reply.split(b"\n"), strict=True):
         if future.done():
             continue
-        if reply[:1].isdigit():
+        # Version 0: this one has changed nothing.
+        if reply[:1].isdigit() and reply[:2] != b"0 ":
             future.set_exception(UnsettledError(reply, error.cause))
         else:
             future.set_result(reply)

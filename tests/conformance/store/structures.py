@@ -260,3 +260,33 @@ class CounterTests(StoreFixtures):
 
         with pytest.raises(WrongTypeError, match="holds a set, this call needs a counter"):
             await ada.incr("set")
+
+    async def test_changes_of_one_moment_are_independent(self, ada: SharedMemoryStore) -> None:
+        await ada.hset("hash", "word", "text")
+        before = await ada.cursor()
+
+        results: list[Any] = await asyncio.gather(
+            *(ada.append("list", number) for number in range(30)),
+            ada.append("hash", 1),
+            ada.hincrby("hash", "word"),
+            ada.hset("hash", mapping={"a": 1, "b": 2}),
+            ada.hdel("hash", "missing"),
+            ada.sadd("set", "a", "b"),
+            ada.srem("set", "c"),
+            ada.incr("count", 2**60),
+            return_exceptions=True,
+        )
+
+        wrong_type, no_number, added, *rest = results[30:]
+        assert sorted(results[:30]) == list(range(1, 31))
+        assert isinstance(wrong_type, WrongTypeError)
+        assert isinstance(no_number, InvalidError)
+        assert [added, *rest] == [2, 0, 2, 0, 2**60]
+        assert sorted(await ada.read_list("list")) == list(range(30))
+        changes = []
+        async for change in ada.watch(since=before):
+            changes.append(change)
+            if len(changes) == 33:
+                break
+        assert sorted({change.operation for change in changes}) == ["append", "hset", "incr", "sadd"]
+        assert len({change.version for change in changes}) == 33
