@@ -12,7 +12,7 @@ import argparse
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
@@ -99,6 +99,19 @@ def _code_of(revision: str) -> Iterator[Path]:
         yield Path(folder)
 
 
+def _open_versions(name: str, server: Server, fleets: Mapping[str, Fleet]) -> bool:
+    """Open a contest in the workers of each version; return whether all of them can do it."""
+    try:
+        for number, (side, fleet) in enumerate(fleets.items()):
+            for worker in range(PROCESSES):
+                opener = openers(name, server.urls["unix"], worker + number * PROCESSES)[OURS]
+                fleet.begin(worker, open_sides, {side: opener})()
+    except RuntimeError as error:
+        _say(f"{name}: left out, one version cannot do it: {str(error).strip().splitlines()[-1]}")
+        return False
+    return True
+
+
 def _compare_code(asked: argparse.Namespace, effort: Effort) -> int:
     """Measure the contests by this checkout and by another revision in turn, on the same server."""
     then, now = f"sharedmem of {asked.compare}", "this checkout"
@@ -112,14 +125,7 @@ def _compare_code(asked: argparse.Namespace, effort: Effort) -> int:
         fleets = {now: new, then: old}
         for name in [name for name in asked.only or CONTESTS if name in CONTESTS]:
             server.empty()
-            try:
-                for number, (side, fleet) in enumerate(fleets.items()):
-                    for worker in range(PROCESSES):
-                        opener = openers(name, server.urls["unix"], worker + number * PROCESSES)[OURS]
-                        fleet.begin(worker, open_sides, {side: opener})()
-            except RuntimeError as error:
-                _say(f"{name}: left out, one side cannot do it: {str(error).strip().splitlines()[-1]}")
-            else:
+            if _open_versions(name, server, fleets):
                 for load in _loads(asked):
                     _say(f"{name}, {load.name}")
                     compared = compare_fleets(fleets, server, load, effort)
