@@ -4480,7 +4480,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         ttl: float | None = None,
         kind: Kind | str | None = None,
     ) -> int:
-        """Append a value to a list. One round trip.
+        """Append a value to a list. One round trip, shared with concurrent changes of collections.
 
         Args:
             key: plain or absolute.
