@@ -336,7 +336,7 @@ def _bare_begin(bare: BareRedis) -> Call:
     async def call(number: int) -> None:
         plan = (await save(number)).split()[1].decode()
         reply = await deciding.execution_begin(
-            bare.space, day.claim, ACTOR, plan=plan, lease_ms=30_000, policy="never", events=day.events
+            bare.space, day.begin, ACTOR, plan=plan, lease_ms=30_000, policy="never", events=day.events
         )
         assert reply.startswith(b"started")
 

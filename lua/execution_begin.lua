@@ -7,6 +7,7 @@
 -- KEYS executions  hash  executions by plan id
 -- KEYS finished    list  executions that have ended
 -- KEYS stats       hash  counts
+-- KEYS refusals    list  the newest refused duplicates, newest first
 -- ARGV plan      text  id or hash
 -- ARGV lease_ms  int   how long without renewal
 -- ARGV policy    text  `takeover`: an orphaned execution is begun again; `never`: it must be resolved
@@ -16,6 +17,7 @@
 --         COLD when the session may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, executions, finished, stats = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local refusals = KEYS[10]
 local plan, lease_ms, policy, events = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local id, now = plan_id_of(plan, plans, executions), microseconds()
 if not id then return is_cold(1) and 'COLD' or 'absent' end
@@ -26,7 +28,7 @@ end
 
 local held = execution_of(executions, id, now)
 if held and not (held.state == 'orphaned' and policy == 'takeover') then
-  keep(prevented(stats, session, symbol_of(facts_of(held.text)), events))
+  keep(prevented(stats, refusals, session, symbol_of(facts_of(held.text)), events, 'execution', id))
   return done('refused ' .. held.remaining_ms .. ' ' .. held.state .. ' ' .. held.text)
 end
 

@@ -10,6 +10,7 @@
 -- KEYS finished    list  executions that have ended
 -- KEYS stats       hash  counts
 -- KEYS sessions    set   sessions that have plans
+-- KEYS refusals    list  the newest refused duplicates, newest first
 -- ARGV window_ms   int   age up to which the same plan is a duplicate; 0: save in any case
 -- ARGV digest      text  digest of the plan
 -- ARGV plan_hash   text  its short name
@@ -26,7 +27,7 @@
 --         another plan with this symbol was saved since; COLD when the session may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local executions, finished, stats, sessions = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local executions, finished, stats, sessions, refusals = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local window_ms, digest, plan_hash, symbol, merits = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local body, most, events, similar, seen = ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15]
 local history = ARGV[16] == '1'
@@ -42,7 +43,7 @@ if window_ms > 0 then
   local known = redis.call('HGET', duplicates, digest)
   local since_us = known and now - tonumber(string.match(known, '^%d+'))
   if since_us and since_us < window_ms * 1000 then
-    keep(prevented(stats, session, symbol, events))
+    keep(prevented(stats, refusals, session, symbol, events, 'plan', string.match(known, '^%d+')))
     return done('duplicate ' .. whole(math.max(0, math.floor(since_us / 1000))) .. ' ' .. known)
   end
 end
@@ -53,7 +54,7 @@ end
 
 for id in string.gmatch(similar, '%d+') do
   if age_ms(id) < window_ms and redis.call('HEXISTS', plans, id) == 1 then
-    keep(prevented(stats, session, symbol, events))
+    keep(prevented(stats, refusals, session, symbol, events, 'plan', id))
     return done('similar ' .. whole(age_ms(id)) .. ' ' .. id)
   end
 end

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sharedmem.context import HubContext
 from sharedmem.coordination.barriers import Barriers
+from sharedmem.coordination.inspection import CoordinationNames
 from sharedmem.coordination.locks import Leases
 from sharedmem.coordination.names import NameAccess
 from sharedmem.coordination.once import Once
@@ -86,6 +87,7 @@ class SharedMemoryStore(
     RateLimits,
     Barriers,
     Presences,
+    CoordinationNames,
     ProcessBound,
 ):
     """Shared memory of one namespace, with the rights of one actor. Created by `Hub.store`; immutable.
@@ -115,6 +117,7 @@ class SharedMemoryStore(
         RateLimits.__init__(self, names)
         Barriers.__init__(self, names)
         Presences.__init__(self, names)
+        CoordinationNames.__init__(self, names)
         self._knowledge_context = knowledge_context
         self._access = Access(context, scope)
 

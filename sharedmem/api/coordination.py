@@ -24,6 +24,8 @@ _coordination.operation(
 )
 _coordination.operation("lease.renew", Store.lease_renew, "PUT /locks/{name}/{id}")
 _coordination.operation("lease.release", Store.lease_release, "DELETE /locks/{name}/{id}", answer="released")
+_coordination.operation("lease.revoke", Store.lease_revoke, "DELETE /locks/{name}/holders/{token}", answer="revoked")
+_coordination.operation("coordination.list", Store.coordination_names, "GET /coordination")
 _coordination.operation("once.state", Store.once_state, "GET /once/{key}")
 _coordination.operation(
     "once.begin",

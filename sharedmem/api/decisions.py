@@ -24,6 +24,7 @@ _decisions.operation(
     created=201,
     is_new=lambda result: result.saved,
 )
+_decisions.operation("plan.refusals", Decisions.get_refusals, "GET /decisions/{session}/refusals")
 _decisions.operation(
     "plan.check",
     Decisions.check_duplicate,

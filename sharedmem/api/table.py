@@ -32,7 +32,7 @@ class _Module(NamedTuple):
 _MODULES = (
     _Module("store", ("value", "key", "list", "hash", "set", "counter", "message", "change", "namespace")),
     _Module("decisions", ("plan", "execution")),
-    _Module("coordination", ("lease", "once", "barrier", "limit", "presence", "queue")),
+    _Module("coordination", ("coordination", "lease", "once", "barrier", "limit", "presence", "queue")),
     _Module("durable", ("durable",)),
     _Module("episodes", ("episode",)),
     _Module("conversations", ("conversation",)),

@@ -78,6 +78,7 @@ LeaseKind = Literal["lock", "semaphore", "rwlock", "leader"]
 MOST_PLACES = 1_000_000
 _KINDS = ("lock", "semaphore", "rwlock", "leader")
 _CACHED_RESOURCES = 4096
+_HIGHEST_TOKEN = 1 << 53
 _GAIN = b"leader.gain"
 
 
@@ -213,15 +214,10 @@ class Leases:
         looks = (("TIME",), ("ZRANGE", places.holders, 0, -1, "WITHSCORES"), ("ZCARD", places.waiters))
         now, held, waiting = await names.explained(target, names.context.client.read_many(looks))
         pairs = as_list(held)
-        asked_at = _parse_microseconds(as_list(now))
+        asked_at = parse_server_time(as_list(now))
         with decoding(places.holders):
-            holders = [
-                _parse_holder(member, ends, asked_at) for member, ends in zip(pairs[::2], pairs[1::2], strict=True)
-            ]
-        return LeaseState(
-            holders=tuple(holder for holder in holders if holder.remaining_ms > 0),
-            waiting=waiting if isinstance(waiting, int) else 0,
-        )
+            holders = parse_holders(kind, pairs, asked_at)
+        return LeaseState(holders=holders, waiting=waiting if isinstance(waiting, int) else 0)
 
     async def lease_acquire(
         self,
@@ -312,6 +308,30 @@ class Leases:
         )
         return await environment.names.explained(place.target, releasing)
 
+    async def lease_revoke(self, name: str, token: int, *, kind: LeaseKind = "lock") -> bool:
+        """End the lease of another holder, by its fencing token; return whether it was held until now. One round trip.
+
+        For a holder that hangs and goes on renewing its lease. It notices with its next renewal: its block is
+        cancelled, with LockLostError. Until then it may still write, so the resource must reject tokens lower than
+        that of the next holder. The change feed announces `<kind>.revoke` with the actor that revoked it.
+
+        Args:
+            name: plain or absolute.
+            token: fencing token of the holder, from `lease_state`: only this lease is revoked, none that follows.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
+
+        Raises:
+            AccessDeniedError: this actor may not write the name.
+            InvalidError, UnavailableError: as `lock`.
+        """
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 < token <= _HIGHEST_TOKEN:
+            raise InvalidError("token", token, "give the fencing token of a holder, as lease_state shows it")
+        environment, place = self._lease_environment, self._lease_resource(_check_kind(kind), name)
+        revoking = environment.scripts.lease_revoke(
+            place.target.space, place.contest, environment.names.actor, token=token, kind=kind
+        )
+        return await environment.names.explained(place.target, revoking)
+
     @cached_property
     def _lease_environment(self) -> LeaseEnvironment:
         return LeaseEnvironment(self._lease_names, LeaseScripts(self._lease_names.context.executor))
@@ -359,14 +379,22 @@ def _check_limit(limit: int | None) -> int:
     return limit
 
 
-def _parse_holder(member: object, ends: object, now: int) -> Holder:
+def parse_holders(kind: str, pairs: Sequence[object], now: int) -> tuple[Holder, ...]:
+    """Return the holders whose leases have not ended, from members and ends in turn; `now` in microseconds."""
+    found = [_parse_holder(kind, member, ends, now) for member, ends in zip(pairs[::2], pairs[1::2], strict=True)]
+    return tuple(holder for holder in found if holder.remaining_ms > 0)
+
+
+def _parse_holder(kind: str, member: object, ends: object, now: int) -> Holder:
     assert isinstance(member, bytes)
     assert isinstance(ends, bytes)
-    token, actor, _ = member.decode().split(" ", 2)
-    return Holder(token=int(token), actor=actor, remaining_ms=(int(float(ends)) - now) // 1000)
+    token, actor, weight, _ = member.decode().split(" ", 3)
+    is_shared = kind == "semaphore" or (kind == "rwlock" and weight == "1")
+    return Holder(token=int(token), actor=actor, remaining_ms=(int(float(ends)) - now) // 1000, shared=is_shared)
 
 
-def _parse_microseconds(now: Sequence[object]) -> int:
+def parse_server_time(now: Sequence[object]) -> int:
+    """Return the reply of TIME in microseconds."""
     seconds, rest = now
     assert isinstance(seconds, bytes)
     assert isinstance(rest, bytes)

@@ -33,6 +33,7 @@ from sharedmem.models import (
     PastDecision,
     PlanPattern,
     PlanRecord,
+    RefusedDuplicate,
     SaveResult,
 )
 from sharedmem.redis.scope import Scope
@@ -146,6 +147,20 @@ class Decisions(ProcessBound):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return await self._plans.get_recent_plans(session, symbol, limit)
+
+    @measured("decisions.get_refusals")
+    async def get_refusals(self, session: str) -> list[RefusedDuplicate]:
+        """Return the newest plans and executions that were refused as duplicates, newest first. One round trip.
+
+        Redis stores the newest 50 of a session; `get_execution_stats` counts all of them.
+
+        Args:
+            session: name of the session.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._plans.get_refusals(session)
 
     @measured("decisions.check_duplicate")
     async def check_duplicate(

@@ -64,7 +64,7 @@ class ExecutionLog:
             raise InvalidError("policy", policy, "give 'never' or 'takeover'")
         call = sessions.scripts.execution_begin(
             found.space,
-            found.claim,
+            found.begin,
             sessions.actor,
             plan=check_plan(plan_hash),
             lease_ms=check_lease_ms(lease),
@@ -210,7 +210,7 @@ class ExecutionLog:
         sessions = self._sessions
         found = sessions.keys(session, "write")
         ending = ending._replace(events=found.events, history=int(sessions.settings.decision_history))
-        call = sessions.scripts.execution_record(found.space, found.claim, sessions.actor, ending, keep=found.keep)
+        call = sessions.scripts.execution_record(found.space, found.end, sessions.actor, ending, keep=found.keep)
         word, _, rest = (await sessions.changed(found, call)).partition(b" ")
         if word in {b"recorded", b"same"}:
             record = parse_execution(found.executions.executions, rest)
@@ -230,8 +230,8 @@ def parse_execution(key: bytes, text: bytes, state: bytes | None = None) -> Exec
     """
     with decoding(key):
         body: dict[str, Any] = _UNFINISHED_FIELDS | orjson.loads(text)
-        for name in ("lease_ends_us", "lease_ms"):
-            body.pop(name, None)
+        body.pop("lease_ms", None)
+        body["lease_ends_ms"] = body.pop("lease_ends_us", 0) // 1000
         if state is not None:
             body["state"] = state.decode()
         return ExecutionRecord.model_construct(**body)

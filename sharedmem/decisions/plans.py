@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Literal, cast
 
 import orjson
 
@@ -26,8 +26,8 @@ from sharedmem.decisions.validation import (
     prepare_plan,
 )
 from sharedmem.errors import UnavailableError
-from sharedmem.models import PlanRecord, SaveResult
-from sharedmem.redis.change_stream import as_list
+from sharedmem.models import PlanRecord, RefusedDuplicate, SaveResult
+from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.scripts.decisions import PlanWrite
 from sharedmem.redis.service_keys import decoding
 from sharedmem.text.contradictions import find_contradiction
@@ -98,6 +98,15 @@ class Plans:
         )
         with decoding(found.plans.plans):
             return [parse_plan(orjson.loads(body)) for body in bodies if isinstance(body, bytes)]
+
+    async def get_refusals(self, session: str) -> list[RefusedDuplicate]:
+        """As `Decisions.get_refusals`."""
+        sessions = self._sessions
+        found = sessions.keys(session, "read")
+        call = sessions.names.context.client.call("LRANGE", found.refusals, 0, -1)
+        lines = as_list(await sessions.names.explained(found.target, call))
+        with decoding(found.refusals):
+            return [_parse_refusal(text_of(line)) for line in lines]
 
     async def check_duplicate(
         self,
@@ -267,3 +276,14 @@ def _plan_record(plan: PlanDraft, plan_id: str, since_ms: int | None) -> PlanRec
 def parse_plan(body: dict[str, object]) -> PlanRecord:
     """Return a plan from its stored form."""
     return PlanRecord.model_construct(**body, time_since_ms=None)  # type: ignore[arg-type]  # fields as we wrote them
+
+
+def _parse_refusal(line: str) -> RefusedDuplicate:
+    version, what, plan_id, actor, symbol = line.split(" ", 4)
+    return RefusedDuplicate(
+        what=cast("Literal['plan', 'execution']", what),
+        plan_id=plan_id,
+        symbol=orjson.loads(f'"{symbol}"'),
+        actor=actor,
+        timestamp_ms=int(version) // 1000,
+    )

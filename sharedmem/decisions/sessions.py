@@ -19,7 +19,8 @@ from sharedmem.redis.scripts.decisions import (
     COLD,
     DecisionScripts,
     DuplicateKeys,
-    ExecutionClaimKeys,
+    ExecutionBeginKeys,
+    ExecutionEndKeys,
     ExecutionKeys,
     ExecutionStatsKeys,
     PlanKeys,
@@ -51,7 +52,9 @@ class SessionKeys:
     saving: PlanSaveKeys
     plans: PlanKeys
     duplicates: DuplicateKeys
-    claim: ExecutionClaimKeys
+    refusals: bytes
+    begin: ExecutionBeginKeys
+    end: ExecutionEndKeys
     executions: ExecutionKeys
     stats: ExecutionStatsKeys
     forget: SessionForgetKeys
@@ -185,18 +188,22 @@ class DecisionSessions:
         plans, order = self.names.part(target, "plan"), self.names.part(target, "plan.order")
         duplicates, ages = self.names.part(target, "plan.duplicates"), self.names.part(target, "plan.ages")
         executions, finished = self.names.part(target, "execution"), self.names.part(target, "execution.finished")
-        stats = self.names.part(target, "execution.stats")
+        stats, refusals = self.names.part(target, "execution.stats"), self.names.part(target, "plan.refusals")
         return SessionKeys(
             name=name,
             target=target,
             space=target.space,
             keep=DurabilityModes((self.names.scope.keyspace.beside(target, "plan"),), LOG_MODE),
             events=channel.removesuffix(_SAVED.encode()),
-            saving=PlanSaveKeys(plans, key, order, duplicates, ages, executions, finished, stats, sessions),
+            saving=PlanSaveKeys(plans, key, order, duplicates, ages, executions, finished, stats, sessions, refusals),
             plans=PlanKeys(plans, order),
             duplicates=DuplicateKeys(plans, duplicates),
-            claim=ExecutionClaimKeys(plans, key, order, executions, finished, stats),
+            refusals=refusals,
+            begin=ExecutionBeginKeys(plans, key, order, executions, finished, stats, refusals),
+            end=ExecutionEndKeys(plans, key, order, executions, finished, stats),
             executions=ExecutionKeys(plans, executions),
             stats=ExecutionStatsKeys(plans, stats, finished, executions),
-            forget=SessionForgetKeys(plans, key, order, duplicates, ages, executions, finished, stats, sessions),
+            forget=SessionForgetKeys(
+                plans, key, order, duplicates, ages, executions, finished, stats, sessions, refusals
+            ),
         )

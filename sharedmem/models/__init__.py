@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sharedmem.models.coordination import (
         Arrival,
         Backoff,
+        CoordinationEntry,
+        CoordinationPage,
         Holder,
         LeaseGrant,
         LeaseState,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
         PlanKind,
         PlanPattern,
         PlanRecord,
+        RefusedDuplicate,
         SaveResult,
     )
     from sharedmem.models.durable import (
@@ -199,6 +202,8 @@ __all__ = [
     "ConversationState",
     "ConversationStats",
     "ConversationSummary",
+    "CoordinationEntry",
+    "CoordinationPage",
     "DeadLetter",
     "Depth",
     "Difference",
@@ -293,6 +298,7 @@ __all__ = [
     "RecalledItem",
     "Receipt",
     "Record",
+    "RefusedDuplicate",
     "RelationType",
     "Relationship",
     "RememberCost",

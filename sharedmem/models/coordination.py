@@ -27,6 +27,8 @@ class Holder(Record):
     actor: str
     remaining_ms: int
     """Milliseconds until the lease expires if it is not renewed, by the server's clock."""
+    shared: bool = False
+    """Whether there may be others beside it: a place of a semaphore, or a reader."""
 
 
 class LeaseGrant(Record):
@@ -47,6 +49,37 @@ class LeaseState(Record):
     holders: tuple[Holder, ...]
     """Ordered by the end of their leases."""
     waiting: int
+
+
+CoordinationKind = Literal["lock", "leader", "semaphore", "rwlock", "barrier", "limit"]
+
+
+class CoordinationEntry(Record):
+    """A name of coordination that is in use."""
+
+    kind: CoordinationKind
+    name: str
+    """As the calls of its kind take it."""
+    holders: tuple[Holder, ...] = ()
+    """Of a lock, leader, semaphore or read/write lock, ordered by the end of their leases."""
+    waiting: int = 0
+    """Callers that wait for it; at a barrier the parties that have arrived."""
+    parties: int | None = None
+    """Number of parties that a barrier waits for."""
+    used: int | None = None
+    """Cost that counts against a rate limit now; of a token bucket rounded up."""
+    algorithm: str | None = None
+    """Of a rate limit. Its limit itself is not stored: callers give it."""
+    remaining: float | None = None
+    """Seconds until nothing of a rate limit is used any more."""
+
+
+class CoordinationPage(Record):
+    """Names of coordination that are in use, by kind and name."""
+
+    entries: list[CoordinationEntry]
+    cursor: str | None
+    """Where the next page begins; None after the last."""
 
 
 class Permit(Record):

@@ -43,6 +43,19 @@ class SaveResult(Record):
     """Milliseconds since that plan was saved; 0 for a new one."""
 
 
+class RefusedDuplicate(Record):
+    """A plan or an execution that was refused in favour of an earlier one."""
+
+    what: Literal["plan", "execution"]
+    plan_id: str
+    """The plan in favour of which it was refused."""
+    symbol: str
+    actor: str
+    """The actor that was refused."""
+    timestamp_ms: int
+    """When, by the server's clock."""
+
+
 class PlanKind(Record):
     """Plans with the same symbol and action."""
 
@@ -89,6 +102,8 @@ class ExecutionRecord(Record):
     attempt: int
     actor: str
     """The actor that recorded it last."""
+    lease_ends_ms: int = 0
+    """When its lease ends or has ended, by the server's clock; 0 if it has an outcome."""
 
 
 class PastDecision(Record):

@@ -31,7 +31,7 @@ PERMANENT_SERVICE_KEYS = ("$clock", "$changes", "$outbox", "$kept")
 EXPIRING_PARTS = (
     *("lock", "lock.waiters", "semaphore", "semaphore.waiters", "rwlock", "rwlock.waiters"),
     *("leader", "leader.waiters", "barrier", "barrier.opened", "once", "once.waiters"),
-    *("limit", "presence", "presence.facts"),
+    *("limit", "presence", "presence.facts", "plan.refusals"),
     *("queue.waiters", "queue.followers", "queue.counts", "queue.result", "queue.recent"),
     *("episode", "episode.summary", "episode.sessions", "episode.endings"),
     *("kept.staged", "memory.embedding", "memory.tending", "cache.tending", "graph.tending", "graph.falkor.turn"),
@@ -52,6 +52,8 @@ RECORD_PARTS = (
     *(f"note.{part}" for part in ("apps", "ids", "users", "chains")),
 )
 # The parts of a queue without item names; one of them exists as long as the queue has or counts a task.
+# The parts that show which names of locks, barriers and rate limits are in use.
+_COORDINATION_MARKERS = frozenset({"lock", "leader", "semaphore", "rwlock", "barrier", "limit"})
 _QUEUE_MARKERS = frozenset({"$queue.tasks", "$queue.dead", "$queue.paused", "$queue.counts"})
 OBJECTS = "om"
 """The part for objects of users' models (`sharedmem.om`): `<ns>:$om:<scope>:<model>:<key>`."""
@@ -367,6 +369,12 @@ class KeySpace:
         """Return the absolute name of the queue to which a part belongs; empty if the key does not show it."""
         namespace, part, *rest = self.logical(physical).split(":", 2)
         return f"{namespace}:{rest[0]}" if rest and part in _QUEUE_MARKERS else ""
+
+    def coordination_name_of(self, physical: bytes) -> tuple[str, str] | None:
+        """Return (kind, absolute name) of the lock, barrier or limit to which a part belongs; None for other keys."""
+        namespace, part, *rest = self.logical(physical).split(":", 2)
+        kind = part[1:]
+        return (kind, f"{namespace}:{rest[0]}") if rest and kind in _COORDINATION_MARKERS else None
 
     def is_state(self, physical: bytes) -> bool:
         """Return whether a service key is the durability state of a key, which counts and lists leave out."""

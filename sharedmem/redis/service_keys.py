@@ -109,6 +109,11 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
         ("hash",), _SESSION, re.compile(rb'(?s)\d{16}|\{.*"state":"[a-z]+","fence":\d+,"attempt":\d+,.*\}')
     ),
     "execution.stats": KeyFormat(("hash",), _SESSION, _NUMBER),
+    "plan.refusals": KeyFormat(
+        ("list",),
+        "delete it: later refusals create it again",
+        items=re.compile(rb"\d{16} (?:plan|execution) \d{16} \S+ .*"),
+    ),
     "episode.summary": KeyFormat(
         ("string",), "delete it: the session is summarized again", re.compile(rb"(?s)\d{1,16} .*")
     ),

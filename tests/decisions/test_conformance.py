@@ -8,7 +8,7 @@ from typing import cast
 
 import fakeredis
 import pytest
-from conformance.decisions import DecisionSuite
+from conformance.decisions import DecisionSuite, RefusalTests
 from redis import Redis
 from support.sync_adapter import SyncAdapter
 
@@ -22,14 +22,14 @@ SESSION = "desk"
 PLAN = (SESSION, "BTC", "BUY", 0.75, "the trend is strong")
 
 
-class TestDecisionsOnFakeredis(DecisionSuite):
+class TestDecisionsOnFakeredis(DecisionSuite, RefusalTests):
     @pytest.fixture
     async def decisions(self) -> AsyncIterator[Decisions]:
         async with fake_hub() as hub:
             yield hub.store("desk", actor="ada").decisions
 
 
-class TestDecisionsOnARealServer(DecisionSuite):
+class TestDecisionsOnARealServer(DecisionSuite, RefusalTests):
     @pytest.fixture
     def decisions(self, hub: Hub, namespace: str) -> Decisions:
         return hub.store(namespace, actor="ada").decisions
@@ -61,6 +61,20 @@ async def test_a_plan_is_a_duplicate_until_its_window_ends(team: SharedMemorySto
     after = await team.decisions.save_if_new(*PLAN)
 
     assert (before.saved, before.time_since_ms, after.saved) == (False, 299_900, True)
+
+
+async def test_an_open_execution_shows_when_its_lease_ends(team: SharedMemoryStore, clock: ManualClock) -> None:
+    log = team.decisions
+    short = await log.save_plan(*PLAN)
+    claim = await log.begin_execution(SESSION, short, lease=30)
+    (running,) = await log.get_open_executions(SESSION)
+    await log.renew(SESSION, short, claim.fence, lease=90)
+    (renewed,) = await log.get_open_executions(SESSION)
+    ended = await log.finish(SESSION, short, claim.fence, status="success")
+
+    assert running.lease_ends_ms == running.timestamp_ms + 30_000
+    assert renewed.lease_ends_ms == running.lease_ends_ms + 60_000
+    assert ended.lease_ends_ms == 0
 
 
 async def test_a_refused_duplicate_does_not_begin_the_window_anew(team: SharedMemoryStore, clock: ManualClock) -> None:
@@ -187,7 +201,7 @@ async def test_changes_are_told_on_channels_and_on_the_feed(store: SharedMemoryS
         ".stats.updated",
     ]
     assert heard[0].value == saved.plan.model_dump(exclude={"time_since_ms", "similarity"})
-    assert heard[2].value == record.model_dump()
+    assert heard[2].value == record.model_dump(exclude={"lease_ends_ms"})
     assert heard[3].value == {
         "session_id": SESSION,
         "symbol": "BTC",

@@ -105,4 +105,5 @@ class RandomDecisions:
 
 def _without_lease(record: ExecutionRecord) -> ExecutionRecord:
     """An execution whose lease is over may run once more after a loss: who has it may have renewed it."""
-    return record.model_copy(update={"state": "running"}) if record.state == "orphaned" else record
+    state = "running" if record.state == "orphaned" else record.state
+    return record.model_copy(update={"state": state, "lease_ends_ms": 0})

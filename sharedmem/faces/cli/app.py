@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 _COMMANDS_BY_MODULE = (
     ("data", ("get", "set", "delete", "ls", "incr", "append", "list", "hash", "members")),
     ("messages", ("publish", "subscribe", "watch")),
-    ("coordination", ("lock", "leader", "presence", "limits")),
+    ("coordination", ("lock", "leader", "locks", "revoke", "presence", "limits")),
     ("plans", ("plans",)),
     ("queues", ("queue",)),
     ("recall", ("recall", "remember")),

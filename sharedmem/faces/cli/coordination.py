@@ -27,7 +27,8 @@ from sharedmem.faces.cli.output import (
     styled_text,
 )
 from sharedmem.faces.cli.session import Options, open_store, options_of, perform
-from sharedmem.models import LeaseState, LimitState, Permit, Present
+from sharedmem.models import CoordinationEntry, CoordinationPage, LeaseState, LimitState, Permit, Present
+from sharedmem.models.coordination import CoordinationKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -153,6 +154,53 @@ def _lease_picture(state: LeaseState) -> RenderableType:
         for holder in state.holders
     ]
     return rows_table(rows, "held by", "token", "ends in", "waiting", right=("waiting",))
+
+
+@operation_command("coordination.list", "locks", COORDINATION, example="sharedmem locks --kind semaphore")
+def locks(
+    found: CoordinationPage,
+    kind: Annotated[CoordinationKind | None, typer.Option(help="Only these.")] = None,
+    limit: Annotated[int, typer.Option(help="Most names to look at.")] = 200,
+    cursor: Annotated[str | None, typer.Option(help="Where the page before has ended.")] = None,
+) -> RenderableType:
+    """Show the locks, leaders, semaphores, read/write locks, barriers and rate limits that are in use."""
+    rows = [
+        (entry.kind, entry.name, *held, str(entry.waiting or ""))
+        for entry in found.entries
+        for held in (
+            [
+                (styled_text((one.actor, "cyan")), str(one.token), dim(format_duration(one.remaining_ms / 1000)))
+                for one in entry.holders
+            ]
+            or [
+                (
+                    styled_text(_usage_of(entry)),
+                    "",
+                    dim("" if entry.remaining is None else format_duration(entry.remaining)),
+                )
+            ]
+        )
+    ]
+    return rows_table(rows, "kind", "name", "held by", "token", "ends in", "waiting", right=("waiting",))
+
+
+def _usage_of(entry: CoordinationEntry) -> str:
+    if entry.kind == "limit":
+        return f"{entry.used:,} used"
+    return "" if entry.parties is None else f"{entry.waiting} of {entry.parties} have arrived"
+
+
+@operation_command("lease.revoke", "revoke", COORDINATION, example="sharedmem revoke index 1795270308964186")
+def revoke(
+    was_held: bool,
+    name: Name,
+    token: Annotated[int, typer.Argument(help="Fencing token of the holder, as `sharedmem locks` shows it.")],
+    kind: Annotated[LeaseKind, typer.Option(help="What the name is of.")] = "lock",
+) -> RenderableType:
+    """End the lease of a holder that hangs; only the one with this fencing token, none that came after it."""
+    if not was_held:
+        return styled_text(("gone: ", "yellow"), f"nobody holds {kind} {name} with token {token}")
+    return styled_text(("revoked ", "green"), f"{kind} {name}, token {token}; its holder notices at its next renewal")
 
 
 @operation_command("presence.list", "presence", COORDINATION, example="sharedmem presence --role planner")

@@ -20,7 +20,15 @@ from sharedmem.faces.cli.output import (
     stack,
     styled_text,
 )
-from sharedmem.models import Duplicate, ExecutionRecord, ExecutionStats, PastDecision, PlanPattern, PlanRecord
+from sharedmem.models import (
+    Duplicate,
+    ExecutionRecord,
+    ExecutionStats,
+    PastDecision,
+    PlanPattern,
+    PlanRecord,
+    RefusedDuplicate,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -138,6 +146,15 @@ def plans_stats(stats: ExecutionStats, session: Session, symbol: OfSymbol = None
         ]
     )
     return stack(numbers, "", _executions_picture(stats.recent_executions))
+
+
+@operation_command("plan.refusals", "refusals", group=plans, example="sharedmem plans refusals desk")
+def plans_refusals(found: list[RefusedDuplicate], session: Session) -> RenderableType:
+    """Show the newest plans and executions that were refused as duplicates."""
+    rows = [
+        (one.what, one.symbol, one.plan_id, styled_text((one.actor, "cyan")), _age(one.timestamp_ms)) for one in found
+    ]
+    return rows_table(rows, "refused", "symbol", "in favour of", "actor", "when")
 
 
 @operation_command("execution.open", "open", group=plans, example="sharedmem plans open desk")

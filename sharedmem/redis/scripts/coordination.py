@@ -62,6 +62,10 @@ class LeaseScripts:
         """Remove a waiter."""
         await self._mutate("lease_leave", space, places, actor, (asker,))
 
+    async def lease_revoke(self, space: Space, contest: NamedLeaseKeys, actor: bytes, *, token: int, kind: str) -> bool:
+        """Return whether a holder had the token until now."""
+        return await self._mutate("lease_revoke", space, contest, actor, (token, f"{kind}.revoke")) == b"revoked"
+
 
 class LimitDecision(NamedTuple):
     """The decision of a script."""
@@ -104,6 +108,17 @@ class RateLimitScripts:
     async def limit_bucket_look(self, bucket: bytes, *, burst: int, unit: int, rate: int) -> LimitDecision:
         """Return the decision for a cost of one, without admitting it."""
         return _parse_look(await self._sender.run("limit_bucket_look", (bucket,), (burst, unit, rate)))
+
+    async def limit_usage(self, stored: bytes) -> tuple[str, int, int] | None:
+        """Return (algorithm, used cost, milliseconds until nothing is used), or None if nothing is."""
+        reply = await self._sender.run("limit_usage", (stored,), ())
+        if not isinstance(reply, bytes):
+            raise InternalError(f"limit_usage returned {reply!r} instead of text")
+        if not reply:
+            return None
+        with decoding(stored):
+            algorithm, used, left_ms = reply.split()
+            return algorithm.decode(), int(used), int(left_ms)
 
 
 def _parse_take(reply: bytes) -> LimitDecision:

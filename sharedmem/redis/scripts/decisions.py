@@ -25,6 +25,7 @@ class PlanSaveKeys(NamedTuple):
     finished: bytes
     stats: bytes
     sessions: bytes
+    refusals: bytes
 
 
 class PlanWrite(NamedTuple):
@@ -43,8 +44,20 @@ class PlanWrite(NamedTuple):
     history: int = 0
 
 
-class ExecutionClaimKeys(NamedTuple):
-    """The keys for beginning an execution and recording its outcome."""
+class ExecutionBeginKeys(NamedTuple):
+    """The keys for beginning an execution."""
+
+    plans: bytes
+    session: bytes
+    order: bytes
+    executions: bytes
+    finished: bytes
+    stats: bytes
+    refusals: bytes
+
+
+class ExecutionEndKeys(NamedTuple):
+    """The keys for recording the outcome of an execution."""
 
     plans: bytes
     session: bytes
@@ -80,6 +93,7 @@ class SessionForgetKeys(NamedTuple):
     finished: bytes
     stats: bytes
     sessions: bytes
+    refusals: bytes
 
 
 class PlanKeys(NamedTuple):
@@ -139,7 +153,7 @@ class DecisionScripts:
     async def execution_begin(
         self,
         space: Space,
-        keys: ExecutionClaimKeys,
+        keys: ExecutionBeginKeys,
         actor: bytes,
         *,
         plan: str,
@@ -161,7 +175,7 @@ class DecisionScripts:
     async def execution_record(
         self,
         space: Space,
-        keys: ExecutionClaimKeys,
+        keys: ExecutionEndKeys,
         actor: bytes,
         ending: ExecutionEnd,
         *,

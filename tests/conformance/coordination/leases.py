@@ -525,5 +525,142 @@ class LeaderTests(StoreFixtures):
         assert len(changes) == 2
 
 
-class LeaseSuite(LockTests, GrantTests, SemaphoreTests, ReadWriteLockTests, LeaderTests):
+async def revoked(store: SharedMemoryStore, namespace: str) -> list[tuple[str, str, str]]:
+    """The revocations on the change feed: (operation, key, actor)."""
+    await store.write("end", 1)
+    found = []
+    async for change in store.watch(since=0):
+        if change.key.endswith(":end"):
+            break
+        found.append((change.operation, change.key.removeprefix(f"{namespace}:"), change.actor))
+    return [one for one in found if one[0].endswith(".revoke")]
+
+
+class RevocationTests(StoreFixtures):
+    """Leases that somebody else ends."""
+
+    async def test_a_holder_whose_lease_is_revoked_loses_its_block_and_the_next_one_enters(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore, namespace: str
+    ) -> None:
+        with pytest.raises(LockLostError, match="index"):
+            async with ada.lock("index", lease=0.5) as lease:
+                contenders = _Contenders()
+                contenders.add(bob.lock("index"))
+                await is_waiting(ada, "index", 1)
+
+                assert await bob.lease_revoke("index", lease.token)
+                await eventually(lambda: contenders.came)
+                await eventually(lambda: not lease.is_held())
+        await contenders.end()
+
+        assert await revoked(ada, namespace) == [("lock.revoke", "shared:index", "bob")]
+
+    @pytest.mark.parametrize("kind", ["lock", "semaphore", "rwlock", "leader"])
+    async def test_only_the_lease_with_the_token_is_revoked(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore, kind: LeaseKind
+    ) -> None:
+        limit = 1 if kind == "semaphore" else None
+        first = await ada.lease_acquire("x", kind=kind, limit=limit, lease=60)
+        assert await bob.lease_revoke("x", first.token, kind=kind)
+        second = await bob.lease_acquire("x", kind=kind, limit=limit, lease=60)
+
+        assert not await ada.lease_revoke("x", first.token, kind=kind)
+        assert not await ada.lease_release("x", first.id, kind=kind)
+        (holder,) = (await ada.lease_state("x", kind)).holders
+        assert (holder.actor, holder.token, holder.shared) == ("bob", second.token, kind == "semaphore")
+
+    async def test_who_may_not_write_a_name_may_not_revoke_its_lease(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore, namespace: str
+    ) -> None:
+        grant = await ada.lease_acquire(f"{namespace}:ada:own", lease=60)
+
+        with pytest.raises(AccessDeniedError):
+            await bob.lease_revoke(f"{namespace}:ada:own", grant.token)
+
+        assert len((await bob.lease_state(f"{namespace}:ada:own")).holders) == 1
+
+    @pytest.mark.parametrize(
+        ("token", "kind"), [(0, "lock"), (-1, "lock"), (True, "lock"), (2**60, "lock"), (1, "door")]
+    )
+    async def test_a_revocation_of_what_cannot_be_is_refused(
+        self, ada: SharedMemoryStore, token: int, kind: Any
+    ) -> None:
+        with pytest.raises(InvalidError, match=r"token|kind"):
+            await ada.lease_revoke("index", token, kind=kind)
+
+
+class InspectionTests(StoreFixtures):
+    """Which names are in use."""
+
+    async def test_all_that_is_held_is_listed_with_its_holders(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore, namespace: str
+    ) -> None:
+        lock = await ada.lease_acquire("index", lease=60)
+        await ada.lease_acquire("boss", kind="leader", lease=60)
+        for store in (ada, bob):
+            await store.lease_acquire("gpu", kind="semaphore", limit=2, lease=60)
+            await store.lease_acquire("book", kind="rwlock", shared=True, lease=60)
+        await bob.lease_acquire(f"{namespace}:bob:page", kind="rwlock", lease=60)
+        await ada.rate_limit("api", limit=10, per=60).take(3)
+        await ada.rate_limit("tokens", limit=1000, per=60, algorithm="token_bucket").take(400)
+        waiting = asyncio.create_task(ada.barrier("gate", 3).wait())
+        await eventually(ada.barrier("gate", 3).waiting)
+
+        found = {f"{one.kind} {one.name}": one for one in (await bob.coordination_names()).entries}
+        waiting.cancel()
+
+        assert list(found) == [
+            *("barrier gate", "leader boss", "limit api", "limit tokens", "lock index"),
+            *(f"rwlock {namespace}:bob:page", "rwlock book", "semaphore gpu"),
+        ]
+        assert [(one.actor, one.token) for one in found["lock index"].holders] == [("ada", lock.token)]
+        assert [one.shared for one in found["rwlock book"].holders] == [True, True]
+        assert [one.shared for one in found[f"rwlock {namespace}:bob:page"].holders] == [False]
+        assert {one.actor for one in found["semaphore gpu"].holders} == {"ada", "bob"}
+        assert (found["barrier gate"].waiting, found["barrier gate"].parties) == (1, 3)
+        assert (found["limit api"].used, found["limit api"].algorithm) == (3, "sliding_window")
+        assert 350 < (found["limit tokens"].used or 0) <= 400
+        assert 0 < (found["limit tokens"].remaining or 0) <= 25
+
+    async def test_what_is_free_again_is_not_listed(self, ada: SharedMemoryStore) -> None:
+        async with ada.lock("index"):
+            assert [one.name for one in (await ada.coordination_names("lock")).entries] == ["index"]
+
+        assert (await ada.coordination_names()).entries == []
+
+    async def test_waiters_are_counted(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
+        contenders = _Contenders()
+        async with ada.lock("index"):
+            contenders.add(bob.lock("index"))
+            await is_waiting(ada, "index", 1)
+            (entry,) = (await ada.coordination_names("lock")).entries
+            assert entry.waiting == 1
+        await contenders.end()
+
+    async def test_names_come_in_pages(self, ada: SharedMemoryStore) -> None:
+        for name in "cab":
+            await ada.lease_acquire(name, lease=60)
+        await ada.lease_acquire("x", kind="leader", lease=60)
+
+        found, cursor = [], None
+        while True:
+            page = await ada.coordination_names(limit=1, cursor=cursor)
+            found += [(one.kind, one.name) for one in page.entries]
+            if (cursor := page.cursor) is None:
+                break
+
+        assert found == [("leader", "x"), ("lock", "a"), ("lock", "b"), ("lock", "c")]
+
+    @pytest.mark.parametrize(
+        "asked",
+        [{"kind": "door"}, {"limit": 0}, {"limit": True}, {"limit": 1001}, {"cursor": "door x"}, {"cursor": "lock"}],
+    )
+    async def test_what_cannot_be_listed_is_refused(self, ada: SharedMemoryStore, asked: dict[str, Any]) -> None:
+        with pytest.raises(InvalidError, match=next(iter(asked))):
+            await ada.coordination_names(**asked)
+
+
+class LeaseSuite(
+    LockTests, GrantTests, SemaphoreTests, ReadWriteLockTests, LeaderTests, RevocationTests, InspectionTests
+):
     """All of it; a backend's test class inherits it and gives the fixture `hub`, an open `Hub`."""

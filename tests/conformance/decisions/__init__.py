@@ -16,7 +16,7 @@ from conformance.decisions.executions import (
     ExecutionOrphanTests,
     ExecutionResolveTests,
 )
-from conformance.decisions.outcomes import DecisionInputTests, StatsTests
+from conformance.decisions.outcomes import DecisionInputTests, RefusalTests, StatsTests
 from conformance.decisions.plans import PlanTests
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "ExecutionOrphanTests",
     "ExecutionResolveTests",
     "PlanTests",
+    "RefusalTests",
     "StatsTests",
 ]
 

@@ -118,6 +118,41 @@ _UNKNOWN: dict[str, Call] = {
 }
 
 
+class RefusalTests(DecisionFixtures):
+    """Duplicates that were refused."""
+
+    async def test_refused_plans_and_executions_are_listed_newest_first(
+        self, decisions: Decisions, session: str
+    ) -> None:
+        result = await decisions.save_if_new(session, "BTC \u2028", "BUY", 0.5, WHY)
+        await decisions.save_if_new(session, "BTC \u2028", "BUY", 0.9, WHY)
+        await decisions.begin_execution(session, result.plan.plan_id)
+        await decisions.begin_execution(session, result.plan.plan_id)
+
+        refused = await decisions.get_refusals(session)
+
+        assert [(one.what, one.plan_id, one.symbol) for one in refused] == [
+            ("execution", result.plan.plan_id, "BTC \u2028"),
+            ("plan", result.plan.plan_id, "BTC \u2028"),
+        ]
+        assert refused[0].timestamp_ms >= refused[1].timestamp_ms >= result.plan.timestamp_ms
+        assert (await decisions.get_execution_stats(session)).duplicates_prevented == 2
+
+    async def test_the_newest_fifty_are_kept(self, decisions: Decisions, session: str) -> None:
+        for _ in range(53):
+            await decisions.save_if_new(session, "BTC", "BUY", 0.5, WHY)
+
+        assert len(await decisions.get_refusals(session)) == 50
+        assert (await decisions.get_execution_stats(session)).duplicates_prevented == 52
+
+    async def test_a_session_that_is_erased_has_none(self, decisions: Decisions, session: str) -> None:
+        for _ in range(2):
+            await decisions.save_if_new(session, "BTC", "BUY", 0.5, WHY)
+        await decisions.erase(session)
+
+        assert await decisions.get_refusals(session) == []
+
+
 class DecisionInputTests(DecisionFixtures):
     """What is refused changes nothing."""
 

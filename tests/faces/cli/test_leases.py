@@ -138,3 +138,16 @@ def test_the_token_is_no_misspelt_setting(shell: Shell) -> None:
         report = shell("doctor", "--json")
 
     assert "SHAREDMEM_FENCING_TOKEN" not in report.out + report.err
+
+
+def test_what_is_held_is_listed_and_the_lease_of_a_holder_that_hangs_is_revoked(shell: Shell, hub: Hub) -> None:
+    grant = hub.store(shell.namespace, actor="ada").lease_acquire("index", lease=60)
+    place = ("--data-dir", str(shell.data_dir), "--namespace", shell.namespace)
+
+    screen = on_a_terminal(*place, "locks").out
+    assert all(word in screen for word in ("index", "ada", str(grant.token)))
+    assert shell("locks", "--kind", "lock").data["entries"][0]["holders"][0]["token"] == grant.token
+    assert shell("revoke", "index", str(grant.token)).data is True
+    assert shell("revoke", "index", str(grant.token)).data is False
+    assert shell("locks").data == {"entries": [], "cursor": None}
+    assert shell("revoke", "index", "0").code == 2

@@ -123,6 +123,7 @@ class ExecutionRecord(_message.Message):
     FENCE_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     ACTOR_FIELD_NUMBER: _builtins.int
+    LEASE_ENDS_MS_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.str
     """The plan that was executed."""
     plan_hash: _builtins.str
@@ -157,6 +158,8 @@ class ExecutionRecord(_message.Message):
     """1 for the first claim of the plan, one more for each takeover."""
     actor: _builtins.str
     """Who recorded it last."""
+    lease_ends_ms: _builtins.int
+    """When its lease ends or has ended, by the server's clock; 0 if it has an outcome."""
     def __init__(
         self,
         *,
@@ -176,10 +179,11 @@ class ExecutionRecord(_message.Message):
         fence: _builtins.int = ...,
         attempt: _builtins.int = ...,
         actor: _builtins.str = ...,
+        lease_ends_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "actor", b"actor", "attempt", b"attempt", "confidence", b"confidence", "error", b"error", "executed", b"executed", "fence", b"fence", "order_id", b"order_id", "order_size_usdt", b"order_size_usdt", "plan_hash", b"plan_hash", "plan_id", b"plan_id", "session_id", b"session_id", "state", b"state", "status", b"status", "symbol", b"symbol", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "actor", b"actor", "attempt", b"attempt", "confidence", b"confidence", "error", b"error", "executed", b"executed", "fence", b"fence", "lease_ends_ms", b"lease_ends_ms", "order_id", b"order_id", "order_size_usdt", b"order_size_usdt", "plan_hash", b"plan_hash", "plan_id", b"plan_id", "session_id", b"session_id", "state", b"state", "status", b"status", "symbol", b"symbol", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
