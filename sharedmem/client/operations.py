@@ -30,6 +30,7 @@ from sharedmem.models import (
     ConversationState,
     ConversationStats,
     ConversationSummary,
+    CoordinationPage,
     DeadLetter,
     Duplicate,
     DuplicateReport,
@@ -78,6 +79,7 @@ from sharedmem.models import (
     QueuedTask,
     QueueStats,
     RecalledContext,
+    RefusedDuplicate,
     RelationType,
     RememberReceipt,
     RetentionRules,
@@ -588,6 +590,34 @@ class ConversationOperations:
                 "limit": limit,
             },
         )
+
+
+class CoordinationOperations:
+    """Operations `coordination.*` of the service."""
+
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._service = calls
+
+    async def list(
+        self,
+        kind: Literal["lock", "leader", "semaphore", "rwlock", "barrier", "limit"] | None = None,
+        *,
+        limit: int = 200,
+        cursor: str | None = None,
+    ) -> CoordinationPage:
+        """Return the locks, leaders, semaphores, read/write locks, barriers and rate limits that are in use.
+
+        Args:
+            kind: `lock`, `leader`, `semaphore`, `rwlock`, `barrier` or `limit`; None: all of them.
+            limit: most names to look at, 1 to 1,000. A page may have fewer: those that have come free are left out.
+            cursor: the one of the page before; None: from the beginning.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError: this Redis user may not list keys.
+            UnavailableError: the server cannot be reached.
+        """
+        return await self._service.run(table.COORDINATION_LIST, {"kind": kind, "limit": limit, "cursor": cursor})
 
 
 class CounterOperations:
@@ -2109,6 +2139,22 @@ class LeaseOperations:
         """
         return await self._service.run(table.LEASE_RENEW, {"name": name, "id": id, "kind": kind, "lease": lease})
 
+    async def revoke(
+        self, name: str, token: int, *, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock"
+    ) -> bool:
+        """End the lease of another holder, by its fencing token; return whether it was held until now.
+
+        Args:
+            name: plain or absolute.
+            token: fencing token of the holder, from `lease_state`: only this lease is revoked, none that follows.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
+
+        Raises:
+            AccessDeniedError: this actor may not write the name.
+            InvalidError, UnavailableError: as `lock`.
+        """
+        return await self._service.run(table.LEASE_REVOKE, {"name": name, "token": token, "kind": kind})
+
     async def state(self, name: str, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> LeaseState:
         """Return the holders of a name, and the number of waiters.
 
@@ -2983,6 +3029,17 @@ class PlanOperations:
             table.PLAN_PATTERNS,
             {"session": session, "symbol": symbol, "action": action, "within": within, "limit": limit},
         )
+
+    async def refusals(self, session: str) -> list[RefusedDuplicate]:
+        """Return the newest plans and executions that were refused as duplicates, newest first.
+
+        Args:
+            session: name of the session.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return await self._service.run(table.PLAN_REFUSALS, {"session": session})
 
     async def save(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
@@ -4353,6 +4410,11 @@ class ServiceOperations:
     def conversation(self) -> ConversationOperations:
         """Operations `conversation.*`."""
         return ConversationOperations(self._service)
+
+    @cached_property
+    def coordination(self) -> CoordinationOperations:
+        """Operations `coordination.*`."""
+        return CoordinationOperations(self._service)
 
     @cached_property
     def counter(self) -> CounterOperations:

@@ -30,6 +30,7 @@ from sharedmem.models import (
     ConversationState,
     ConversationStats,
     ConversationSummary,
+    CoordinationPage,
     DeadLetter,
     Duplicate,
     DuplicateReport,
@@ -78,6 +79,7 @@ from sharedmem.models import (
     QueuedTask,
     QueueStats,
     RecalledContext,
+    RefusedDuplicate,
     RelationType,
     RememberReceipt,
     RetentionRules,
@@ -375,6 +377,25 @@ class BlockingConversationOperations:
                     "limit": limit,
                 },
             )
+        )
+
+
+class BlockingCoordinationOperations:
+    """Operations `coordination.*` of the service."""
+
+    def __init__(self, calls: ServiceCalls) -> None:
+        self._service = calls
+
+    def list(
+        self,
+        kind: Literal["lock", "leader", "semaphore", "rwlock", "barrier", "limit"] | None = None,
+        *,
+        limit: int = 200,
+        cursor: str | None = None,
+    ) -> CoordinationPage:
+        """Return the locks, leaders, semaphores, read/write locks, barriers and rate limits that are in use."""
+        return run_blocking(
+            self._service.run(table.COORDINATION_LIST, {"kind": kind, "limit": limit, "cursor": cursor})
         )
 
 
@@ -1186,6 +1207,10 @@ class BlockingLeaseOperations:
             self._service.run(table.LEASE_RENEW, {"name": name, "id": id, "kind": kind, "lease": lease})
         )
 
+    def revoke(self, name: str, token: int, *, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> bool:
+        """End the lease of another holder, by its fencing token; return whether it was held until now."""
+        return run_blocking(self._service.run(table.LEASE_REVOKE, {"name": name, "token": token, "kind": kind}))
+
     def state(self, name: str, kind: Literal["lock", "semaphore", "rwlock", "leader"] = "lock") -> LeaseState:
         """Return the holders of a name, and the number of waiters."""
         return run_blocking(self._service.run(table.LEASE_STATE, {"name": name, "kind": kind}))
@@ -1657,6 +1682,10 @@ class BlockingPlanOperations:
                 {"session": session, "symbol": symbol, "action": action, "within": within, "limit": limit},
             )
         )
+
+    def refusals(self, session: str) -> list[RefusedDuplicate]:
+        """Return the newest plans and executions that were refused as duplicates, newest first."""
+        return run_blocking(self._service.run(table.PLAN_REFUSALS, {"session": session}))
 
     def save(self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = "") -> str:
         """Save a plan, even if the same plan was saved before."""
@@ -2426,6 +2455,11 @@ class BlockingServiceOperations:
     def conversation(self) -> BlockingConversationOperations:
         """Operations `conversation.*`."""
         return BlockingConversationOperations(self._service)
+
+    @cached_property
+    def coordination(self) -> BlockingCoordinationOperations:
+        """Operations `coordination.*`."""
+        return BlockingCoordinationOperations(self._service)
 
     @cached_property
     def counter(self) -> BlockingCounterOperations:

@@ -26,6 +26,7 @@ from sharedmem.models import (
     ConversationState,
     ConversationStats,
     ConversationSummary,
+    CoordinationPage,
     DeadLetter,
     Duplicate,
     DuplicateReport,
@@ -73,6 +74,7 @@ from sharedmem.models import (
     QueuedTask,
     QueueStats,
     RecalledContext,
+    RefusedDuplicate,
     RelationType,
     RememberReceipt,
     SaveResult,
@@ -217,6 +219,13 @@ CONVERSATION_STATE: ServiceOperation[ConversationState] = ServiceOperation(
 )
 CONVERSATION_STATS: ServiceOperation[ConversationStats | None] = ServiceOperation(
     "conversation.stats", "GET", "/api/v1/conversations/{id}/stats", ConversationStats | None, none_if_absent=True
+)
+COORDINATION_LIST: ServiceOperation[CoordinationPage] = ServiceOperation(
+    "coordination.list",
+    "GET",
+    "/api/v1/coordination",
+    CoordinationPage,
+    defaults={"kind": None, "limit": 200, "cursor": None},
 )
 COUNTER_INCREMENT: ServiceOperation[int] = ServiceOperation(
     "counter.increment",
@@ -603,6 +612,14 @@ LEASE_RELEASE: ServiceOperation[bool] = ServiceOperation(
 LEASE_RENEW: ServiceOperation[LeaseGrant] = ServiceOperation(
     "lease.renew", "PUT", "/api/v1/locks/{name}/{id}", LeaseGrant, defaults={"kind": "lock", "lease": 30.0}
 )
+LEASE_REVOKE: ServiceOperation[bool] = ServiceOperation(
+    "lease.revoke",
+    "DELETE",
+    "/api/v1/locks/{name}/holders/{token}",
+    bool,
+    defaults={"kind": "lock"},
+    answer_field="revoked",
+)
 LEASE_STATE: ServiceOperation[LeaseState] = ServiceOperation(
     "lease.state", "GET", "/api/v1/locks/{name}", LeaseState, defaults={"kind": "lock"}
 )
@@ -838,6 +855,9 @@ PLAN_PATTERNS: ServiceOperation[list[PlanPattern]] = ServiceOperation(
     list[PlanPattern],
     defaults={"session": None, "symbol": None, "action": None, "within": 3600.0, "limit": 20},
     answer_field="items",
+)
+PLAN_REFUSALS: ServiceOperation[list[RefusedDuplicate]] = ServiceOperation(
+    "plan.refusals", "GET", "/api/v1/decisions/{session}/refusals", list[RefusedDuplicate], answer_field="items"
 )
 PLAN_SAVE: ServiceOperation[str] = ServiceOperation(
     "plan.save", "POST", "/api/v1/decisions/{session}/plans", str, defaults={"method": ""}, answer_field="plan_hash"
@@ -1163,6 +1183,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         CONVERSATION_REPLACE,
         CONVERSATION_STATE,
         CONVERSATION_STATS,
+        COORDINATION_LIST,
         COUNTER_INCREMENT,
         DURABLE_DEAD_LETTERS,
         DURABLE_DISCARD,
@@ -1234,6 +1255,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         LEASE_ACQUIRE,
         LEASE_RELEASE,
         LEASE_RENEW,
+        LEASE_REVOKE,
         LEASE_STATE,
         LIMIT_ACQUIRE,
         LIMIT_STATE,
@@ -1278,6 +1300,7 @@ BY_NAME: Mapping[str, ServiceOperation[Any]] = {
         PLAN_HISTORY,
         PLAN_LIST,
         PLAN_PATTERNS,
+        PLAN_REFUSALS,
         PLAN_SAVE,
         PLAN_SAVE_IF_NEW,
         PLAN_SESSIONS,

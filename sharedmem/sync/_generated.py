@@ -125,6 +125,7 @@ if TYPE_CHECKING:
         PoppedEntries,
         Powers,
         Recall,
+        RefusedDuplicate,
         RelationType,
         RetentionRules,
         SampleQuery,
@@ -143,6 +144,8 @@ if TYPE_CHECKING:
     from sharedmem.models.coordination import (
         Arrival,
         Backoff,
+        CoordinationKind,
+        CoordinationPage,
         LeaseGrant,
         LeaseState,
         LimitState,
@@ -539,6 +542,19 @@ class Decisions(Face["AsyncDecisions"]):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         return self._portal.run(self._async.get_recent_plans(session, symbol, limit))
+
+    def get_refusals(self, session: str) -> list[RefusedDuplicate]:
+        """Return the newest plans and executions that were refused as duplicates, newest first. One round trip.
+
+        Redis stores the newest 50 of a session; `get_execution_stats` counts all of them.
+
+        Args:
+            session: name of the session.
+
+        Raises:
+            InvalidError, AccessDeniedError, UnavailableError: as `read`.
+        """
+        return self._portal.run(self._async.get_refusals(session))
 
     def check_duplicate(
         self,
@@ -5062,6 +5078,24 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         """
         return self._portal.run(self._async.lease_release(name, id, kind=kind))
 
+    def lease_revoke(self, name: str, token: int, *, kind: LeaseKind = "lock") -> bool:
+        """End the lease of another holder, by its fencing token; return whether it was held until now. One round trip.
+
+        For a holder that hangs and goes on renewing its lease. It notices with its next renewal: its block is
+        cancelled, with LockLostError. Until then it may still write, so the resource must reject tokens lower than
+        that of the next holder. The change feed announces `<kind>.revoke` with the actor that revoked it.
+
+        Args:
+            name: plain or absolute.
+            token: fencing token of the holder, from `lease_state`: only this lease is revoked, none that follows.
+            kind: `lock`, `semaphore`, `rwlock` or `leader`: each kind has its own names.
+
+        Raises:
+            AccessDeniedError: this actor may not write the name.
+            InvalidError, UnavailableError: as `lock`.
+        """
+        return self._portal.run(self._async.lease_revoke(name, token, kind=kind))
+
     def queues(self) -> list[str]:
         """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN.
 
@@ -5269,6 +5303,26 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     def presence(self) -> Presence:
         """The actors of this namespace that are present."""
         return Presence(self._portal, self._async.presence)
+
+    def coordination_names(
+        self, kind: CoordinationKind | None = None, *, limit: int = 200, cursor: str | None = None
+    ) -> CoordinationPage:
+        """Return the locks, leaders, semaphores, read/write locks, barriers and rate limits that are in use.
+
+        Sorted by kind and name. Linear in the keys of the server, which are read in pages with SCAN; then one round
+        trip, and one a rate limit.
+
+        Args:
+            kind: `lock`, `leader`, `semaphore`, `rwlock`, `barrier` or `limit`; None: all of them.
+            limit: most names to look at, 1 to 1,000. A page may have fewer: those that have come free are left out.
+            cursor: the one of the page before; None: from the beginning.
+
+        Raises:
+            InvalidError: an argument is invalid.
+            AccessDeniedError: this Redis user may not list keys.
+            UnavailableError: the server cannot be reached.
+        """
+        return self._portal.run(self._async.coordination_names(kind, limit=limit, cursor=cursor))
 
 
 class DurableAdmin(Face["AsyncDurableAdmin"]):
