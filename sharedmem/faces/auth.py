@@ -26,7 +26,7 @@ from sharedmem.errors import AccessDeniedError, Codes, ConfigError, InvalidError
 from sharedmem.hub import Hub
 from sharedmem.models import Record
 from sharedmem.redis.keys import check_name
-from sharedmem.redis.scope import Grant, Need, check_grants
+from sharedmem.redis.scope import Grant, Identity, Need, check_grants, covers
 from sharedmem.store import SharedMemoryStore
 
 _SCHEME = "bearer"
@@ -39,6 +39,7 @@ _LONGEST_LABEL = 200
 _RATE = re.compile(r"([0-9]{1,6})/([0-9]{0,5})(s|min|h|day)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86_400}
 _MOST_CALLS, _MOST_S = 100_000, 86_400
+_POWERS = {"operator": "see the health and the metrics of all namespaces", "administrator": "make and revoke tokens"}
 
 
 class TokenRefusedError(AccessDeniedError):
@@ -134,6 +135,8 @@ class Bearer(Record):
     """Whether it runs the service: it sees the health and the metrics of all namespaces, and nothing else of them."""
     read_only: bool = False
     """Whether it may look and change nothing, whatever its further rights."""
+    administrator: bool = False
+    """Whether it may list, make and revoke tokens of its namespace that may do no more than itself."""
 
     @field_validator("grants", mode="before")
     @classmethod
@@ -165,6 +168,7 @@ class Bearer(Record):
         grants: Iterable[str | Grant] = (),
         operator: bool = False,
         read_only: bool = False,
+        administrator: bool = False,
     ) -> Self:
         """An actor with rights as `Hub.store` takes them.
 
@@ -175,6 +179,7 @@ class Bearer(Record):
             grants: further keys it may read and write.
             operator: whether it may see the health and the metrics of all namespaces.
             read_only: whether it may change nothing.
+            administrator: whether it may list, make and revoke weaker tokens of its namespace.
 
         Raises:
             InvalidError: a name or pattern is invalid.
@@ -186,7 +191,36 @@ class Bearer(Record):
             grants=check_grants(grants),
             operator=operator,
             read_only=read_only,
+            administrator=administrator,
         )
+
+    def excess_over(self, giver: Bearer) -> str:
+        """Return what this bearer may do and another may not; empty if there is nothing of that kind.
+
+        Args:
+            giver: the other one, of any namespace.
+        """
+        if self.namespace != giver.namespace:
+            return f"act in namespace {self.namespace!r}"
+        if self.actor is None and giver.actor is not None:
+            return "speak for the namespace itself"
+        for name, power in _POWERS.items():
+            if getattr(self, name) and not getattr(giver, name):
+                return power
+        if giver.read_only and not self.read_only:
+            return "change something"
+        needs: tuple[Need, ...] = ("read",) if self.read_only else ("read", "write")
+        for need in needs:
+            known = giver.patterns(need)
+            found = next((one for one in self.patterns(need) if not any(covers(other, one) for other in known)), None)
+            if found is not None:
+                return f"{need} {found}"
+        return ""
+
+    def patterns(self, need: Need) -> list[str]:
+        """Return the patterns of all keys that it may read, or write, with `access='namespaced'`."""
+        subscribe, grants = self.subscribe, self.grants
+        return Identity(self.namespace, self.actor, subscribe=subscribe, grants=grants).allowed(need)
 
     def check_right(self, operation: str, need: Need) -> None:
         """Refuse what a token that only reads may not do.
@@ -218,6 +252,8 @@ class TokenEntry(Bearer):
     created: datetime | None = None
     expires: datetime | None = None
     """From when on it is refused; None never."""
+    made_by: str = ""
+    """Id of the token that made it; empty if the operator did."""
 
     @property
     def id(self) -> str:
@@ -379,6 +415,7 @@ def new_token(
     rate: Rate | None = None,
     created: datetime | None = None,
     expires: datetime | None = None,
+    made_by: str = "",
 ) -> tuple[str, TokenEntry]:
     """A new random token of 256 bits, to be shown once, and the entry to keep for it.
 
@@ -388,6 +425,7 @@ def new_token(
         rate: how often it may call; None as often as it likes.
         created: when it was made.
         expires: from when on it is refused; None never.
+        made_by: id of the token that makes it; empty for the operator.
 
     Raises:
         InvalidError: the label is too long.
@@ -396,7 +434,8 @@ def new_token(
         raise InvalidError("label", label, f"keep it within {_LONGEST_LABEL} characters")
     token = _TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     whom = {name: getattr(bearer, name) for name in Bearer.model_fields}
-    kept = TokenEntry(**whom, sha256=digest_of(token).hex(), label=label, rate=rate, created=created, expires=expires)
+    digest = digest_of(token).hex()
+    kept = TokenEntry(**whom, sha256=digest, label=label, rate=rate, created=created, expires=expires, made_by=made_by)
     return token, kept
 
 

@@ -74,12 +74,22 @@ class TokenRegistry:
         self._heard: dict[str, _CachedToken] = {}
         self._noted_s: dict[str, float] = {}
 
+    def now(self) -> datetime:
+        """The time by which tokens expire."""
+        return self._clock.now()
+
     @property
     def _credentials(self) -> TokenStorage:
         return token_storage_of(self._hub)
 
     async def create(
-        self, bearer: Bearer, *, label: str = "", rate: Rate | None = None, expires: datetime | None = None
+        self,
+        bearer: Bearer,
+        *,
+        label: str = "",
+        rate: Rate | None = None,
+        expires: datetime | None = None,
+        made_by: str = "",
     ) -> tuple[str, TokenEntry]:
         """A new token, to be shown once, and what is kept of it. Three round trips.
 
@@ -88,6 +98,7 @@ class TokenRegistry:
             label: for people, up to 200 characters.
             rate: how often it may call, through all servers together; None as often as it likes.
             expires: from when on it is refused; None never.
+            made_by: id of the token that makes it; empty for the operator.
 
         Raises:
             InvalidError: the label is too long, or the time is over already.
@@ -97,7 +108,7 @@ class TokenRegistry:
         if expires is not None and expires <= now:
             raise InvalidError("expires", expires.isoformat(), "give a time that is still to come")
         await self._sweep(now)
-        token, entry = new_token(bearer, label=label, rate=rate, created=now, expires=expires)
+        token, entry = new_token(bearer, label=label, rate=rate, created=now, expires=expires, made_by=made_by)
         await self._credentials.put(entry.sha256, entry.model_dump_json(exclude_defaults=True).encode())
         return token, entry
 
@@ -188,6 +199,13 @@ def admission_of(hub: Hub, places: Iterable[str]) -> Admission | None:
 
 def _read_place(path: Path) -> Admission:
     return IssuerTokens.read(path) if describes_issuer(path) else TokenFile.read(path)
+
+
+def registry_in(admission: Admission) -> TokenRegistry | None:
+    """Return the registry that an admission asks; None if it asks none."""
+    if isinstance(admission, AnyOf):
+        return next((found for one in admission.admissions if (found := registry_in(one)) is not None), None)
+    return admission if isinstance(admission, TokenRegistry) else None
 
 
 def _read_entry(record: bytes) -> TokenEntry:

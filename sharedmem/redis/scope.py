@@ -130,6 +130,16 @@ class GrantPattern:
         return self._matches(key.encode()) is not None
 
 
+def covers(pattern: str, other: str) -> bool:
+    """Return whether a pattern of a grant matches every key that another one matches.
+
+    It never returns True wrongly; of patterns such as `a*b*` and `a*b` it may return False where True would do.
+    """
+    # A wild card of the other pattern is taken as a symbol: only `*` here stands for all that `*` there stands for.
+    body = re.escape(pattern.encode()).replace(rb"\*", b".*").replace(rb"\?", b"[^*]")
+    return re.fullmatch(body, other.encode(), re.DOTALL) is not None
+
+
 class Matcher:
     """Matches absolute keys against a pattern with the wild cards `*` (any text) and `?` (one character)."""
 

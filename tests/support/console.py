@@ -21,9 +21,10 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from sharedmem import Grant, Hub, Settings, SharedMemoryStore
-from sharedmem.faces.auth import Bearer, TokenFile, new_token
+from sharedmem.faces.auth import AnyOf, Bearer, TokenFile, new_token
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.rest import Console, LoginCode, RestServer, create_app
+from sharedmem.faces.token_registry import TokenRegistry
 from support.browser import PATIENCE_S, console_log
 
 _T = TypeVar("_T")
@@ -46,7 +47,7 @@ class ConsoleService:
         namespace = self.namespace = settings.namespace
         everything = [Grant(pattern=f"{namespace}:*")]
         whom = {
-            "writer": Bearer.of(namespace, actor="vera", grants=everything, operator=True),
+            "writer": Bearer.of(namespace, actor="vera", grants=everything, operator=True, administrator=True),
             "reader": Bearer.of(namespace, actor="rita", grants=everything, read_only=True),
             "outsider": Bearer.of("elsewhere", actor="eve"),
         }
@@ -72,7 +73,8 @@ class ConsoleService:
 
     async def listen(self, port: int) -> None:
         """Listen at a port."""
-        app = create_app(self.hub, admission=TokenFile(self._entries), console=Console(self.login))
+        admission = AnyOf(TokenFile(self._entries), TokenRegistry(self.hub))
+        app = create_app(self.hub, admission=admission, console=Console(self.login))
         self.server = RestServer(app, ListenAddress(host="127.0.0.1", port=port), has_tokens=True, grace_s=1)
         await self.server.start()
 

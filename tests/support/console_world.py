@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sharedmem import Hub, UnsupportedError
+from sharedmem.faces.auth import Bearer, Rate
+from sharedmem.faces.token_registry import TokenRegistry
 from support.contexts import client_of
 from support.waiting import wait_until
 
@@ -107,6 +109,20 @@ async def _durable(hub: Hub, namespace: str) -> None:
     except UnsupportedError:
         return
     await reject_one(hub, namespace)
+    # The server is this world's own, and keeps its tokens when the namespace is cleared.
+    registry = TokenRegistry(hub)
+    if not await registry.listed():
+        await _tokens(registry, namespace)
+
+
+async def _tokens(registry: TokenRegistry, namespace: str) -> None:
+    everything = [f"{namespace}:*"]
+    lead = Bearer.of(namespace, actor="anna", grants=everything, administrator=True)
+    _, entry = await registry.create(lead, label="Anna, support")
+    for actor, label, rate in (("planner", "the desk", "100/s"), ("researcher", "reads almanacs", "600/min")):
+        await registry.create(Bearer.of(namespace, actor=actor), label=label, rate=Rate.of(rate), made_by=entry.id)
+    await registry.create(Bearer.of(namespace, actor="rita", read_only=True), label="looks on", made_by=entry.id)
+    await registry.create(Bearer.of(namespace, operator=True), label="dashboards")
 
 
 async def reject_one(hub: Hub, namespace: str) -> None:

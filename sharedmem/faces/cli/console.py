@@ -67,7 +67,9 @@ async def _run(options: Options, *, port: int, write: bool, opens_browser: bool)
     start_log(settings, is_service=True)
     namespace, actor = settings.namespace, settings.actor or _person()
     everything = Grant(pattern=f"{namespace}:*", writes=write)
-    bearer = Bearer.of(namespace, actor=actor, grants=[everything], operator=True, read_only=not write)
+    bearer = Bearer.of(
+        namespace, actor=actor, grants=[everything], operator=True, administrator=True, read_only=not write
+    )
     token, entry = new_token(bearer, label="console")
     login = LoginCode(token)
     page = Console(login)

@@ -55,6 +55,9 @@ class ListedToken(Record):
     actor: str | None
     subscribe: tuple[str, ...]
     grants: list[object]
+    read_only: bool
+    operator: bool
+    administrator: bool
     rate: str | None
     created: datetime | None
     expires: datetime | None
@@ -94,6 +97,9 @@ def create(  # noqa: PLR0913, PLR0917  # each is an option
         bool, typer.Option("--operator", help="Let it see health and metrics of the whole service, for monitoring.")
     ] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Let it look, and change nothing.")] = False,
+    administrator: Annotated[
+        bool, typer.Option("--administrator", help="Let it make and revoke tokens that may do no more than itself.")
+    ] = False,
     file: _File = None,
 ) -> None:
     """Make a token for --actor in --namespace, shown this once; only its digest is kept."""
@@ -108,6 +114,7 @@ def create(  # noqa: PLR0913, PLR0917  # each is an option
         grants=grant or (),
         operator=operator,
         read_only=read_only,
+        administrator=administrator,
     )
     allowed, expires = _parse_rate(rate, burst), _parse_expiry(expires_in)
     if file is not None:
@@ -174,6 +181,9 @@ def _list_entry(entry: TokenEntry, used: datetime | None, now: datetime) -> List
         actor=entry.actor,
         subscribe=entry.subscribe,
         grants=entry.model_dump(include={"grants"})["grants"],
+        read_only=entry.read_only,
+        operator=entry.operator,
+        administrator=entry.administrator,
         rate=None if entry.rate is None else str(entry.rate),
         created=entry.created,
         expires=entry.expires,

@@ -31,6 +31,7 @@ from sharedmem.faces.rest.openapi import PATH, OpenApiEndpoints, build_document,
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import NoSuchPathError, problem_response, status_problem
 from sharedmem.faces.rest.service import HubOpening, RateLimitGate, RestService, ServiceMiddleware, SettingsAdmission
+from sharedmem.faces.rest.tokens import TokenEndpoints
 from sharedmem.hub import Hub
 
 TITLE = "sharedmem"
@@ -138,7 +139,7 @@ def create_app(
         gate = RateLimitGate(hub)  # without tokens there is no rate
     service = RestService(hub, admits, terms or RestOptions(), gate, opening=opening)
     streams = (*EventEndpoints(admits).endpoints(), *ArchiveEndpoints().endpoints())
-    offered = (*_operations(), *streams, caller_endpoint(), *endpoints)
+    offered = (*_operations(), *streams, caller_endpoint(), *TokenEndpoints(admits).endpoints(), *endpoints)
     service.offer(offered)
     app = RestApplication(service, offered, metrics_text, console)
     _guard(app, service)

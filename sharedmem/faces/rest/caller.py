@@ -24,6 +24,8 @@ class TokenRights(Record):
     """Whether it may look and change nothing."""
     operator: bool
     """Whether it sees the health and the metrics of all namespaces."""
+    administrator: bool
+    """Whether it may list, make and revoke tokens of its namespace."""
     readable: list[str]
     """Patterns of the keys that it may read."""
     writable: list[str]
@@ -43,6 +45,7 @@ async def _tell(call: Call) -> Response:
         actor=bearer.actor,
         read_only=bearer.read_only,
         operator=bearer.operator,
+        administrator=bearer.administrator,
         readable=access.allowed("read"),
         writable=[] if bearer.read_only else access.allowed("write"),
         label="" if entry is None else entry.label,
