@@ -145,7 +145,9 @@ class NoteHit(Record):
     flagged: bool = False
     """Whether it has an unresolved conflict, or is no longer valid."""
     by_words: bool = False
-    """Whether it was found by its words alone: its scores may be below the thresholds."""
+    """Whether it was found by its words or what they are about alone: its scores may be below the thresholds."""
+    relevance: float = 0.0
+    """What the order follows: similarity, the question's words, and what it asks for; higher is better."""
     archived: bool = False
     """Whether its text comes from an archive; `updated_at` of its `metadata` is the time before it was archived."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sharedmem.models.recall import RecallSource
 from sharedmem.providers.thresholds import EmbedderThresholds
 from sharedmem.text.analysis import document_terms, query_terms
+from sharedmem.text.attributes import asked_by, best_match
 from sharedmem.text.sentences import sentence_spans
 
 RELATED = 0.38
@@ -19,6 +20,8 @@ _TOUCHING = 0.12
 """Least evidence of any record of an answer."""
 _NAMED = 0.3
 """What it counts that a record of the graph is about an entity that the question names."""
+_FITTING = 0.4
+"""What it counts that a record is about what a question about somebody asks for: alone enough for an answer."""
 _WINDOW = 3
 """Consecutive sentences in which words of a question count together."""
 _FLATTENING = 10
@@ -113,7 +116,7 @@ def rate(
     rated = []
     best = 0.0
     for part in parts:
-        evidence = [_evidence(terms, candidate, scale) for candidate in part]
+        evidence = [_evidence(question, terms, candidate, scale) for candidate in part]
         strongest = max(evidence, default=0.0)
         best = max(best, strongest)
         weight = 0.5 + 0.5 * min(strongest, 1.0)
@@ -131,7 +134,10 @@ def rate(
     return sorted(kept, key=lambda one: (not one.candidate.asked, -one.score, one.candidate.source, one.candidate.id))
 
 
-def _evidence(terms: frozenset[str], candidate: Candidate, scale: EmbedderThresholds) -> float:
+def _evidence(question: str, terms: frozenset[str], candidate: Candidate, scale: EmbedderThresholds) -> float:
     share = candidate.most_in_common(terms) / len(terms) if terms else 0.0
+    fit = 0.0
+    if asked_by(question).is_personal:
+        fit = _FITTING * best_match(question, candidate.text, speaker=candidate.author or "")
     similar = 0.0 if candidate.similarity is None else scale.slope * max(candidate.similarity - scale.noise, 0.0)
-    return share + similar + _NAMED * candidate.named
+    return share + similar + fit + _NAMED * candidate.named

@@ -151,6 +151,7 @@ class NoteRepository(Protocol):
         vector: Vector | None,
         *,
         terms: tuple[str, ...] = (),
+        related: tuple[str, ...] = (),
         user_id: str | None = None,
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
@@ -163,6 +164,7 @@ class NoteRepository(Protocol):
             vector: embedding of the query; None for no search by meaning.
             terms: distinct words as `text.analysis.query_terms` spells them; notes that contain `LEAST_WORD_SHARE` of
                 them follow the nearest.
+            related: further words, of what a question asks for; notes that contain one of them follow too.
             k: most hits of each of the two searches.
         """
 

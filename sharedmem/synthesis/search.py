@@ -5,7 +5,7 @@ The formulas are those of "Self-Evolving Composite Memory Synthesis Architecture
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import exp
 from typing import NamedTuple, Protocol, get_args
@@ -17,9 +17,11 @@ from sharedmem.models import Depth, Note, NoteHit, NoteStatus, Recall
 from sharedmem.providers.thresholds import UNMEASURED, thresholds_of
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.vectors import Vector
+from sharedmem.synthesis.note_text import searchable_text
 from sharedmem.synthesis.protocol import LEAST_WORD_SHARE, NoteRepository, SimilarNote
 from sharedmem.synthesis.tasks import check_id
 from sharedmem.text.analysis import query_terms
+from sharedmem.text.attributes import asked_by, best_match, is_about_another, rarity_of, related_terms
 
 RECENCY_BOOST = 0.1
 IMPORTANCE_BOOST = 0.1
@@ -33,9 +35,15 @@ QUALITY_WEIGHT, FOLLOW_UP_WEIGHT, RICHNESS_WEIGHT = 0.5, 0.3, 0.2
 
 RECALL_THRESHOLD, SCORE_THRESHOLD, LINK_THRESHOLD = UNMEASURED.recall, UNMEASURED.score, UNMEASURED.link
 """The numbers of the article, which fit large embedding models."""
+WORDS_WEIGHT, FIT_WEIGHT = 0.6, 0.8
+"""What the share of the question's words, and the fit to what it asks for, count in the order beside the similarity."""
+LEAST_FIT = 0.5
+"""Fit from which a note is a hit of a question about somebody, however low its similarity."""
 RESULTS, LINKS = 10, 4
 MOST_LINK_CANDIDATES = 100
 _CANDIDATES_EACH = 3
+_RELATED_TERMS = 24
+"""Words about what a question asks for that are searched for beside its own."""
 
 _QUALITIES: dict[Depth | None, float] = {"high": 1.0, "medium": 0.6, "low": 0.2}
 _UNKNOWN_QUALITY = 0.5
@@ -97,8 +105,10 @@ class ScoredNote(NamedTuple):
 
     note: Note
     scores: NoteScores
-    word_share: float = 0.0
-    """The share of the query's words that it contains, if only these found it."""
+    relevance: float = 0.0
+    """What the order of a query follows."""
+    by_words: bool = False
+    """Whether only its words, or what they are about, found it."""
 
 
 def decay(created_at: datetime, updated_at: datetime, *, now: datetime) -> float:
@@ -213,11 +223,12 @@ def rank_hits(
     threshold: float = SCORE_THRESHOLD,
     number: int = RESULTS,
     named: ThresholdOverrides = _NO_OVERRIDES,
+    question: str = "",
 ) -> list[NoteHit]:
-    """Return the hits of a query, best first; ties by the share of words that they contain, then by id.
+    """Return the hits of a query, most relevant first; ties by id.
 
-    Source: "Self-Evolving Composite Memory Synthesis Architecture", section 5.1 Query Pipeline. Words only add hits:
-    a note that passes both thresholds has the same score and rank as without them.
+    Source: "Self-Evolving Composite Memory Synthesis Architecture", section 5.1 Query Pipeline. Scores and thresholds
+    are its own; the order also counts the words of the question and what it asks for (`text.attributes`).
 
     Args:
         near: candidates, in any order.
@@ -225,16 +236,35 @@ def rank_hits(
         recall: least similarity.
         threshold: least composite score.
         number: most hits.
-        named: thresholds that also apply to notes with enough of the query's words.
+        named: thresholds that also apply to notes with enough of the query's words, or of what it asks for.
+        question: the query; empty for an order by scores and words alone.
     """
+    candidates = list(near)
     good = []
-    for each in near:
-        scored = ScoredNote(each.note, score_note(each.note, each.similarity, now=now))
-        if each.similarity >= recall and scored.scores.composite >= threshold:
-            good.append(scored)
-        elif each.word_share >= LEAST_WORD_SHARE and _reaches(scored.scores, named):
-            good.append(scored._replace(word_share=each.word_share))
+    for each, (fit, of_words) in zip(candidates, _fits(question, candidates), strict=True):
+        scores = score_note(each.note, each.similarity, now=now)
+        boosts = RECENCY_BOOST * scores.recency + IMPORTANCE_BOOST * scores.importance
+        relevance = (scores.similarity + of_words * each.word_share + FIT_WEIGHT * fit) * (1 + boosts)
+        by_words = each.similarity < recall or scores.composite < threshold
+        is_worded = each.word_share >= LEAST_WORD_SHARE or (fit >= LEAST_FIT and asked_by(question).is_personal)
+        if not by_words or (is_worded and _reaches(scores, named)):
+            good.append(ScoredNote(each.note, scores, relevance, by_words))
     return [_hit(rank, each) for rank, each in enumerate(_first(good, number), 1)]
+
+
+def _fits(question: str, candidates: Sequence[SimilarNote]) -> list[tuple[float, float]]:
+    """Return how well each note fits what the question asks for, and what the share of its words counts."""
+    if not question or not asked_by(question).attributes:
+        return [(0.0, WORDS_WEIGHT)] * len(candidates)
+    texts = [searchable_text(each.note.memory_note) for each in candidates]
+    rarity = rarity_of(texts)
+    return [
+        (
+            best_match(question, text, speaker=each.note.user_id, rarity=rarity),
+            WORDS_WEIGHT / 2 if is_about_another(question, text) else WORDS_WEIGHT,
+        )
+        for each, text in zip(candidates, texts, strict=True)
+    ]
 
 
 def _reaches(scores: NoteScores, named: ThresholdOverrides) -> bool:
@@ -242,17 +272,17 @@ def _reaches(scores: NoteScores, named: ThresholdOverrides) -> bool:
 
 
 def _best(near: Iterable[SimilarNote], *, now: datetime, threshold: float, number: int) -> list[ScoredNote]:
-    scored = [ScoredNote(each.note, score_note(each.note, each.similarity, now=now)) for each in near]
-    return _first([each for each in scored if each.scores.composite >= threshold], number)
+    scores = [(each.note, score_note(each.note, each.similarity, now=now)) for each in near]
+    return _first([ScoredNote(note, of, of.composite) for note, of in scores if of.composite >= threshold], number)
 
 
 def _first(scored: Iterable[ScoredNote], number: int) -> list[ScoredNote]:
-    order = sorted(scored, key=lambda each: (-each.scores.composite, -each.word_share, each.note.id))
+    order = sorted(scored, key=lambda each: (-each.relevance, -each.scores.composite, each.note.id))
     return order[: max(number, 0)]
 
 
 def _hit(rank: int, scored: ScoredNote) -> NoteHit:
-    note, scores, share = scored
+    note, scores = scored.note, scored.scores
     is_archived = note.status == "archived"
     return NoteHit(
         rank=rank,
@@ -263,7 +293,8 @@ def _hit(rank: int, scored: ScoredNote) -> NoteHit:
         memory_note=note.memory_note,
         metadata=note,
         flagged=note.next_id is not None if is_archived else note.status != "active",
-        by_words=share > 0,
+        by_words=scored.by_words,
+        relevance=round(scored.relevance, 6),
         archived=is_archived,
     )
 
@@ -349,9 +380,10 @@ class NoteSearch:
         """Return the notes that answer a question, best first. Two round trips, and one call of the embedder.
 
         Three times as many candidates as requested are searched for, by meaning and by words. Those above the recall
-        threshold are scored, `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and the best above the score
-        threshold are returned. A note that contains most words of the query (`LEAST_WORD_SHARE`) passes both thresholds
-        unless the caller sets them. Without an embedder notes are found by their words only.
+        threshold are scored, `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and those above the score
+        threshold are returned, in an order that also counts words and what the question asks for. A note that contains
+        most words of the query (`LEAST_WORD_SHARE`), or is about what a question about somebody asks for, passes both
+        thresholds unless the caller sets them. Without an embedder notes are found by their words only.
 
         Args:
             app_id: id of the app.
@@ -396,6 +428,7 @@ class NoteSearch:
             app_id,
             vector,
             terms=terms,
+            related=related_terms(asked_by(query).attributes, most=_RELATED_TERMS),
             user_id=wanted.user_id,
             session_id=wanted.session_id,
             statuses=wanted.statuses,
@@ -411,6 +444,7 @@ class NoteSearch:
             number=number,
             # The caller's thresholds apply to every note; those of the embedder, to hits by meaning.
             named=ThresholdOverrides(recall_threshold or 0.0, score_threshold or 0.0),
+            question=query,
         )
 
     async def _vector(self, query: str) -> Vector | None:

@@ -158,7 +158,7 @@ def indexed_terms(text: str, namespace: str) -> str:
 
 
 def _terms(text: str) -> Iterator[str]:
-    return (_encode_term(word) for word in _words(text) if word not in STOP_WORDS)
+    return (stem_word(word) for word in _words(text) if word not in STOP_WORDS)
 
 
 def fold_text(text: str) -> str:
@@ -183,7 +183,8 @@ def _bigrams(run: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=65_536)
-def _encode_term(word: str) -> str:
+def stem_word(word: str) -> str:
+    """Return the stem of a word in small letters, spelled as search terms are."""
     stem = _stemmer().stemWord(word[:LONGEST_TERM])
     if stem.isascii() and not stem.startswith(_HEX_PREFIX):
         return stem[:LONGEST_TERM]

@@ -28,6 +28,18 @@ async def noted(store: SharedMemoryStore, text: str, **fields: Any) -> str:
     return str(done.result["memory_id"])
 
 
+async def test_a_question_in_other_words_than_its_answer_is_answered(hub: Hub, namespace: str) -> None:
+    """docs/recall.md: what a question about somebody asks for is evidence."""
+    store = hub.store(namespace)
+    await store.memory.add("I moved to York in spring.")
+
+    known = await store.recall("Where does she live?", parts=["memory"])
+
+    assert [item.text for item in known.items] == ["I moved to York in spring."]
+    assert not (await store.recall("Where did Mozart live?", parts=["memory"])).items
+    assert not (await store.recall("Where do pandas live?", parts=["memory"])).items
+
+
 async def test_memories_facts_and_notes_answer_in_one_ranking_with_their_origin(hub: Hub, namespace: str) -> None:
     store = hub.store(namespace, actor="bo")
     memory = await store.memory.add(DEPLOY, timestamp=Y2025)

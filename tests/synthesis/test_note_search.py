@@ -107,6 +107,30 @@ async def test_with_the_offline_embedder_two_words_find_what_it_holds_for_unlike
         assert hit.similarity_score <= hit.composite_score <= 1.2 * hit.similarity_score
 
 
+async def test_what_a_question_asks_for_finds_a_note_without_a_word_in_common(settings: Settings) -> None:
+    """docs/synthesis.md: found by what a question asks for."""
+    async with fake_hub(settings=settings.replace(embedder="wordllama")) as hub:
+        synthesis = hub.store("research").synthesis
+        for fact in ("I moved to York in spring.", "I have a nurse's job.", "My sister lives on a boat."):
+            await remembered(synthesis, fact)
+
+        first, *_ = await synthesis.query_memory(app_id=SHOP, query="Where does she live?")
+
+        assert "I moved to York" in first.memory_note
+        assert first.relevance > first.similarity_score
+        assert await synthesis.query_memory(app_id=SHOP, query="Where does Bo live?", user_id="nobody") == []
+
+
+async def test_a_threshold_of_the_call_holds_for_what_is_asked_for_too(hub: Hub, namespace: str) -> None:
+    synthesis = hub.store(namespace).synthesis
+    await remembered(synthesis, "I moved to York in spring.")
+
+    query = "Where does she live?"
+    (hit,) = await synthesis.query_memory(app_id=SHOP, query=query)
+    assert hit.by_words
+    assert await synthesis.query_memory(app_id=SHOP, query=query, similarity_threshold=0.9) == []
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -223,20 +247,19 @@ async def test_notes_that_come_back_from_the_durable_tier_have_their_words(data_
     assert ids(found) == ["n0"]
 
 
-def test_words_only_add_answers_behind_those_that_meaning_has_found() -> None:
+def test_words_add_answers_and_count_in_the_order() -> None:
     shares = {"near": (0.9, 0.0), "both": (0.5, 1.0), "all": (0.1, 1.0), "most": (0.1, 2 / 3), "half": (0.1, 0.5)}
     near = [SimilarNote(make_note(id_), similarity, share) for id_, (similarity, share) in shares.items()]
 
     found = rank_hits(near, now=BEGAN)
 
-    assert ids(found) == ["near", "both", "all", "most"]
+    assert ids(found) == ["both", "near", "all", "most"]
     assert [hit.by_words for hit in found] == [False, False, True, True]
-    assert [hit.composite_score for hit in found] == [
-        score_note(each.note, each.similarity, now=BEGAN).composite for each in near[:4]
-    ]
-    assert ids(rank_hits(near, now=BEGAN, named=ThresholdOverrides(recall=0.2))) == ["near", "both"]
-    assert ids(rank_hits(near, now=BEGAN, named=ThresholdOverrides(threshold=0.2))) == ["near", "both"]
-    assert ids(rank_hits(near, now=BEGAN, number=3)) == ["near", "both", "all"]
+    by_id = {each.note.id: score_note(each.note, each.similarity, now=BEGAN).composite for each in near}
+    assert [hit.composite_score for hit in found] == [by_id[hit.metadata.id] for hit in found]
+    assert ids(rank_hits(near, now=BEGAN, named=ThresholdOverrides(recall=0.2))) == ["both", "near"]
+    assert ids(rank_hits(near, now=BEGAN, named=ThresholdOverrides(threshold=0.2))) == ["both", "near"]
+    assert ids(rank_hits(near, now=BEGAN, number=3)) == ["both", "near", "all"]
 
 
 @pytest.mark.parametrize(

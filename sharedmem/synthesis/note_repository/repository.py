@@ -166,6 +166,7 @@ class NoteReader:
         vector: Vector | None,
         *,
         terms: tuple[str, ...] = (),
+        related: tuple[str, ...] = (),
         user_id: str | None = None,
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
@@ -178,10 +179,13 @@ class NoteReader:
         if terms:
             # Notes of an earlier release lack their terms.
             MissingTermsFiller.of(self._keys.context, self._keys.namespace).wake()
-        query = IndexQuery(terms=terms, vector=vector, filters=filters, candidates=k)
+        searched = tuple(dict.fromkeys((*terms, *related)))
+        query = IndexQuery(terms=searched, vector=vector, filters=filters, candidates=2 * k if related else k)
         search = partial(self._keys.context.notes.search, self._keys.namespace, query)
         found = await self._keys.context.retry_after_restore(self._keys.namespace, search, _is_empty_result)
-        hits = await self._read_hits(app_id, found, terms, vector)
+        # Both searches take as many hits; more of them by words, as there are more words.
+        found = found._replace(vector=found.vector[:k])
+        hits = await self._read_hits(app_id, found, terms, related, vector)
         # Notes may have changed since the search: a note with another status now is left out. The version is that of
         # the newest change in the log before the search began.
         return [hit for hit in hits if hit.note.status in statuses], UserNotesVersion(
@@ -189,11 +193,11 @@ class NoteReader:
         )
 
     async def _read_hits(
-        self, app_id: str, found: IndexResult, terms: Sequence[str], vector: Vector | None
+        self, app_id: str, found: IndexResult, terms: Sequence[str], related: Sequence[str], vector: Vector | None
     ) -> list[SimilarNote]:
         """Read the hits of a search that still exist. One round trip; none without hits.
 
-        A hit of the text search alone must contain `LEAST_WORD_SHARE` of the words.
+        A hit of the text search alone must contain `LEAST_WORD_SHARE` of the words, or a related one.
         """
         start = len(record_name(app_id, ""))
         scores = {hit.id[start:]: hit.score for hit in found.vector}
@@ -205,11 +209,12 @@ class NoteReader:
         reads: list[Command] = [(*self._read_command(app_id, id_), *more) for id_, more in fields.items()]
         replies = await self._keys.client.read_each(reads, aside=len(reads) > _MOST_INLINE_READS)
         wanted = prefixed_terms(terms, self._keys.namespace)
+        others = prefixed_terms(related, self._keys.namespace)
         hits = []
         for id_, reply in zip(fields, replies, strict=True):
             body, version, held, half = [*reply, None, None][:4] if isinstance(reply, list) else [None] * 4
             share = word_share(wanted, held)
-            if id_ not in scores and share < LEAST_WORD_SHARE:
+            if id_ not in scores and share < LEAST_WORD_SHARE and not word_share(others, held):
                 continue  # true for most hits of the text search: they are not decoded
             note = _decode_reply(self._keys.record(app_id, id_), [body, version])
             if note is not None:
@@ -600,6 +605,7 @@ class RedisNoteRepository:
         vector: Vector | None,
         *,
         terms: tuple[str, ...] = (),
+        related: tuple[str, ...] = (),
         user_id: str | None = None,
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
@@ -612,7 +618,14 @@ class RedisNoteRepository:
             AccessDeniedError, UnavailableError: as `get`.
         """
         return await self._reader.near(
-            app_id, vector, terms=terms, user_id=user_id, session_id=session_id, statuses=statuses, k=k
+            app_id,
+            vector,
+            terms=terms,
+            related=related,
+            user_id=user_id,
+            session_id=session_id,
+            statuses=statuses,
+            k=k,
         )
 
     async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:
