@@ -28,6 +28,7 @@ from sharedmem.search.protocol import Condition, Every, IndexQuery, IndexResult,
 from sharedmem.synthesis.note_repository.index import MissingTermsFiller
 from sharedmem.synthesis.note_repository.serialization import (
     chain_id_of,
+    check_ids,
     check_key_part,
     check_user,
     decode_note,
@@ -122,15 +123,6 @@ class NoteKeys:
         """Return the public error for an error of the server."""
         key = f"{self.namespace}:${NOTE_FAMILY}:{escape_app(app_id)}"
         return public_key_error(error, self.client.address, key=key, held="foreign value", wanted=NOTE_FAMILY)
-
-
-def check_ids(ids: Sequence[str]) -> list[str]:
-    """Check ids of notes, and return each once.
-
-    Raises:
-        InvalidError: one of them is invalid.
-    """
-    return list(dict.fromkeys(check_key_part("id", id_) for id_ in ids))
 
 
 MOST_IN_A_PAGE = 1000

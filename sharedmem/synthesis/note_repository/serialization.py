@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -36,6 +36,15 @@ def check_key_part(field: str, name: str) -> str:
     if _NOT_IN_NAMES.search(name):
         raise InvalidError(field, name, "leave out braces and control characters")
     return _check_length(field, name)
+
+
+def check_ids(ids: Sequence[str]) -> list[str]:
+    """Check ids of notes, and return each once.
+
+    Raises:
+        InvalidError: one of them is invalid.
+    """
+    return list(dict.fromkeys(check_key_part("id", id_) for id_ in ids))
 
 
 def check_user(field: str, name: str) -> str:
