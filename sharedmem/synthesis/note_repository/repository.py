@@ -175,7 +175,6 @@ class NoteReader:
         query = IndexQuery(terms=searched, vector=vector, filters=filters, candidates=2 * k if related else k)
         search = partial(self._keys.context.notes.search, self._keys.namespace, query)
         found = await self._keys.context.retry_after_restore(self._keys.namespace, search, _is_empty_result)
-        # Both searches take as many hits; more of them by words, as there are more words.
         found = found._replace(vector=found.vector[:k])
         hits = await self._read_hits(app_id, found, terms, related, vector)
         # Notes may have changed since the search: a note with another status now is left out. The version is that of
