@@ -20,6 +20,7 @@ from sharedmem.faces.mcp.callers import Callers, McpCaller, idempotency_key_of
 from sharedmem.faces.mcp.options import McpOptions, Profile
 from sharedmem.faces.mcp.problems import ArgumentsError, ReadOnlyError, RetryUnderWayError, error_result
 from sharedmem.models import Record
+from sharedmem.redis.scripts.executor import repeatable_as
 from sharedmem.runtime import get_logger
 from sharedmem.store import SharedMemoryStore
 
@@ -155,8 +156,11 @@ class SharedMemTool(Tool):
         digest = hashlib.sha256(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
         async def run() -> dict[str, Any]:
+            # If the server is killed before the answer is kept, the retry runs this again.
+            name, keep_s = f"{call.idempotency_key}-{digest[:32]}", self.options.idempotency_ttl_s
             try:
-                return {"arguments": digest, "answer": await self._answer(call, given)}
+                with repeatable_as(name, keep_s=keep_s):
+                    return {"arguments": digest, "answer": await self._answer(call, given)}
             except SharedMemoryError as error:
                 raise _FailedCallError(error) from error
 

@@ -27,6 +27,7 @@ from sharedmem.faces.rest.problems import (
 from sharedmem.faces.rest.request_binding import Binding, query_of
 from sharedmem.faces.rest.router import PREFIX, raw_path_of
 from sharedmem.models import Entry
+from sharedmem.redis.scripts.executor import repeatable_as
 
 _FIELD = re.compile(r"\{([\w.]+)\}")
 _WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
@@ -136,8 +137,11 @@ async def run_once(call: Call, answer: Handler) -> Response:
     async def run() -> dict[str, Any]:
         nonlocal ran
         ran = True
+        # If the server is killed before the answer is kept, the retry runs this again.
+        name = f"{key.rpartition('.')[2]}-{digest[:32]}"
         try:
-            return _stored_response(await answer(call), digest)
+            with repeatable_as(name, keep_s=call.terms.idempotency_ttl_s):
+                return _stored_response(await answer(call), digest)
         except Exception as error:
             raise _FailedError(error) from error
 

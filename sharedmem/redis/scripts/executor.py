@@ -11,9 +11,13 @@ calls. The idea is the client session of Raft (Ongaro, "Consensus: Bridging Theo
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from sharedmem.clock import Clock
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
@@ -74,6 +78,63 @@ class OperationLedger:
         self._slots[operations].free.append(slot)
 
 
+class _OperationId(NamedTuple):
+    """By which the server recognises a repeat of an operation."""
+
+    operations: bytes
+    """Key of the ledger."""
+    slot: int | str
+    number: int
+    keep_ms: int
+
+
+@dataclass
+class _RepeatableCall:
+    """A call whose operations have ids that follow from a key, so that another process can repeat it."""
+
+    task: asyncio.Task[Any] | None
+    """Work that it starts in other tasks may be that of other callers."""
+    name: str
+    keep_ms: int
+    done: Counter[str] = field(default_factory=Counter)
+
+    def id(self, script: str, space: Space) -> _OperationId:
+        ledgers = space.operations.rpartition(b":")[0]
+        # By script: a repeat that took another way never gets the reply of another script.
+        return _OperationId(b"%b:%b" % (ledgers, self.name.encode()), f"{script}.{self.done[script]}", 1, self.keep_ms)
+
+
+_repeatable: ContextVar[_RepeatableCall | None] = ContextVar("sharedmem_repeatable_call", default=None)
+
+
+@contextmanager
+def repeatable_as(name: str, *, keep_s: float) -> Iterator[None]:
+    """Let a later call under the same name have no second effect, from whichever process it comes.
+
+    Mutations that this task makes inside of the block get operation ids that follow from the name. A call that repeats
+    them in the same order, since the process died before it could keep the result, gets their replies.
+
+    Args:
+        name: of the call, for one namespace; long and unguessable.
+        keep_s: seconds for which repeats are recognised.
+    """
+    token = _repeatable.set(_RepeatableCall(asyncio.current_task(), name, round(keep_s * 1000)))
+    try:
+        yield
+    finally:
+        _repeatable.reset(token)
+
+
+def is_repeatable() -> bool:
+    """Return whether this task is in a block of `repeatable_as`."""
+    return _repeatable_call() is not None
+
+
+def _repeatable_call() -> _RepeatableCall | None:
+    call = _repeatable.get()
+    return call if call is not None and call.task is asyncio.current_task() else None
+
+
 POOLED_ABOVE_BYTES = 65_536
 _FIXED_KEYS = 3
 
@@ -116,12 +177,13 @@ class ScriptExecutor:
             large: bytes of the arguments, if there may be many: large calls use another connection.
             keep: durability modes of its first own keys, with a durable tier.
         """
-        command, slot = self._command(script, space, keys, actor, args)
+        command, operation = self._command(script, space, keys, actor, args)
         call = self._client.call_aside if large > POOLED_ABOVE_BYTES else self._client.call
         try:
             reply = await call(*command)
         finally:
-            self._ledger.free(space.operations, slot)
+            self._free(space, operation)
+        self._note_done(script)
         return _check_bytes(reply)
 
     async def _mutate_noting(
@@ -136,34 +198,48 @@ class ScriptExecutor:
         large: int,
     ) -> bytes:
         """As `mutate`; add each lost attempt that the server may have executed to `losses`."""
-        command, slot = self._command(script, space, keys, actor, args)
+        command, operation = self._command(script, space, keys, actor, args)
         try:
             reply = await self._client.call_noting(losses, command, aside=large > POOLED_ABOVE_BYTES)
         finally:
-            self._ledger.free(space.operations, slot)
+            self._free(space, operation)
         return _check_bytes(reply)
 
     def _command(
         self, script: str, space: Space, keys: Sequence[bytes], actor: bytes, args: Sequence[Argument]
-    ) -> tuple[Command, int]:
-        """Return (command, slot of the ledger that it occupies)."""
-        operations = space.operations
-        slot, number, keep_ms = self._ledger.take(operations)
+    ) -> tuple[Command, _OperationId]:
+        """Return (command, its operation id)."""
+        repeatable = _repeatable_call()
+        if repeatable is None:
+            operation = _OperationId(space.operations, *self._ledger.take(space.operations))
+        else:
+            operation = repeatable.id(script, space)
         return (
             b"EVALSHA",
             self._digests[script],
             _FIXED_KEYS + len(keys),
             space.clock,
             space.changes,
-            operations,
+            operation.operations,
             *keys,
-            slot,
-            number,
-            keep_ms,
+            operation.slot,
+            operation.number,
+            operation.keep_ms,
             actor,
             self._cap,
             *args,
-        ), slot
+        ), operation
+
+    def _free(self, space: Space, operation: _OperationId) -> None:
+        """Free the slot of a call that has a reply, or is no longer repeated."""
+        if isinstance(operation.slot, int):
+            self._ledger.free(space.operations, operation.slot)
+
+    def _note_done(self, script: str) -> None:
+        """Let the next operation with a script be another one, where repeats are recognised by a name."""
+        repeatable = _repeatable_call()
+        if repeatable is not None:
+            repeatable.done[script] += 1
 
     async def run_once(self, script: str, operations: bytes, args: Sequence[Argument], *, large: int = 0) -> bytes:
         """Run a script that changes only the ledger; it is executed once even if it is repeated."""
@@ -268,6 +344,7 @@ class DurableScriptExecutor(ScriptExecutor):
             elif reply == _COLD:
                 await self._tier.recall_all(keep)
             else:
+                self._note_done(script + DURABLE_SUFFIX)
                 return await self._settled(keep, reply)
         raise UnavailableError(f"key {keep.targets[0].key!r}", "Redis evicts it as often as it is restored; try again")
 

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from sharedmem.errors import UsageError
 from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import Space, Target
+from sharedmem.redis.scripts.executor import is_repeatable
 from sharedmem.runtime.background import Background
 
 _MOST_RECORDS = 25
@@ -53,6 +54,9 @@ class WriteBatcher(Generic[W]):
 
     async def put(self, record: W) -> bytes:
         """Write one record; return its reply line. One round trip, shared with concurrent writes."""
+        if is_repeatable():
+            # A shared call would belong to all of its callers.
+            return await self._write_alone(record)
         space = record.target.space
         gathered = self._gathering.get(space)
         if gathered is None and not self._crowded and not self._alone:
