@@ -47,7 +47,6 @@ export const text = {
     enter: 'Look inside',
     leave: 'Forget the token',
     kept: 'The token stays in this tab and is gone when you close it.',
-    used: 'This link has been used. Start `sharedmem console` again, or show a token.',
     everyone: 'everyone on this machine',
     readOnly: 'read-only',
     live: 'live',

@@ -40,7 +40,8 @@ export class Problem extends Error {
 const base = new URL('../', document.baseURI.replace(/[#?].*$/, '')).href.replace(/\/$/, '')
 
 async function reach(request: Request): Promise<Response> {
-  if (session.token) request.headers.set('authorization', `Bearer ${session.token}`)
+  const shown = session.token
+  if (shown) request.headers.set('authorization', `Bearer ${shown}`)
   let response: Response
   try {
     response = await fetch(request)
@@ -50,8 +51,8 @@ async function reach(request: Request): Promise<Response> {
     throw Problem.away()
   }
   session.isAway = false
-  // Whoever is refused has to show a token again; what was typed stays on the page.
-  if (response.status === 401) session.refuse()
+  // Whoever is refused has to show a token again; what was typed stays on the page. Refusals of an earlier token come late.
+  if (response.status === 401 && shown === session.token) session.refuse(Problem.of(401, await response.clone().json().catch(() => null)))
   return response
 }
 

@@ -23,7 +23,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sharedmem.clock import Clock, SystemClock
-from sharedmem.errors import ConfigError
+from sharedmem.errors import ConfigError, SharedMemoryError
 from sharedmem.faces.auth import TokenRefusedError
 from sharedmem.faces.rest.context import json_response
 from sharedmem.faces.rest.problems import problem_response
@@ -39,6 +39,15 @@ _POLICY = (
 _LINK_WITHIN = timedelta(minutes=10)
 _MOST_BODY_BYTES = 1000
 _YEAR_S = 31_536_000
+
+
+class LinkRefusedError(TokenRefusedError):
+    """A one-time link that lets nobody in any more."""
+
+    def __init__(self, problem: str) -> None:
+        SharedMemoryError.__init__(self, f"{problem}; start `sharedmem console` again for another, or show a token")
+        self.actor, self.key, self.need = "", "", ""
+        self.shown, self.knows = True, True
 
 
 class _File(NamedTuple):
@@ -67,11 +76,18 @@ class LoginCode:
         self._is_used = False
         self.code = secrets.token_urlsafe(24)
 
-    def redeem(self, code: str) -> str | None:
-        """Return the token, once; None for another code, the second time, or too late."""
-        is_right = hmac.compare_digest(code.encode(), self.code.encode())
-        if not is_right or self._is_used or self._clock.now() > self._until:
-            return None
+    def redeem(self, code: str) -> str:
+        """Return the token, once.
+
+        Raises:
+            LinkRefusedError: it is another code, was redeemed before, or is older than ten minutes.
+        """
+        if not hmac.compare_digest(code.encode(), self.code.encode()):
+            raise LinkRefusedError("this link is of a console that has ended")
+        if self._is_used:
+            raise LinkRefusedError("this link has been used, and lets one person in once")
+        if self._clock.now() > self._until:
+            raise LinkRefusedError("this link has expired: it was good for ten minutes")
         self._is_used = True
         return self._token
 
@@ -129,10 +145,13 @@ class Console:
             body += chunk
             if len(body) > _MOST_BODY_BYTES:
                 break
-        token = None if self._login is None else self._login.redeem(_code_in(body))
-        if token is None:
-            return problem_response(TokenRefusedError("the link has been used, or its time is over"))
-        return json_response({"token": token})
+        if self._login is None:
+            return problem_response(LinkRefusedError("this service lets nobody in by a link"))
+        try:
+            token = self._login.redeem(_code_in(body))
+        except LinkRefusedError as refused:
+            return problem_response(refused)
+        return json_response({"token": token}, headers={"cache-control": "no-store"})
 
 
 async def _redirect(request: Request) -> Response:

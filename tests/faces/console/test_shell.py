@@ -6,6 +6,10 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 from support.console import ConsolePage, ConsoleService
 
+from sharedmem.faces.auth import TokenRefusedError
+from sharedmem.faces.rest import LoginCode
+from sharedmem.testing.clock import ManualClock
+
 
 def test_a_link_lets_one_person_in_once(page: ConsolePage, service: ConsoleService) -> None:
     link = f"{service.server.url}/console/#/login?code={service.login.code}"
@@ -19,9 +23,24 @@ def test_a_link_lets_one_person_in_once(page: ConsolePage, service: ConsoleServi
     page.run("sessionStorage.clear()")
     page.browser.get(f"{service.server.url}/console/icon.svg")
     page.browser.get(link)
-    page.see("This link has been used")
+    page.see("this link has been used")
     # 401 is what the browser complains of, and what it should be told.
     assert [told for told in page.complaints() if "401" not in told] == []
+
+
+def test_a_link_says_why_it_lets_nobody_in() -> None:
+    clock = ManualClock()
+    expired, used = LoginCode("smt_a", clock=clock), LoginCode("smt_b", clock=clock)
+    assert used.redeem(used.code) == "smt_b"
+    clock.advance(601)
+
+    for link, code, why in (
+        (expired, expired.code, "has expired: it was good for ten minutes"),
+        (used, used.code, "has been used, and lets one person in once"),
+        (used, "guessed", "is of a console that has ended"),
+    ):
+        with pytest.raises(TokenRefusedError, match=f"this link {why}; start `sharedmem console` again"):
+            link.redeem(code)
 
 
 def test_a_token_that_is_not_known_is_refused_in_the_words_of_the_service(
