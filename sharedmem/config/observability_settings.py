@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,12 +17,19 @@ def _check_host(host: str) -> str:
     return host
 
 
+def _check_collector(url: str) -> str:
+    if not re.fullmatch(r"https?://[^\s@]+", url):
+        raise ValueError("it should be a URL without a password, such as http://127.0.0.1:4318")
+    return url
+
+
 def _fold_case(value: object) -> object:
     """Return `INFO` as `info`."""
     return value.lower() if isinstance(value, str) else value
 
 
 _Host = Annotated[str, AfterValidator(_check_host)]
+_Collector = Annotated[str, AfterValidator(_check_collector)]
 _Level = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_fold_case)]
 _Format = Annotated[Literal["text", "json"], BeforeValidator(_fold_case)]
 
@@ -39,9 +47,8 @@ class ObservabilitySettings(BaseModel):
         "Default: not served. Of the command line only `serve grpc` uses it.",
     )
     metrics_host: _Host = Field("127.0.0.1", description="Address for metrics_port; the metrics need no token.")
-    otlp_endpoint: str | None = Field(
+    otlp_endpoint: _Collector | None = Field(
         None,
-        pattern=r"^https?://[^\s@]+$",
         description="Collector of OpenTelemetry to which a hub sends the metrics of its process every 15 seconds, as "
         "OTLP over HTTP, such as http://127.0.0.1:4318. Default: not sent.",
     )

@@ -576,6 +576,10 @@ def _suggest_setting(name: str) -> str:
     return f"did you mean {near[0]!r}?" if near else "`sharedmem config` lists all settings"
 
 
+_WISHES = {"string_type": "it should be text; put it in quotes", "bool_parsing": "it should be true or false"}
+"""What a setting should be, where pydantic says it for its own readers."""
+
+
 def _config_error(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
     """Return the first problem that pydantic found, in words that name the field and its origin."""
     problem = error.errors()[0]
@@ -596,6 +600,5 @@ def _describe_problem(field: str, problem: ErrorDetails) -> str:
     is_secret = field in _SECRET or _CREDENTIALS.search(str(problem["input"])) is not None
     found = "its value" if is_secret else f"{problem['input']!r:.80}"
     wish = re.sub("^(Input|String) should", "it should", problem["msg"].removeprefix("Value error, "))
-    if problem["type"] == "string_type":
-        wish = "it should be text; put it in quotes"
+    wish = _WISHES.get(problem["type"], wish)
     return f"{found}{where} is refused: {wish}"

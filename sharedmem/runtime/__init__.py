@@ -6,14 +6,8 @@ passes them down.
 
 from sharedmem.runtime.counters import BUCKETS_S, Count, Counters, Gauge, Histogram, Labels, Timing
 from sharedmem.runtime.cpu_time import CpuMeter, Metered, in_thread
-from sharedmem.runtime.spans import span
-from sharedmem.runtime.telemetry import (
-    JsonFormatter,
-    elapsed_ms,
-    get_logger,
-    logger,
-    measured,
-)
+from sharedmem.runtime.log_output import JsonFormatter, elapsed_ms, get_logger, logger
+from sharedmem.runtime.spans import measured, span
 
 __all__ = [
     "BUCKETS_S",

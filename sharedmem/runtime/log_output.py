@@ -1,21 +1,84 @@
-"""The log of a process: where the lines of the library go, and how they look."""
+"""The log: the library's logger, how its lines look, and where a process writes them."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from sharedmem.runtime.telemetry import JsonFormatter, extra_fields, logger
+import orjson
+
+logger = logging.getLogger("sharedmem")
+logger.addHandler(logging.NullHandler())
+
+# A record has these first; then those of `extra`, and what formatters of others keep there.
+_STANDARD_ATTRIBUTES = len(vars(logging.makeLogRecord({})))
+_OF_FORMATTERS = frozenset({"message", "asctime", "taskName"})
+
+
+def get_logger(part: str) -> logging.Logger:
+    """Return the logger `sharedmem.<part>`, a child of the one that applications configure."""
+    return logger.getChild(part)
+
+
+def extra_fields(record: logging.LogRecord) -> dict[str, object]:
+    """Return the fields that a log record has from `extra`."""
+    own = islice(vars(record).items(), _STANDARD_ATTRIBUTES, None)
+    return {name: value for name, value in own if name not in _OF_FORMATTERS}
+
+
+@lru_cache(maxsize=2)
+def _second_text(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()[:19]
+
+
+def time_text(record: logging.LogRecord) -> str:
+    """Return when a log record was made, in UTC to the millisecond."""
+    second, part = divmod(record.created, 1)
+    return f"{_second_text(int(second))}.{int(part * 1000):03d}+00:00"
+
+
+def elapsed_ms(began: float) -> float:
+    """Return the milliseconds since a value of `time.perf_counter`, as log lines show them."""
+    return round((time.perf_counter() - began) * 1000, 3)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, the fields of `extra`, and the error if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a log record as one line."""
+        fields: dict[str, object] = {
+            "at": time_text(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields |= {name: value for name, value in extra_fields(record).items() if name not in fields}
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        try:
+            return orjson.dumps(fields, default=str).decode()
+        except TypeError:  # an integer beyond 64 bits, or half of a surrogate pair
+            return json.dumps(fields, default=str)
+
 
 _LOOK_EVERY_S = 1.0
-_UNUSED = [
-    name for name in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks") if hasattr(logging, name)
-]
-"""What `logging` finds out for each record, unless a process says that it is not needed."""
+_UNUSED = {
+    name: value
+    for name, value in {
+        **dict.fromkeys(("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks"), False),
+        "_srcfile": None,
+    }.items()
+    if hasattr(logging, name)
+}
+"""What `logging` finds out for each record, unless a process sets these: the Logging HOWTO, "Optimization"."""
 
 
 class TextFormatter(logging.Formatter):
@@ -23,11 +86,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a log record as one line, and the traceback of its error on lines of its own."""
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = "".join(f" {name}={value!r}" for name, value in extra_fields(record).items())
         # A text of a caller must not look like another line of the log.
         message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
-        line = f"{at} {record.levelname} {record.name}: {message}{fields}"
+        line = f"{time_text(record)} {record.levelname} {record.name}: {message}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -103,8 +165,8 @@ class LogOutput:
         self._level_before = logger.level
         # No line shows these; to find them for each line takes longer than to write it.
         self._found_before = {name: getattr(logging, name) for name in _UNUSED}
-        for name in _UNUSED:
-            setattr(logging, name, False)
+        for name, value in _UNUSED.items():
+            setattr(logging, name, value)
         logger.addHandler(self._handler)
         logger.setLevel(level.upper())
 

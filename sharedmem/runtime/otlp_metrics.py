@@ -11,7 +11,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from sharedmem.runtime.counters import Counters, Labels
-from sharedmem.runtime.telemetry import get_logger
+from sharedmem.runtime.log_output import get_logger
 
 _PATH = "/v1/metrics"
 _TIMEOUT_S = 5.0

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: calls, memory operations, messages between processes, and the W3C trace context.
+"""Spans of OpenTelemetry, the trace context of W3C, and the decorator that times, counts and traces a call.
 
 No span is created until the application sets a tracer provider; the provider decides where spans go.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, wraps
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar, cast
 
 from sharedmem.errors import SharedMemoryError
+from sharedmem.runtime.counters import Counters
 
 TRACEPARENT = "traceparent"
 """Name of the header, the metadata and the field that carries a trace context of W3C."""
@@ -208,6 +210,47 @@ class MemoryOperation(NamedTuple):
 
 
 # -- the library ----------------------------------------------------------------------------------
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+class Measured(Protocol):
+    """An object whose calls are measured."""
+
+    @property
+    def _counters(self) -> Counters: ...
+
+
+def measured(operation: str, *, memory: MemoryOperation | None = None) -> Callable[[_Method], _Method]:
+    """Time each call of a method as `operation_seconds{operation=...}`, count its failures by code, run it as a span.
+
+    Args:
+        operation: `memory.search`; the class of the method must be `Measured`.
+        memory: the operation in the conventions of OpenTelemetry; the object must have a `StoreTrace` as `_trace`.
+    """
+
+    def decorate(method: _Method) -> _Method:
+        @wraps(method)
+        async def call(self: Measured, *args: Any, **kwargs: Any) -> Any:
+            counters = self._counters  # the measured object has the counters
+            counters.begin(operation)
+            started = time.perf_counter()
+            with span(operation) if memory is None else memory.start(operation, self, args) as active:
+                try:
+                    found = await method(self, *args, **kwargs)
+                except SharedMemoryError as error:
+                    counters.increment("operation_failures", operation=operation, code=error.code)
+                    raise
+                finally:
+                    counters.end(operation, time.perf_counter() - started)
+                if active is not None and memory is not None:
+                    memory.describe(active, self, args, found)
+                return found
+
+        return cast("_Method", call)
+
+    return decorate
 
 
 def _tracer() -> Any:
