@@ -576,7 +576,12 @@ def _suggest_setting(name: str) -> str:
     return f"did you mean {near[0]!r}?" if near else "`sharedmem config` lists all settings"
 
 
-_WISHES = {"string_type": "it should be text; put it in quotes", "bool_parsing": "it should be true or false"}
+_WISHES = {
+    "string_type": "it should be text; put it in quotes",
+    "bool_type": "it should be true or false",
+    "bool_parsing": "it should be true or false",
+    "path_type": "it should be the path of a file or folder, as text",
+}
 """What a setting should be, where pydantic says it for its own readers."""
 
 

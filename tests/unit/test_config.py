@@ -412,6 +412,26 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_of_its_field(field: str, 
     assert refusal(**{field: value}).startswith(f"setting '{field}' (from argument): ")
 
 
+@pytest.mark.parametrize("field", sorted(Settings.model_fields))
+def test_each_setting_refuses_what_is_of_another_kind_in_words_for_people(field: str) -> None:
+    said = refusal(**{field: object()})
+
+    assert said.startswith(f"setting '{field}' (from argument): ")
+    assert "it should be" in said
+    assert not {"pattern", "instance", "unable"} & set(said.split())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "advice"),
+    [
+        ("trace_content", "perhaps", "it should be true or false"),
+        ("otlp_endpoint", "collector:4318", "it should be a URL without a password, such as http://127.0.0.1:4318"),
+    ],
+)
+def test_a_refusal_says_what_a_setting_should_be(field: str, value: object, advice: str) -> None:
+    assert refusal(**{field: value}).endswith(advice)
+
+
 @pytest.mark.parametrize(
     "field",
     [
