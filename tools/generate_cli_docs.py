@@ -116,7 +116,7 @@ def _section(path: str, command: Any) -> str:
 
 
 def _placeholder(argument: Any) -> str:
-    name = (argument.metavar or argument.name).upper().strip("[]")
+    name = (argument.metavar or argument.name).upper() + ("..." if argument.nargs == -1 else "")
     return name if argument.required else f"[{name}]"
 
 

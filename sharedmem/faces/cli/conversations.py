@@ -230,7 +230,7 @@ def conversation_patch(
     id_: Id,
     patch: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=VALUE...", help="NAME= alone removes the field."),
+        typer.Argument(metavar="NAME=VALUE", help="NAME= alone removes the field."),
     ],
     if_state: Annotated[int | None, typer.Option(help="Only if the state still has this version.")] = None,
 ) -> RenderableType:

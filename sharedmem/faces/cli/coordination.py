@@ -43,7 +43,7 @@ Name = Annotated[str, typer.Argument(help="Plain (<namespace>:shared:<name>) or 
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[-- COMMAND...]", help="What to run meanwhile; it finds the token in SHAREDMEM_FENCING_TOKEN."
+        metavar="-- COMMAND", help="What to run meanwhile; it finds the token in SHAREDMEM_FENCING_TOKEN."
     ),
 ]
 

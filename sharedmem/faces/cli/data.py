@@ -127,7 +127,7 @@ def set_(
 def delete(
     context: typer.Context,
     keys: Annotated[
-        list[str], typer.Argument(metavar="KEY...", help="Keys of any type.", autocompletion=completion.keys)
+        list[str], typer.Argument(metavar="KEY", help="Keys of any type.", autocompletion=completion.keys)
     ],
 ) -> None:
     """Delete keys of any type, and show how many there were."""
@@ -205,7 +205,7 @@ def _entry_picture(entry: Entry) -> RenderableType:
 
 
 Field = Annotated[str, typer.Argument(help="Name of the field.")]
-Values = Annotated[list[str], typer.Argument(metavar="VALUE...", help="As `set` takes its value."), Reads(read_value)]
+Values = Annotated[list[str], typer.Argument(metavar="VALUE", help="As `set` takes its value."), Reads(read_value)]
 
 
 @operation_command(
@@ -260,7 +260,7 @@ def hash_set(added: int, key: Key, field: Field, value: Value, ttl: Ttl = None, 
 
 @operation_command("hash.delete", "delete", group=hashes, example="sharedmem hash delete agent:planner role")
 def hash_delete(
-    removed: int, key: Key, fields: Annotated[list[str], typer.Argument(metavar="FIELD...")]
+    removed: int, key: Key, fields: Annotated[list[str], typer.Argument(metavar="FIELD")]
 ) -> RenderableType:
     """Delete fields, and show how many there were."""
     return styled_text(f"{removed} removed", (f" of {len(fields)}", "dim"))

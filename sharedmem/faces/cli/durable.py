@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Namespaces = Annotated[
-    list[str] | None, typer.Argument(help="Which; without any, all that the tier has.", metavar="[NAMESPACE]...")
+    list[str] | None, typer.Argument(help="Which; without any, all that the tier has.", metavar="NAMESPACE")
 ]
 _LONG_S = 60.0
 _SOMETHING_IS_WRONG = 1

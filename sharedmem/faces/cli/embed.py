@@ -22,7 +22,7 @@ _NUMBERS_SHOWN = 4
 @command("embed", MEMORY, example="sharedmem embed 'the car broke down' 'our automobile failed'")
 def embed(
     context: typer.Context,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to turn into vectors.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="What to turn into vectors.")],
 ) -> None:
     """Show the vectors of texts, who made them, what they cost, and how near they are to the first."""
     from sharedmem.hub.embeddings import embed_texts  # noqa: PLC0415  few commands need vectors

@@ -42,7 +42,7 @@ def publish(
 @command("subscribe", LIVE, example="sharedmem subscribe news 'alerts-*'")
 def subscribe(
     context: typer.Context,
-    channels: Annotated[list[str], typer.Argument(metavar="CHANNEL...", help="With * and ? it is a pattern.")],
+    channels: Annotated[list[str], typer.Argument(metavar="CHANNEL", help="With * and ? it is a pattern.")],
     count: Count = None,
 ) -> None:
     """Show messages as they come; to a pipe one JSON object a line."""

@@ -37,7 +37,7 @@ _ENDLESS = {"SUBSCRIBE": "subscribe", "PSUBSCRIBE": "subscribe", "SSUBSCRIBE": "
 def redis_cli(
     context: typer.Context,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND...]", help="One command; without it a prompt.")
+        list[str] | None, typer.Argument(metavar="COMMAND", help="One command; without it a prompt.")
     ] = None,
 ) -> None:
     """Speak to the server in its own words: with redis-cli or valkey-cli where there is one, else a small prompt.
