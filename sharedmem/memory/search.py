@@ -110,7 +110,7 @@ def check_query(field: str, text: str) -> str:
         raise InvalidError(field, text, "give a text")
     checked = text[:LONGEST_QUERY].strip()
     if not checked:
-        raise InvalidError(field, text, "give words to look for, or call list(), which needs no query")
+        raise InvalidError(field, text, "give words to look for; `list` needs no query")
     # Lone surrogates cannot be encoded.
     return checked.encode(errors="replace").decode()
 

@@ -464,7 +464,7 @@ def _check_query(query: str) -> str:
 
 def _check_number(n: int) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_RESULTS:
-        raise InvalidError("n", n, f"give a whole number from 1 to {MOST_RESULTS}")
+        raise InvalidError("n_results", n, f"give a whole number from 1 to {MOST_RESULTS}")
     return n
 
 

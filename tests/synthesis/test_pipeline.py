@@ -531,7 +531,7 @@ async def test_thresholds_and_numbers_narrow_a_query(bench: SynthesisHarness, pa
         ("query", {"query": "  "}),
         ("user_id", {"user_id": "a{b}"}),
         ("session_id", {"session_id": "\n"}),
-        ("n", {"n": 0}),
+        ("n_results", {"n": 0}),
         ("recall", {"recall": "everything"}),
         ("score_threshold", {"score_threshold": -1}),
         ("recall_threshold", {"recall_threshold": float("nan")}),
