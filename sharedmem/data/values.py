@@ -248,8 +248,11 @@ class Values:
 
         Raises:
             VersionConflictError: other clients changed the value before each attempt.
-            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `write`.
+            InvalidError: `fn` is not a function, or as `write`.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
+        if not callable(fn):
+            raise InvalidError("fn", fn, "give a function that takes the value and returns the new one")
         access = self._value_keys
         target = access.scope.to_write(key)
         deadline = access.context.clock.monotonic() + patience

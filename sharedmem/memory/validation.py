@@ -132,15 +132,20 @@ def validate_item(fields: Mapping[str, Any]) -> MemoryItem:
     """
     unknown = [name for name in fields if name not in _KNOWN]
     if unknown:
-        raise InvalidError(
-            "field", unknown[0], f"a memory has no such field; put it into metadata, or use {_list_fields()}"
-        )
+        raise InvalidError("field", unknown[0], f"a memory has no such field; {_field_advice(unknown[0])}")
     try:
         return MemoryItem.model_validate(dict(fields))
     except ValidationError as error:
         problem = error.errors()[0]
         name = ".".join(map(str, problem["loc"])) or "memory"
         raise InvalidError(name, problem.get("input"), problem["msg"]) from None
+
+
+def _field_advice(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  only a mistake needs it
+
+    near = get_close_matches(name, _KNOWN, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"put it into metadata, or use {_list_fields()}"
 
 
 def _list_fields() -> str:

@@ -116,7 +116,7 @@ class Background:
     ) -> BackgroundTask:
         if refused:
             coroutine.close()
-            raise UsageError(f"background work {name!r}", "its hub is closed; open another one")
+            raise UsageError("this hub", "it is closed; open another one")
         task: asyncio.Task[object] = asyncio.create_task(coroutine, name=f"sharedmem: {name}")
         work = running[task] = BackgroundTask(name, task, patience_s=self._patience_s)
         task.add_done_callback(self._ended)

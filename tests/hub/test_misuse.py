@@ -15,7 +15,16 @@ import pytest
 from support.contexts import context_of, portal_of
 from support.waiting import wait_until
 
-from sharedmem import ConfigError, Hub, Settings, SharedMemoryStore, UnavailableError, UnsupportedError, UsageError
+from sharedmem import (
+    ConfigError,
+    Hub,
+    InvalidError,
+    Settings,
+    SharedMemoryStore,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
 from sharedmem.client import SharedMemoryClient
 from sharedmem.durable.sqlite.store import SqliteDurable
 from sharedmem.faces.grpc import MemoryClient
@@ -285,6 +294,12 @@ async def test_a_worker_of_a_closed_hub_ends_and_does_not_try_for_ever(redis_url
 
     with pytest.raises(UsageError, match="closed"):
         await asyncio.wait_for(work, 20)
+
+
+async def test_an_update_takes_a_function_and_says_so() -> None:
+    async with fake_hub() as hub:
+        with pytest.raises(InvalidError, match="give a function that takes the value and returns the new one"):
+            await hub.store("nc").update("count", 5)  # type: ignore[call-overload]  # a mistake
 
 
 async def test_a_block_that_closes_its_hub_fails_for_its_own_reason() -> None:

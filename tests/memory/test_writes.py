@@ -205,6 +205,7 @@ async def test_a_text_of_a_mebibyte_is_remembered(memory: Memories) -> None:
         ("half \ud800", {}, "surrogate"),
         (42, {}, "MemoryItem"),
         ("x", {"no_such": 1}, "no such field"),
+        ("x", {"useer_id": "ada"}, "did you mean 'user_id'?"),
         ("x", {"importance": "huge"}, "importance"),
         ("x", {"embedding": [1.0, 2.0]}, "64 numbers"),
         ("x", {"embedding": [float("nan")] * 64}, "finite"),

@@ -194,7 +194,7 @@ async def test_closing_stops_everything_and_may_be_repeated(background: Backgrou
 async def test_after_closing_new_work_is_refused_without_a_warning(background: Background) -> None:
     await background.close()
 
-    with pytest.raises(UsageError, match="'renew lock': its hub is closed; open another one"):
+    with pytest.raises(UsageError, match="this hub: it is closed; open another one"):
         background.start("renew lock", Sleeper().run())
 
 
@@ -284,7 +284,7 @@ async def test_closing_lets_cleanups_end_which_stopped_work_has_started() -> Non
     await background.close()
 
     assert given_back.is_set()
-    with pytest.raises(UsageError, match="its hub is closed"):
+    with pytest.raises(UsageError, match="it is closed"):
         background.start_cleanup("give back", give_back())
 
 

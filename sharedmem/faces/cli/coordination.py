@@ -42,9 +42,7 @@ _PATIENCE_S = 10.0
 Name = Annotated[str, typer.Argument(help="Plain (<namespace>:shared:<name>) or absolute.")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="-- COMMAND", help="What to run meanwhile; it finds the token in SHAREDMEM_FENCING_TOKEN."
-    ),
+    typer.Argument(metavar="-- COMMAND", help="What to run meanwhile; it finds the token in SHAREDMEM_FENCING_TOKEN."),
 ]
 
 

@@ -126,9 +126,7 @@ def set_(
 @command("delete", DATA, example="sharedmem delete plan")
 def delete(
     context: typer.Context,
-    keys: Annotated[
-        list[str], typer.Argument(metavar="KEY", help="Keys of any type.", autocompletion=completion.keys)
-    ],
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="Keys of any type.", autocompletion=completion.keys)],
 ) -> None:
     """Delete keys of any type, and show how many there were."""
     options = options_of(context)
