@@ -4462,7 +4462,8 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
         Raises:
             VersionConflictError: other clients changed the value before each attempt.
-            WrongTypeError, AccessDeniedError, InvalidError, UnavailableError: as `write`.
+            InvalidError: `fn` is not a function, or as `write`.
+            WrongTypeError, AccessDeniedError, UnavailableError: as `write`.
         """
         return self._portal.run(
             self._async.update(key, threaded(fn), default=default, ttl=ttl, kind=kind, patience=patience)
