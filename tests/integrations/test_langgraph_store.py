@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from langgraph.graph import START, StateGraph
 from langgraph.store.base import (
@@ -110,6 +111,7 @@ def plain(result: Any) -> Any:
     return (result.namespace, result.key, result.value) if hasattr(result, "key") else result
 
 
+@hypothesis_settings(deadline=None)  # on a busy machine the first hub takes long
 @given(batches=st.lists(BATCHES, max_size=6))
 def test_it_answers_as_the_store_in_memory_does(batches: list[list[Any]]) -> None:
     async def compare() -> None:
@@ -204,6 +206,23 @@ async def test_prefixes_and_suffixes_match_whole_parts_only(items: SharedMemStor
     assert await items.alist_namespaces(suffix=("docs",)) == [("docs",), ("users", "u1", "docs")]
     assert await items.alist_namespaces(prefix=("users", "*", "docs")) == [("users", "u1", "docs")]
     assert sorted(item.value["in"] for item in await items.asearch(("users", "u1"))) == ["users/u1", "users/u1/docs"]
+
+
+async def test_a_namespace_may_be_a_list(items: SharedMemStore) -> None:
+    parts: Any = ["users", "ada"]
+    await items.aput(parts, "k", {"n": 1})
+    found = await items.asearch(parts[:1]), await items.alist_namespaces(prefix=parts)
+    assert plain(await items.aget(parts, "k")) == (("users", "ada"), "k", {"n": 1})
+    assert [plain(each) for each in found] == [[(("users", "ada"), "k", {"n": 1})], [("users", "ada")]]
+
+
+async def test_the_index_can_be_read_from_the_store(store: SharedMemoryStore) -> None:
+    index = {"dims": 26, "embed": letters, "fields": ["text"]}
+    items = SharedMemStore(store, index=index)
+    assert items.index_config == index
+    assert items.embeddings is not None
+    assert items.embeddings.embed_query("ab")[:3] == [1.0, 1.0, 0.0]
+    assert SharedMemStore(store).index_config is None
 
 
 @pytest.mark.parametrize("size", [10, 3_000_000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -22,6 +23,7 @@ _HASH, _SET = "hash", "set"
 _IN_PIECES = b'{"pieces":'
 _MOST_TRIES = 20
 _PAGE = 500
+_MOST_NAMESPACES = 1024
 
 
 class StoredItem:
@@ -243,6 +245,7 @@ def _field(key: str) -> str:
     return key
 
 
+@lru_cache(maxsize=_MOST_NAMESPACES)
 def _joined(namespace: Namespace) -> str:
     if "" in namespace:
         raise InvalidError("namespace", namespace, "no part may be empty")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -74,7 +75,12 @@ class SharedMemStore(BaseStore):
         parts, behind, self._calls = reach(store)
         self._items = Items(behind, parts, "items")
         self.ttl_config = ttl
-        self._embed_texts = None if index is None else _embed_of(index, parts)
+        self.index_config = index
+        """As it was given; for programs that read it from any store of LangGraph."""
+        embed = (index or {}).get("embed")
+        self.embeddings = None if embed is None else ensure_embeddings(embed)
+        """What embeds; None: nothing, or the embedder of the hub."""
+        self._embed_texts = None if index is None else _embed_of(self.embeddings, parts)
         self._paths = _tokenized((index or {}).get("fields") or [_WHOLE])
 
     # -- the contract
@@ -95,6 +101,9 @@ class SharedMemStore(BaseStore):
         return await self._calls.awaited(self._do(list(ops)))
 
     async def _do(self, ops: list[Op]) -> list[Result]:
+        if len(ops) == 1 and isinstance(ops[0], GetOp):
+            # What graphs do most often.
+            return [await self._get(ops[0])]
         results: list[Result] = [None] * len(ops)
         writes = await self._checked_writes(ops)
 
@@ -105,7 +114,7 @@ class SharedMemStore(BaseStore):
         reads = []
         for at, op in enumerate(ops):
             if isinstance(op, GetOp):
-                gets.setdefault((op.namespace, bool(op.refresh_ttl)), []).append((at, str(op.key)))
+                gets.setdefault((tuple(op.namespace), bool(op.refresh_ttl)), []).append((at, str(op.key)))
             elif isinstance(op, SearchOp | ListNamespacesOp):
                 reads.append(read(at, op))
 
@@ -122,6 +131,11 @@ class SharedMemStore(BaseStore):
         for namespace, changes in writes.items():
             await self._items.put(namespace, changes)
         return results
+
+    async def _get(self, op: GetOp) -> Item | None:
+        validate_op_namespace(op)
+        (found,) = await self._items.get(tuple(op.namespace), [str(op.key)], renews=bool(op.refresh_ttl))
+        return None if found is None else _item(found)
 
     async def asweep_ttl(self) -> int:
         """Delete all items that are over, and return how many; no call returns them before. One round trip a namespace.
@@ -146,7 +160,7 @@ class SharedMemStore(BaseStore):
         for op in ops:
             validate_op_namespace(op)
             if isinstance(op, PutOp):
-                puts[op.namespace, str(op.key)] = op
+                puts[tuple(op.namespace), str(op.key)] = op
             elif isinstance(op, SearchOp):
                 _check_page(op.limit, op.offset)
                 check_filter(op.filter)
@@ -195,7 +209,7 @@ class SharedMemStore(BaseStore):
         # Without a ranking, the first that fit will do.
         enough = math.inf if query else op.offset + op.limit
         found: list[StoredItem] = []
-        for namespace in await self._items.namespaces(op.namespace_prefix):
+        for namespace in await self._items.namespaces(tuple(op.namespace_prefix)):
             async for item in self._items.scan(namespace):
                 if fits(item.value, op.filter):
                     found.append(item)
@@ -227,9 +241,8 @@ class SharedMemStore(BaseStore):
         return fitting[op.offset : op.offset + op.limit]
 
 
-def _embed_of(index: Mapping[str, Any], parts: StoreParts) -> Embed:
-    if index.get("embed") is not None:
-        embeddings = ensure_embeddings(index["embed"])
+def _embed_of(embeddings: Embeddings | None, parts: StoreParts) -> Embed:
+    if embeddings is not None:
 
         async def embed_by_langchain(texts: Sequence[str], purpose: Purpose) -> Any:
             if purpose == "query":
