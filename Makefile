@@ -97,8 +97,10 @@ $(CREATED):
 	@touch $@
 
 # `make test` installs all that `make demo` needs, so whichever came first is kept.
+# `make demo ARGS=--console` serves a page.
+RUN_EXTRAS := embedded,server
 $(RUNS): pyproject.toml $(CREATED)
-	@$(call install,.[embedded])
+	@$(call install,.[$(RUN_EXTRAS)])
 	@touch $@
 
 $(TESTS): pyproject.toml $(CREATED)

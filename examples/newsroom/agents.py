@@ -12,19 +12,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from desk import (
+    ANSWER,
     CLAIMS,
     COMPLETIONS,
     DONE,
     LINGERING_PAGES,
+    MEMORIES,
+    MOST_REMEMBERED,
     NAMESPACE,
     PAGES,
     PRESENT,
+    QUESTION,
     REFUSED,
     REPORT,
     REVIEW,
+    SILENT_S,
     START,
     STATEMENTS,
     TASK,
@@ -45,6 +52,8 @@ from report import assembled, in_one_line, reviewed
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
 
 _IDLE_S = 0.2
+_BEGINNING = 0
+_METRES = re.compile(r"(\d+\.\d+) metres")
 
 
 class Researcher:
@@ -114,6 +123,8 @@ class Researcher:
         done = Claim(by=self._name, state="done", page=PAGES, findings=key, findings_version=findings_version)
         if await self._put(document, done, version=version) is None:
             return await say(self._store, self._name, f"I was too late with {document}, another researcher has it.")
+        if self._task.visited:
+            await remember(self._store, document, reading)
         await self._store.hincrby(COMPLETIONS, document, 1)
         await self._store.sadd(DONE, document)
         total = await self._store.incr(STATEMENTS, len(reading.findings))
@@ -130,6 +141,27 @@ class Researcher:
             )
         except VersionConflictError:
             return None
+
+
+async def remember(store: SharedMemoryStore, document: str, reading: Reading) -> None:
+    """Remember the sentences of the first findings; what others have remembered already is merged."""
+    sentences = list(dict.fromkeys(finding.sentence for finding in reading.findings))[:MOST_REMEMBERED]
+    if sentences:
+        await store.memory.add_many([{"memory": sentence, "thread_id": document} for sentence in sentences])
+
+
+async def answer(store: SharedMemoryStore, name: str) -> None:
+    """Answer one question from memory, again whenever a memory changes, until the editor ends this process."""
+    said = ""
+    async for _ in store.watch(MEMORIES, since=_BEGINNING):
+        hits = await store.memory.search(QUESTION, limit=5)
+        told = [hit.item.memory for hit in hits if "gauge" in hit.item.memory and "peak" in hit.item.memory]
+        heights = sorted({height for memory in told for height in _METRES.findall(memory)})
+        if not heights or said == (said := " or ".join(heights)):
+            continue
+        verdict = "All that we remember agrees" if len(heights) == 1 else "Our memories disagree"
+        await store.write(ANSWER, {"question": QUESTION, "answer": f"{said} metres", "verdict": verdict})
+        await say(store, name, f"{QUESTION} {verdict}: {said} metres.")
 
 
 async def research(store: SharedMemoryStore, name: str, task: Task, *, linger_at: int) -> None:
@@ -174,12 +206,22 @@ async def main(arguments: argparse.Namespace) -> None:
         grants = (CLAIMS,) if arguments.role == "researcher" else ()
         store = hub.store(NAMESPACE, actor=arguments.name, grants=grants)
         task = Task.model_validate(await written_at(store, TASK))
-        if arguments.role == "researcher":
-            await research(store, arguments.name, task, linger_at=arguments.linger_at)
-        elif arguments.role == "writer":
-            await write(store, arguments.name, task)
-        else:
-            await review(store, arguments.name, task)
+        async with AsyncExitStack() as stack:
+            if task.visited:
+                await stack.enter_async_context(store.presence.here(role=arguments.role, ttl=SILENT_S))
+            await work(store, arguments, task)
+
+
+async def work(store: SharedMemoryStore, arguments: argparse.Namespace, task: Task) -> None:
+    """Do the part of one agent."""
+    if arguments.role == "researcher":
+        await research(store, arguments.name, task, linger_at=arguments.linger_at)
+    elif arguments.role == "writer":
+        await write(store, arguments.name, task)
+    else:
+        await review(store, arguments.name, task)
+        if task.visited:
+            await answer(store, arguments.name)
 
 
 def _text_at(path: Path) -> str:

@@ -13,8 +13,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +37,8 @@ from desk import (
     Review,
     Task,
     claims_of,
+    say,
+    written_at,
 )
 from grading import Grade, grade, planted_in
 from pydantic import BaseModel, ConfigDict, Field
@@ -90,6 +92,7 @@ class Newsroom:
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
     killed: set[str] = field(default_factory=set)
     chat_read: int = 0
+    visited: bool = False
 
     async def hire(self, role: str, name: str, *extra: str) -> None:
         """Start the process of an agent."""
@@ -117,9 +120,9 @@ class Newsroom:
         if process.returncode and name not in self.killed:
             raise AgentFailedError(name, process.returncode, output.decode(errors="replace"))
 
-    async def all_ended(self) -> None:
-        """Wait for all agents, the killed one included."""
-        await asyncio.gather(*(self.finished(name) for name in self.processes))
+    async def all_ended(self, *, staying: str = "") -> None:
+        """Wait for all agents, the killed one included, but not for the one that stays."""
+        await asyncio.gather(*(self.finished(name) for name in self.processes if name != staying))
 
     async def end_all(self) -> None:
         """End all running processes, after an error."""
@@ -140,7 +143,11 @@ class Newsroom:
 
     async def _lines_for(self, change: Change) -> list[str]:
         if change.key.startswith(_CLAIM_PREFIX):
-            return await self._claim_lines(change.key)
+            before = len(self.board.takeovers)
+            lines = await self._claim_lines(change.key)
+            for document, former, reader in self.board.takeovers[before:] if self.visited else ():
+                await say(self.store, "editor", f"{former} fell silent. {reader} has taken over {document}.")
+            return lines
         if change.key == CHAT:
             return await self._chat_lines()
         return []
@@ -170,8 +177,13 @@ class Newsroom:
         return [self.board.chat_line(line["by"], line["says"]) for line in news]
 
 
-async def run(options: Options | None = None) -> Summary:
+async def run(options: Options | None = None, *, visit: asyncio.Event | None = None) -> Summary:
     """Run the demo from an empty namespace to its summary, which is also printed.
+
+    Args:
+        options: of the demo.
+        visit: somebody looks on, until this is set: the agents also say that they are there and remember what they
+            read, and the reviewer stays and answers a question from memory.
 
     Raises:
         SharedMemoryError: no server is available, or an agent failed.
@@ -179,15 +191,13 @@ async def run(options: Options | None = None) -> Summary:
     """
     chosen = options or Options()
     try:
-        async with asyncio.timeout(chosen.patience_s):
-            summary = await _run(chosen)
+        async with asyncio.timeout(chosen.patience_s) as patience:
+            return await _run(chosen, patience, visit)
     except TimeoutError as error:
         raise UnavailableError("the newsroom", f"it was not done within {chosen.patience_s:g} s") from error
-    sys.stdout.write(as_text(summary) + "\n")
-    return summary
 
 
-async def _run(chosen: Options) -> Summary:
+async def _run(chosen: Options, patience: asyncio.Timeout, visit: asyncio.Event | None) -> Summary:
     settings = await asyncio.to_thread(Settings.load, redis_url=chosen.redis_url, data_dir=chosen.data_dir)
     documents = await asyncio.to_thread(_documents)
     task = Task(
@@ -196,32 +206,43 @@ async def _run(chosen: Options) -> Summary:
         report=str(chosen.report or settings.data_dir / "newsroom-report.md"),
         think_s=chosen.think_s,
         lease_s=chosen.lease_s,
+        visited=visit is not None,
     )
     async with Hub.open(settings=settings) as hub:
         await hub.store(NAMESPACE).clear()
         store = hub.store(NAMESPACE, actor="editor")
         started = time.monotonic()
-        board = await _work(store, task, chosen)
-        seconds = time.monotonic() - started
-        return await _summed_up(store, task, board, seconds=seconds, server=hub.url, data=str(settings.data_dir))
+        async with _worked(store, task, chosen) as board:
+            seconds = time.monotonic() - started
+            summary = await _summed_up(store, task, board, seconds=seconds, server=hub.url, data=str(settings.data_dir))
+            sys.stdout.write(as_text(summary) + "\n")
+            sys.stdout.flush()
+            if visit is not None:
+                patience.reschedule(None)
+                await visit.wait()
+            return summary
 
 
-async def _work(store: SharedMemoryStore, task: Task, options: Options) -> Board:
-    """Run all processes and watch them."""
+@asynccontextmanager
+async def _worked(store: SharedMemoryStore, task: Task, options: Options) -> AsyncIterator[Board]:
+    """Run all processes, watch them until the work is done, and end the one that stays behind the block."""
     board = Board(list(task.documents))
-    with opened_view(board, plain=options.plain) as view:
-        room = Newsroom(store, board, view, _environment(options), victim="researcher-2")
-        await store.write(TASK, task.model_dump(mode="json"))
-        parts = [room.watch(), _start_when_all_are_there(store, options.researchers), _staff(room, options.researchers)]
-        tasks = [asyncio.create_task(part) for part in parts]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for running in tasks:
-                running.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await room.end_all()
-    return board
+    plain = PlainView()
+    room = Newsroom(store, board, plain, _environment(options), victim="researcher-2", visited=task.visited)
+    try:
+        with opened_view(board, plain=options.plain) as room.view:
+            await store.write(TASK, task.model_dump(mode="json"))
+            started = _start_when_all_are_there(store, options.researchers)
+            tasks = [asyncio.create_task(part) for part in (room.watch(), started, _staff(room, options.researchers))]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for running in tasks:
+                    running.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        yield board
+    finally:
+        await room.end_all()
 
 
 async def _staff(room: Newsroom, researchers: int) -> None:
@@ -231,7 +252,10 @@ async def _staff(room: Newsroom, researchers: int) -> None:
         await room.hire("researcher", name, *(("--linger-at", str(_LINGER_AT)) if name == room.victim else ()))
     await room.hire("writer", "writer")
     await room.hire("reviewer", "reviewer")
-    await room.all_ended()
+    if room.visited:
+        await asyncio.gather(room.all_ended(staying="reviewer"), written_at(room.store, REVIEW))
+    else:
+        await room.all_ended()
     await room.store.write(END, "The editor ends the demo.")
 
 

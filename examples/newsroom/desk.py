@@ -23,10 +23,15 @@ REPORT = "newsroom:shared:report"
 REVIEW = "newsroom:shared:review"
 END = "newsroom:shared:end"
 CLAIMS = "newsroom:claims:*"
+ANSWER = "newsroom:shared:answer"
+MEMORIES = "newsroom:$memory:*"
+QUESTION = "How high did the water peak on the Customs House gauge?"
 
 CHAT_LENGTH = 500
 PAGES = 4
 LINGERING_PAGES = 10_000
+MOST_REMEMBERED = 6
+SILENT_S = 2.0
 _BEGINNING = 0
 
 
@@ -44,6 +49,8 @@ class Task(_Note):
     """Path of the file that the writer writes and the reviewer completes."""
     think_s: float
     lease_s: float
+    visited: bool = False
+    """Whether somebody looks on: then agents say that they are there, remember what they read, and one stays."""
 
 
 class Claim(_Note):

@@ -40,6 +40,7 @@ async def fill(hub: Hub, namespace: str) -> None:
     await _graph(hub, namespace)
     await _work(hub, namespace)
     await _decisions(hub, namespace)
+    await _agreement(hub, namespace)
     await _durable(hub, namespace)
 
 
@@ -101,6 +102,21 @@ async def _decisions(hub: Hub, namespace: str) -> None:
     await store.decisions.save_if_new(SESSION, "GATE-5", "CLOSE", 0.9, "The tide rises above four metres.")
     await store.decisions.save_plan(SESSION, "GATE-6", "HOLD", 0.6, "Nothing is known of gate six.")
     await store.decisions.begin_execution(SESSION, plan, lease=600)
+    ended = await store.decisions.save_plan(SESSION, "GATE-7", "OPEN", 0.8, "The ebb has begun, and a barge waits.")
+    claim = await store.decisions.begin_execution(SESSION, ended)
+    await store.decisions.finish(SESSION, ended, claim.fence, status="success", order_id="lever-2")
+    lost = await store.decisions.save_plan(SESSION, "GATE-8", "CLOSE", 0.7, "The forecast was raised to 4.4 metres.")
+    await store.decisions.begin_execution(SESSION, lost, lease=0.05)
+
+
+async def _agreement(hub: Hub, namespace: str) -> None:
+    planner, researcher = (hub.store(namespace, actor=actor) for actor in ("planner", "researcher"))
+    await planner.lease_acquire("scheduler", kind="leader", lease=600)
+    await planner.lease_acquire("almanac", lease=600)
+    for store in (planner, researcher):
+        await store.lease_acquire("gauges", kind="semaphore", limit=3, lease=600)
+    await researcher.lease_acquire("report", kind="rwlock", lease=600)
+    await planner.rate_limit("forecasts", limit=100, per=600).take(12)
 
 
 async def _durable(hub: Hub, namespace: str) -> None:

@@ -15,6 +15,9 @@ const VIEW_OF_KIND: Record<string, string> = {
   presence: 'agreement',
   lock: 'agreement',
   leader: 'agreement',
+  semaphore: 'agreement',
+  rwlock: 'agreement',
+  stats: 'decisions',
 }
 const HAS_PAGES = new Set(['memory', 'notes'])
 
@@ -22,6 +25,8 @@ export function placeOfChange({ operation, key }: { operation: string; key: stri
   const view = VIEW_OF_KIND[operation.split('.')[0] ?? ''] ?? ''
   if (!operation.includes('.') || !(view in views)) return spellPlace('data', [key])
   if (view === 'conversations') return spellPlace(view, [conversationOf(key)])
+  if (view === 'agreement' && !operation.startsWith('presence.')) return spellPlace(view, [operation.split('.')[0] ?? '', key.replace(/^[^:]*:shared:(?=[^:]*$)/, '')])
+  if (view === 'decisions') return spellPlace(view, key.split(':').slice(2))
   const own = /^[^:]*:\$[a-z]+:(.*)$/.exec(key)
   return spellPlace(view, HAS_PAGES.has(view) ? [own?.[1] ?? key] : [])
 }

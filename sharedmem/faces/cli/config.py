@@ -9,20 +9,23 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import sharedmem
 from sharedmem.config import Setting
-from sharedmem.errors import NotFoundError, UnsupportedError
+from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
 from sharedmem.faces.cli.app import SERVER, command
 from sharedmem.faces.cli.output import cell, print_answer, rows_table, styled_text, write_line
-from sharedmem.faces.cli.session import options_of
+from sharedmem.faces.cli.session import Options, options_of
 from sharedmem.faces.cli.values import json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+_ENDING_S = 3.0
 
 
 class Demo(StrEnum):
@@ -47,6 +50,8 @@ def demo(
         float, typer.Option(min=0.1, help="Newsroom: seconds until others take a dead one's work.")
     ] = 2.0,
     plain: Annotated[bool, typer.Option("--plain", help="Newsroom: lines instead of live tables.")] = False,
+    console: Annotated[bool, typer.Option("--console", help="Newsroom: look on in the browser, until Ctrl-C.")] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link of --console only.")] = False,
     naive: Annotated[bool, typer.Option("--naive", help="Trading: without the decision log, to see it fail.")] = False,
 ) -> None:
     """Watch agents work together while some of them die; exit code 1 if anything was lost or done twice."""
@@ -58,11 +63,33 @@ def demo(
     else:
         shown = plain or options.json
         chosen = module.Options(researchers=researchers, think_s=think_s, lease_s=lease_s, plain=shown, **server)
+    if console and which is Demo.TRADING:
+        raise InvalidError("console", "trading", "look on at the newsroom: sharedmem demo --console")
+    running = _watched(options, module, chosen, opens_browser=not no_browser) if console else module.run(chosen)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
-        summary = asyncio.run(module.run(chosen))
+        summary = asyncio.run(running)
     if options.json:
         write_line(json_text(summary))
     raise typer.Exit(0 if summary.ok else 1)
+
+
+async def _watched(options: Options, module: ModuleType, chosen: Any, *, opens_browser: bool) -> Any:
+    """Run the newsroom while somebody looks on in the console, until Ctrl-C."""
+    from sharedmem.faces.cli.console import open_console  # noqa: PLC0415  # needs an extra, which it names itself
+
+    page = open_console(options, namespace=module.NAMESPACE, port=0, write=True, opens_browser=opens_browser)
+    async with page as told:
+        work, end = asyncio.create_task(module.run(chosen, visit=told)), asyncio.create_task(told.wait())
+        try:
+            await asyncio.wait({work, end}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work}, timeout=_ENDING_S)
+            if not work.done():
+                raise typer.Exit(1)  # Ctrl-C before the agents were done
+            return await work
+        finally:
+            for task in (work, end):
+                task.cancel()
+            await asyncio.gather(work, end, return_exceptions=True)
 
 
 @command("config", SERVER, example="sharedmem config data_dir")

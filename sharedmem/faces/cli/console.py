@@ -7,6 +7,8 @@ import getpass
 import re
 import sys
 import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,12 +62,29 @@ def console(
 
 
 async def _run(options: Options, *, port: int, write: bool, opens_browser: bool) -> None:
+    async with open_console(options, port=port, write=write, opens_browser=opens_browser) as told:
+        await told.wait()
+
+
+@asynccontextmanager
+async def open_console(
+    options: Options, *, namespace: str | None = None, port: int, write: bool, opens_browser: bool
+) -> AsyncIterator[asyncio.Event]:
+    """Serve the page while the block runs, and print its link; yields what is set by Ctrl-C.
+
+    Args:
+        options: of the command.
+        namespace: what is looked at; None: that of the options.
+        port: on this machine; 0 takes a free one.
+        write: whether the person may change things.
+        opens_browser: whether a browser is opened on a terminal.
+    """
     from sharedmem.faces.rest import Console, LoginCode, RestServer, create_app  # noqa: PLC0415  # likewise
 
     # The page is for one person, whose rights its token tells; what this process may do is another matter.
     settings = without_metrics(options.settings()).replace(access="namespaced")
     start_log(settings, is_service=True)
-    namespace, actor = settings.namespace, settings.actor or _person()
+    namespace, actor = namespace or settings.namespace, settings.actor or _person()
     everything = Grant(pattern=f"{namespace}:*", writes=write)
     bearer = Bearer.of(
         namespace, actor=actor, grants=[everything], operator=True, administrator=True, read_only=not write
@@ -83,7 +102,7 @@ async def _run(options: Options, *, port: int, write: bool, opens_browser: bool)
                 print_answer(options, shown, lambda: _picture(shown))
                 if opens_browser and sys.stdout.isatty():
                     await asyncio.to_thread(webbrowser.open, link)
-                await told.wait()
+                yield told
 
 
 def _person() -> str:

@@ -120,7 +120,8 @@ class HealthEndpoints:
 
     async def _redis(self) -> Check:
         found = await self._service.hub.health()
-        return {"ok": found.ok, "latency_ms": found.latency_ms, "server": found.server, "version": found.version}
+        shown = {"latency_ms": found.latency_ms, "server": found.server, "version": found.version}
+        return {"ok": found.ok, **shown, "missing": self._service.hub.powers.missing}
 
     async def _tier(self, namespace: str | None) -> Check:
         try:

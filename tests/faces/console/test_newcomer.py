@@ -1,0 +1,79 @@
+"""A person who has never seen the project looks on at the demo: who died, who took over, what is remembered and why."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any, cast
+
+from selenium.webdriver import Chrome
+from support import embedded_fixtures
+from support.console import ConsolePage
+from support.shell import finish, read_json_line, start
+
+data_dir = embedded_fixtures.data_dir
+
+ANSWERS = """
+const value = document.querySelector('aside textarea')?.value ?? ''
+return [...arguments].every((words) => value.includes(words))
+"""
+RIGHT = "The water peaked at 4.62 metres above datum on the Customs House gauge, says the Northern Mercury."
+QUICK = ("--plain", "--think-s", "0.2", "--lease-s", "1")
+
+
+def test_a_newcomer_understands_the_demo_and_corrects_an_agent(browser: Chrome, data_dir: Path, tmp_path: Path) -> None:
+    words = ("demo", "--console", "--no-browser", *QUICK, "--data-dir", str(data_dir))
+    # A pipe that is not read would fill, and stop the service at its next line.
+    with (tmp_path / "log").open("w") as log:
+        demo = start(*words, environment={"SHAREDMEM_EMBEDDER": "hashing"}, stderr=log)
+        try:
+            look_on(browser, demo)
+        finally:
+            demo.kill()
+            demo.wait()
+
+
+def look_on(browser: Chrome, demo: subprocess.Popen[str]) -> None:
+    """Do what the person does."""
+    page = ConsolePage(browser, cast("Any", None))
+    browser.get(str(read_json_line(demo)["url"]))
+
+    # Which agent died, and who took over its task?
+    page.see("fell silent", "main")
+    page.see("went on with it", "main")
+    told = str(page.run("return document.querySelector('main').innerText"))
+    died = re.search(r"(\S+) fell silent", told)
+    successor = re.search(r"(\S+) went on with it", told)
+
+    # What is remembered of a topic, and why was it found first?
+    page.go("memory?query=How+high+did+the+water+peak+on+the+Customs+House+gauge%3F")
+    page.until("return document.querySelectorAll('tr[data-key]').length > 1")
+    page.see("4.26 metres", "main")
+    page.run(
+        "[...document.querySelectorAll('tr[data-key]')].find((row) => row.innerText.includes('4.26 metres')).click()"
+    )
+    page.see("Why it was found", "aside")
+    page.see("words (BM25)", "aside")
+
+    # A wrong memory is corrected, and an agent that has answered from it answers anew.
+    page.go("data/newsroom:shared:answer")
+    page.until(ANSWERS, "4.26 or 4.62 metres", "Our memories disagree")
+    page.browser.back()
+    page.press("Edit", "aside")
+    page.type("Text", RIGHT)
+    page.type("Reason (is kept with your name)", "the gauge book says 4.62")
+    page.press("Save", "aside")
+    page.see("Saved.", "aside")
+    page.go("data/newsroom:shared:answer")
+    page.until(ANSWERS, "4.62 metres", "All that we remember agrees")
+
+    demo.send_signal(signal.SIGINT)
+    ended = finish(demo)
+    assert ended.code == 0
+    taken = re.search(r"(\S+) takes over \S+: the lease of (\S+) ran out", ended.out)
+    assert died is not None
+    assert successor is not None
+    assert taken is not None
+    assert (died[1], successor[1]) == (taken[2], taken[1]) == ("researcher-2", successor[1])
