@@ -75,13 +75,15 @@ class McpEndpoint:
         self._streams = CallerStreams(closing or asyncio.Event(), check_s=options.stream_check_s)
         self._hosts = _security(host, hosts=options.hosts, origins=options.origins, public_url=options.public_url)
         self._guard = TransportSecurityMiddleware(self._hosts)
-        self._protocol = service.server.streamable_http_app(
+        service.server.streamable_http_app(
             streamable_http_path=PATH,
             stateless_http=not options.sessions,
             max_request_body_size=options.max_body_bytes,
             session_idle_timeout=SESSION_IDLE_S,
             transport_security=self._hosts,
         )
+        # Not the application around it: requests are routed and guarded here.
+        self._protocol = service.server.session_manager.handle_request
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
