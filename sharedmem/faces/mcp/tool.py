@@ -157,9 +157,8 @@ class SharedMemTool(Tool):
 
         async def run() -> dict[str, Any]:
             # If the server is killed before the answer is kept, the retry runs this again.
-            name, keep_s = f"{call.idempotency_key}-{digest[:32]}", self.options.idempotency_ttl_s
             try:
-                with repeatable_as(name, keep_s=keep_s):
+                with repeatable_as(f"{call.idempotency_key}-{digest[:32]}"):
                     return {"arguments": digest, "answer": await self._answer(call, given)}
             except SharedMemoryError as error:
                 raise _FailedCallError(error) from error

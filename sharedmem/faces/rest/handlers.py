@@ -138,9 +138,8 @@ async def run_once(call: Call, answer: Handler) -> Response:
         nonlocal ran
         ran = True
         # If the server is killed before the answer is kept, the retry runs this again.
-        name = f"{key.rpartition('.')[2]}-{digest[:32]}"
         try:
-            with repeatable_as(name, keep_s=call.terms.idempotency_ttl_s):
+            with repeatable_as(f"{key.rpartition('.')[2]}-{digest[:32]}"):
                 return _stored_response(await answer(call), digest)
         except Exception as error:
             raise _FailedError(error) from error

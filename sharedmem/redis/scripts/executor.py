@@ -31,6 +31,8 @@ from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, scripts
 _SHORTEST_LIFE_S = 180.0
 _LIFE_BEYOND_RETRIES_S = 120.0
 _PROLONG_EVERY_S = 30.0
+# Clients that lost their server call again soon; each such call takes a key of its own for so long.
+_REPEATED_WITHIN_MS = 3_600_000
 
 
 @dataclass(slots=True)
@@ -95,30 +97,30 @@ class _RepeatableCall:
     task: asyncio.Task[Any] | None
     """Work that it starts in other tasks may be that of other callers."""
     name: str
-    keep_ms: int
     done: Counter[str] = field(default_factory=Counter)
 
     def id(self, script: str, space: Space) -> _OperationId:
         ledgers = space.operations.rpartition(b":")[0]
         # By script: a repeat that took another way never gets the reply of another script.
-        return _OperationId(b"%b:%b" % (ledgers, self.name.encode()), f"{script}.{self.done[script]}", 1, self.keep_ms)
+        return _OperationId(
+            b"%b:%b" % (ledgers, self.name.encode()), f"{script}.{self.done[script]}", 1, _REPEATED_WITHIN_MS
+        )
 
 
 _repeatable: ContextVar[_RepeatableCall | None] = ContextVar("sharedmem_repeatable_call", default=None)
 
 
 @contextmanager
-def repeatable_as(name: str, *, keep_s: float) -> Iterator[None]:
+def repeatable_as(name: str) -> Iterator[None]:
     """Let a later call under the same name have no second effect, from whichever process it comes.
 
     Mutations that this task makes inside of the block get operation ids that follow from the name. A call that repeats
     them in the same order, since the process died before it could keep the result, gets their replies.
 
     Args:
-        name: of the call, for one namespace; long and unguessable.
-        keep_s: seconds for which repeats are recognised.
+        name: of the call, for one namespace; long and unguessable. Repeats are recognised for an hour.
     """
-    token = _repeatable.set(_RepeatableCall(asyncio.current_task(), name, round(keep_s * 1000)))
+    token = _repeatable.set(_RepeatableCall(asyncio.current_task(), name))
     try:
         yield
     finally:

@@ -184,7 +184,7 @@ async def test_invalid_arguments_are_refused_in_our_words_and_nothing_is_written
             nested = [nested]
         assert "content: Input should be a valid string" in await refused(client, "remember", content=5)
         assert "contents: Extra inputs" in await refused(client, "remember", content="x", contents="y")
-        assert "more than 64 deep" in await refused(client, "write_value", key="k", value=nested)
+        assert "more than 64 levels deep" in await refused(client, "write_value", key="k", value=nested)
         assert "next_cursor" in await refused(client, "search_memory", query="x", cursor="; drop")
         assert "secret-value" not in await refused(client, "recent_memories", limit="secret-value")
         assert await service.hub.store("default").memory.list() == []
