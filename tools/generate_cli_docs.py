@@ -82,6 +82,7 @@ def _former_names() -> str:
 
 def examples() -> list[str]:
     """Return the example line of each command, in the order of the page."""
+    load_commands()
     commands = _commands(typer.main.get_command(app), "sharedmem")
     return [_example(command) for _, command, _ in commands]
 

@@ -328,7 +328,7 @@ class Leases:
             raise InvalidError("token", token, "give the fencing token of a holder, as lease_state shows it")
         environment, place = self._lease_environment, self._lease_resource(_check_kind(kind), name)
         revoking = environment.scripts.lease_revoke(
-            place.target.space, place.contest, environment.names.actor, token=token, kind=kind
+            place.target.space, place.contest, environment.names.actor, token=token, change=f"{kind}.revoke"
         )
         return await environment.names.explained(place.target, revoking)
 

@@ -21,7 +21,10 @@ import generate_cli_docs  # noqa: E402  the tools are no package
 # What needs something first, takes long, or never ends: each has tests of its own.
 WAITS = {"subscribe", "watch", "demo", "serve", "task work", "console"}
 # Their lines name files and servers; tests of their commands and docs/archives.md run them.
-WITH_FILES = {"export", "exports", "import", "copy", "backfill", "cache calibrate", "memories calibrate", "notes add"}
+WITH_FILES = {
+    *("export", "exports", "import", "copy", "backfill"),
+    *("calibrate", "cache calibrate", "memories calibrate", "notes add"),
+}
 # Their lines name a task, plan, token or note that another run has answered; the tests of their commands run them.
 ABOUT_EARLIER = {
     *("plans resolve", "queue ack", "queue retry", "queue fail", "queue result", "token revoke"),

@@ -284,7 +284,7 @@ def test_every_key_that_is_touched_was_declared(path: Path) -> None:
     text = re.sub(r"--[^\n]*", "", path.read_text(encoding="utf-8"))
     calls = re.findall(r"redis\.p?call\('(\w+)'(?:, *([^,)]+(?:\[[^\]]*\])?))?", text)
     handed_in = set(re.findall(r"\bfunction +\w+\((\w+)", text)) | set(
-        re.findall(r"\bfunction[ \w]*\([^)]*\b(key|state|facts)\b", text)
+        re.findall(r"\bfunction[ \w]*\([^)]*\b(key|state|facts|refusals)\b", text)
     )
 
     for command, key in calls:

@@ -62,9 +62,11 @@ class LeaseScripts:
         """Remove a waiter."""
         await self._mutate("lease_leave", space, places, actor, (asker,))
 
-    async def lease_revoke(self, space: Space, contest: NamedLeaseKeys, actor: bytes, *, token: int, kind: str) -> bool:
+    async def lease_revoke(
+        self, space: Space, contest: NamedLeaseKeys, actor: bytes, *, token: int, change: str
+    ) -> bool:
         """Return whether a holder had the token until now."""
-        return await self._mutate("lease_revoke", space, contest, actor, (token, f"{kind}.revoke")) == b"revoked"
+        return await self._mutate("lease_revoke", space, contest, actor, (token, change)) == b"revoked"
 
 
 class LimitDecision(NamedTuple):
@@ -109,14 +111,14 @@ class RateLimitScripts:
         """Return the decision for a cost of one, without admitting it."""
         return _parse_look(await self._sender.run("limit_bucket_look", (bucket,), (burst, unit, rate)))
 
-    async def limit_usage(self, stored: bytes) -> tuple[str, int, int] | None:
+    async def limit_usage(self, limit: bytes) -> tuple[str, int, int] | None:
         """Return (algorithm, used cost, milliseconds until nothing is used), or None if nothing is."""
-        reply = await self._sender.run("limit_usage", (stored,), ())
+        reply = await self._sender.run("limit_usage", (limit,), ())
         if not isinstance(reply, bytes):
             raise InternalError(f"limit_usage returned {reply!r} instead of text")
         if not reply:
             return None
-        with decoding(stored):
+        with decoding(limit):
             algorithm, used, left_ms = reply.split()
             return algorithm.decode(), int(used), int(left_ms)
 
