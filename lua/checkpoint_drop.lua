@@ -5,7 +5,7 @@
 --
 -- INCLUDE time ledger mutation header keeping pieces pieces_change checkpoint
 -- KEYS thread  hash  the thread
--- ARGV mode     text  `old`: all but the newest of each namespace; `runs`: those of some runs
+-- ARGV mode     text  `old`: all but the newest of each namespace; `runs`: the checkpoints of some runs
 -- ARGV runs...  text  the ids of these runs
 --
 -- RETURNS `<version> <number of deleted checkpoints>`, version 0 if none was deleted

@@ -6,8 +6,8 @@
 -- ARGV order    text  `newest` or `oldest`
 -- ARGV cursor   text  continue after this version; empty: from the beginning
 -- ARGV limit    int   most conversations
--- ARGV scope    text  only those of this scope; empty: all
--- ARGV user    text  only those with this tag; empty: all
+-- ARGV scope    text  only conversations of this scope; empty: all
+-- ARGV user    text  only conversations with this tag; empty: all
 -- ARGV agent   text  likewise
 -- ARGV app     text  likewise
 --

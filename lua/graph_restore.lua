@@ -1,6 +1,6 @@
 -- graph_restore: restore several records of a knowledge graph group from the durable tier.
 --
--- Their index entries are restored too. The caller has read the present records, and leaves out those that are as new
+-- Their index entries are restored too. The caller has read the present records, and leaves out records that are as new
 -- or newer here.
 --
 -- INCLUDE time ledger mutation graph
@@ -17,7 +17,7 @@
 --                      names with the id of each; ids with the JSON of
 --                      their merges
 --
--- RETURNS `restored <number of restored records>`; `changed` if the records here are not those that were read;
+-- RETURNS `restored <number of restored records>`; `changed` if the records here differ from the ones that were read;
 --         `overtaken` if another hub restores them
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local SHARED, FIRST_RECORD = 9, 5

@@ -246,8 +246,8 @@ class SharedMemoryStore(
     ) -> RecalledContext:
         """Return what an agent should know now: memories, facts and notes that answer a question, within a budget.
 
-        All parts are searched at the same time, so it waits for at most four round trips: no more than two beyond those
-        of `memory.search`. Records that say the same are shown once, a newer one before an older one that it
+        All parts are searched at the same time, so it waits for at most four round trips: no more than two beyond
+        `memory.search`. Records that say the same are shown once, a newer one before an older one that it
         contradicts, and long texts are cut to the sentences that answer best. Where nothing has to do with the
         question, the answer is empty.
 
@@ -257,12 +257,12 @@ class SharedMemoryStore(
             as_of: what was known and true then: earlier memories, facts that held, notes that were not retired yet;
                 None for now.
             user_id: only memories and notes of this user, and the group of the graph that `remember` uses for it.
-            parts: which of `memory`, `graph` and `notes` to search; None for those that are installed.
+            parts: which of `memory`, `graph` and `notes` to search; None for the installed ones.
             values: keys of shared values to show as well, up to 100; they are never unrelated.
             group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
             app_id: app of the notes; None for `main`.
             threshold: how much the best record must have to do with the question, 0 to 1: share of the question's words
-                plus similarity. None takes the measured one, 0 answers with whatever is nearest.
+                plus similarity. None takes the measured one, 0 returns the nearest records in any case.
             model: the model that will read it, such as `openai:gpt-4o`, for an exact count of tokens where its
                 tokenizer is installed (tiktoken with the file of its encoding on disk).
 

@@ -30,7 +30,7 @@ CURES = (
 
 
 class Ticket(JsonModel, index=True):
-    """What somebody has reported."""
+    """What a customer has reported."""
 
     title: str = Field(index=True, full_text_search=True)
     topic: str = Field(index=True)

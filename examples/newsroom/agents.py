@@ -74,7 +74,7 @@ class Researcher:
         self._taken = 0
 
     async def work(self) -> None:
-        """Read free documents until all are done, also those that a dead colleague leaves behind."""
+        """Read free documents until all are done, also the claimed ones of a dead colleague."""
         while pending := await self._pending():
             free = next((document for document, claim in pending.items() if claim is None), None)
             if free is None:

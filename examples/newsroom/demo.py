@@ -49,7 +49,7 @@ from sharedmem import Change, Hub, Settings, SharedMemoryError, SharedMemoryStor
 
 FOLDER = Path(__file__).resolve().parent
 _CLAIM_PREFIX = "newsroom:claims:"
-# The first changes in the feed are those of clearing the namespace before the start.
+# The first changes in the feed come from clearing the namespace before the start.
 _NO_WORK = frozenset({"gap", "clear"})
 _LINGER_AT = 2
 _SHOWN_PAGES = 2

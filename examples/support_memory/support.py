@@ -34,7 +34,7 @@ FEW = ("mara", "jonas", "lucia")
 LOOKED_AT = 3
 """Notes of a customer that must contain an answer."""
 STARTS_WITHIN_S = 60.0
-# Rules compare words, and so does their embedder: its similarities are lower than those of a model.
+# Rules compare words, and so does their embedder: its similarities are lower than a model's.
 OFFLINE = {
     "SHAREDMEM_LLM": "extractive",
     "SHAREDMEM_EMBEDDER": "hashing",

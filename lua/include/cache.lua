@@ -1,7 +1,7 @@
 -- cache: additions and deletions of cached answers, with a log for readers.
 --
--- Needs time.lua and mutation.lua before it. `log` has the ids by the version of their last change, `endings` those
--- of existing answers by expiry, `gone` those of deleted ones by the end of their log entry (both milliseconds).
+-- Needs time.lua and mutation.lua before it. `log` has the ids by the version of their last change, `endings` the
+-- ids of existing answers by expiry, `gone` the ids of deleted ones by the end of their log entry (both milliseconds).
 
 local GONE_FOR_MS = 86400000
 

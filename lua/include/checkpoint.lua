@@ -11,7 +11,7 @@
 -- FIELD writes <ns> <id> <task> [<n>]  the writes of a task; a special one by its number
 -- FIELD blob <ns> <version> <channel>  the value of a channel, once a version
 --
--- Contents are those of pieces.lua.
+-- Contents are as in pieces.lua.
 local function split(text)
   local parts = {}
   for part in string.gmatch((text or '') .. '\r', '(.-)\r') do parts[#parts + 1] = part end

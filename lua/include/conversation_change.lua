@@ -87,7 +87,7 @@ local function plainness(head)
 end
 
 local function store_head(key, head, version)
-  -- First those that appends read: a small hash is searched from its beginning.
+  -- First the fields that appends read: a small hash is searched from its beginning.
   redis.call('HSET', key, 'plain', plainness(head), 'revision', head.revision, 'length', whole(head.length),
     'segment', head.segment, 'state', head.state, 'updated', version, 'created', head.created, 'by', head.by, 'start', whole(head.start), 'pinned', whole(head.pinned),
     'chain', head.chain, 'ttl_ms', head.ttl_ms, 'ends', head.ends, 'renews', head.renews,
@@ -120,7 +120,7 @@ local function keep_all(head, stamp)
   for i = 1, #state, 2 do keep_field(head, state[i], state[i + 1], stamp) end
 end
 
--- Send what a step has changed to the tier: `head.left` are the entries that it added, `head.gone` those that it removed,
+-- Send what a step has changed to the tier: `head.left` are the entries that it added, `head.gone` the ones that it removed,
 -- `head.patched` the fields of the state; or all, if `head.is_whole`. `stamp` is the version of the step.
 local function keep_conversation(head, stamp, is_new)
   local floor
@@ -184,7 +184,7 @@ local function apply_terms(head, terms)
   return true
 end
 
--- Of the terms of a call (see conversation_append), a line each; an empty text stands for none of them.
+-- Of the terms of a call (see conversation_append), a line each; an empty text means none of them.
 local NO_TERMS = { '', '', '', '0', '', '', '', '0' }
 local function parse_terms(text)
   if text == '' then return NO_TERMS end
@@ -215,7 +215,7 @@ local function links_before(head, length)
   return links
 end
 
--- Those of the entries ARGV[first] to ARGV[last] that are not in the first `length` entries: `{ id, member }` each.
+-- The entries of ARGV[first] to ARGV[last] that are not in the first `length` entries: `{ id, member }` each.
 local function new_entries(head, length, first, last)
   local fresh, seen, links = {}, {}, nil
   for i = first, last, 2 do

@@ -26,7 +26,7 @@ local function count_turn_gone(authors, author)
 end
 
 -- `one` has id, author (or empty), thread, change_json, most and history_s; `was` is what read_whole returned, and `i`
--- the place of the memory among the targets. Its keys, and those that all memories share.
+-- the place of the memory among the targets. Its keys, and the keys that all memories share.
 local function delete_memory(record, history, turns, log, digests, endings, authors, pending, was, one, stamp, i)
   -- A record that another client has damaged gives no past version.
   if was[2] and was[3] and was[4] then keep_last(history, was, stamp, one) end

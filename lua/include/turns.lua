@@ -18,7 +18,7 @@ local function hub_of(waiter)
   return string.match(waiter, '^[^/]*')
 end
 
--- Notify the first waiter. Skip those whose hub is gone, and those who were notified and did not come, with the
+-- Notify the first waiter. Skip waiters whose hub is gone, and waiters that were notified and did not come, with the
 -- following waiters of that hub: it may be frozen. The hub of the caller, if there is one, is not frozen: its first
 -- waiter is notified once more instead, and skipped alone after a minute.
 local function call_next(waiters, asker)

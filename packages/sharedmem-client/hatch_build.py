@@ -53,7 +53,7 @@ def write_package(source: Path, package: Path) -> None:
         target = package / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(own_name.sub(PACKAGE, path.read_text(encoding="utf-8")), encoding="utf-8")
-    # Packages whose own names nobody uses: their `__init__` may import what is not needed.
+    # Packages whose own names are never used: their `__init__` may import what is not needed.
     for folder in {above for path in package.rglob("*.py") for above in path.relative_to(package).parents}:
         init = package / folder / "__init__.py"
         if not init.exists():

@@ -266,7 +266,7 @@ class Context:
     async def call(self, operation: str, **fields: object) -> Any:
         """Run any operation of the shared memory by its name, such as `value.write` or `memory.search`.
 
-        The operations and their fields are those of the REST service; the session of the agent is not among them.
+        The operations and their fields are the same as in the REST service; the session of the agent is not among them.
 
         Args:
             operation: `<noun>.<verb>`.

@@ -78,7 +78,7 @@ class ActorContext:
 
 
 class SearchOptions(TypedDict, total=False):
-    """The options of `recall`: those of `store.memory.search`."""
+    """The options of `recall`, as of `store.memory.search`."""
 
     mode: SearchMode
     filters: MemoryFilter | Mapping[str, Any] | None
@@ -90,7 +90,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 class CacheOptions(TypedDict, total=False):
-    """The options of `check_cache`: those of `store.cache.check`."""
+    """The options of `check_cache`, as of `store.cache.check`."""
 
     threshold: float | None
     key: str

@@ -24,7 +24,7 @@ def quote_memories(prompt: str, hits: Iterable[Hit], *, heading: str, max_charac
 
     Args:
         prompt: the prompt.
-        hits: the memories, best first. Those that do not fit are left out; later, shorter ones may still fit.
+        hits: the memories, best first. Memories that do not fit are left out; later, shorter ones may still fit.
         heading: one line above the block.
         max_characters: most characters of all quoted memories.
     """

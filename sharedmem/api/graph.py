@@ -79,7 +79,7 @@ class AliasPage(Record):
 
 
 def _page_of(kind: type[T]) -> dict[str, Any]:
-    """How a page of the graph is answered."""
+    """How a page of the graph is returned."""
     make: Callable[..., T] = kind
     return {"reply": lambda page: make(items=list(page), cursor=page.cursor), "gives": kind, "paging": "after"}
 

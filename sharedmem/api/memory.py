@@ -41,7 +41,7 @@ class MemoryAdd(Record):
 
 
 class MemoryFieldChanges(Record):
-    """Fields of a memory with their new values; those that are left out stay as they are."""
+    """Fields of a memory with their new values; omitted fields stay as they are."""
 
     user_id: str | None = None
     agent_id: str | None = None

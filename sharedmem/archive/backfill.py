@@ -1,4 +1,4 @@
-"""Backfill: map foreign JSON records to keys and write those that do not exist yet."""
+"""Backfill: map foreign JSON records to keys and write the keys that do not exist yet."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class ConversationReader:
 
         Args:
             targets: the keys of their heads.
-            are_kept: whether there is a durable store: those that it has are left to it.
+            are_kept: whether there is a durable store, which copies the conversations that it has.
 
         Raises:
             UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
@@ -123,7 +123,7 @@ class ConversationWriter:
         """Write a conversation, unless there is one as new.
 
         Raises:
-            InvalidError: the documents are not those of a conversation.
+            InvalidError: the documents are not a conversation.
             UnavailableError: the server cannot be reached, or the namespace is being cleared.
         """
         target = self._redis.keyspace.target(head.key)

@@ -241,7 +241,7 @@ async def verify_archive(
         why = "it ends without the last line of an archive: it is truncated, or is not an archive"
         raise InvalidError("file", str(path), why)
     if (footer.documents, footer.digest) != (count, digest):
-        raise InvalidError("file", str(path), "its lines are not those that were written; export or copy it again")
+        raise InvalidError("file", str(path), "its lines differ from what was written; export or copy it again")
     return VerifiedArchive(header, footer, size)
 
 

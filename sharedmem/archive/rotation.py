@@ -73,7 +73,7 @@ def list_exports(folder: Path, namespace: str | None = None) -> list[StoredExpor
 
     Args:
         folder: where they are.
-        namespace: only this one's; None: those of all.
+        namespace: only this one's; None: of all namespaces.
 
     Raises:
         UnavailableError: the folder cannot be read.

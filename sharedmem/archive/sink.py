@@ -222,7 +222,7 @@ class ArchiveSink:
         except ValidationError as error:
             raise InvalidError("value of key", head.key, "it is not a reference to the bytes that follow it") from error
         if len(self._blob) != reference.size or hashlib.sha256(self._blob).hexdigest() != reference.sha256:
-            raise InvalidError("value of key", head.key, "its bytes are not those that were written; copy it again")
+            raise InvalidError("value of key", head.key, "its bytes differ from what was written; copy it again")
         if head.key in self._blobs:
             await self._settle()
         if self._endpoint.blobs is None or (isinstance(landing, RedisWriter) and not await landing.accepts(head)):

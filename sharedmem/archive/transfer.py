@@ -223,7 +223,7 @@ async def import_(
         endpoint: the target.
         file: the archive.
         namespace: reject the archive of another namespace; None: accept any.
-        replace: replace structures, counters and other clients' strings in Redis with those of the archive.
+        replace: replace structures, counters and other clients' strings in Redis with the content of the archive.
         progress: called from time to time.
         limits: limits of the unpacked size; None: no limits, for a trusted archive.
 

@@ -25,7 +25,7 @@ class GcsService:
     login = "give GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth application-default login`, with rights on the bucket"
 
     async def open(self) -> Any:
-        """Return a file system; credentials and project are those of the Google Cloud configuration."""
+        """Return a file system; credentials and project come from the Google Cloud configuration."""
         # Importing the library takes too long for the event loop, as does looking for credentials.
         library = await asyncio.to_thread(_import_gcsfs)
         files = await asyncio.to_thread(_file_system, library, asyncio.get_running_loop())

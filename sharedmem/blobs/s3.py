@@ -30,7 +30,7 @@ class S3Service:
     login = "give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role, with rights on the bucket"
 
     async def open(self) -> Any:
-        """Return a file system; credentials, region and endpoint are those of the AWS configuration."""
+        """Return a file system; credentials, region and endpoint come from the AWS configuration."""
         # Importing the library takes too long for the event loop.
         library = await asyncio.to_thread(_import_s3fs)
         files = library.S3FileSystem(

@@ -139,7 +139,7 @@ class SharedMemoryClient(ServiceOperations, ProcessBound):
     Args:
         base_url: `http://host:port`, `https://...`, or `unix:/path/of.sock`.
         token: made by `sharedmem token`; None where the service takes every caller.
-        timeout: seconds after which a request that was not answered is given up.
+        timeout: seconds to wait for a response.
         retry_for: seconds for which a call is repeated.
         max_connections: requests that are under way at a time; others wait.
         clock: for pauses between tries.
@@ -181,7 +181,7 @@ class SharedMemoryClient(ServiceOperations, ProcessBound):
 
         Args:
             operation: its name, such as `value.write`; in its `/openapi.json` it is `x-operation`.
-            fields: of the request; those that are None are left out.
+            fields: of the request; fields that are None are left out.
 
         Returns:
             What JSON says, undecoded: times are texts.

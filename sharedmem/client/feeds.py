@@ -262,7 +262,7 @@ class ServiceFeeds:
 class BlockingServiceFeeds:
     """The feeds of a service for programs that block; each is read with `for`.
 
-    Its methods are those of `ServiceFeeds`, which documents them.
+    `ServiceFeeds` has the same methods and documents them.
 
     Args:
         reader: reads them; its sender blocks.

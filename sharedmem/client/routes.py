@@ -39,7 +39,7 @@ class ServiceOperation(Generic[T]):
     answer_field: str = ""
     """Field of the reply that holds the answer; empty where the reply is the answer."""
     none_if_absent: bool = False
-    """Whether a thing that does not exist is answered by None, as the library does."""
+    """Whether the call returns None for a thing that does not exist, as the library does."""
 
     @cached_property
     def reply(self) -> TypeAdapter[Any]:
@@ -56,7 +56,7 @@ class ServiceOperation(Generic[T]):
         return held
 
     def needed(self, fields: Mapping[str, object]) -> dict[str, object]:
-        """Return the fields that a request needs: not those that the service assumes."""
+        """Return the fields that a request needs, without the defaults of the service."""
         return {name: value for name, value in fields.items() if not self._is_default(name, value)}
 
     def _is_default(self, name: str, value: object) -> bool:

@@ -128,12 +128,12 @@ async def _parts(response: httpx2.Response) -> AsyncIterator[bytes]:
 class SharedMemoryClient(BlockingServiceOperations, ProcessBound):
     """A memory service: `with SharedMemoryClient("http://127.0.0.1:8420", token=...) as memory: ...`.
 
-    The calls are those of `sharedmem.client.SharedMemoryClient`, which documents them.
+    `sharedmem.client.SharedMemoryClient` has the same calls and documents them.
 
     Args:
         base_url: `http://host:port`, `https://...`, or `unix:/path/of.sock`.
         token: made by `sharedmem token`; None where the service takes every caller.
-        timeout: seconds after which a request that was not answered is given up.
+        timeout: seconds to wait for a response.
         retry_for: seconds for which a call is repeated.
         max_connections: requests that are under way at a time; others wait.
         sleep: pauses the thread between tries.

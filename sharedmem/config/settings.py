@@ -511,7 +511,7 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
         return masked(url)
 
     def _with_rule(self, given: Mapping[str, object]) -> Self:
-        """Return these settings with those of a namespace, which has no namespaces of its own."""
+        """Return these settings with the settings of a namespace, which has no namespaces of its own."""
         kept = {name: getattr(self, name) for name in self.model_fields_set if name != "namespace_settings"}
         origins = self._origins | dict.fromkeys(given, self.origin("namespace_settings"))
         return self.model_validate(kept | dict(given), context=origins)

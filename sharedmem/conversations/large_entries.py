@@ -121,7 +121,7 @@ async def referenced_paths(client: RedisClient, keyspace: KeySpace, namespace: s
     paths: set[str] = set()
     seen: set[str] = set()
     after = "-inf"
-    # Those that change meanwhile move to the end, also new forks: each is found at least once.
+    # Conversations that change meanwhile move to the end, also new forks: each is found at least once.
     while page := as_list(await client.call("ZRANGEBYSCORE", index, after, "+inf", "WITHSCORES", "LIMIT", 0, _PAGE)):
         names, scores = page[::2], page[1::2]
         heads = [keyspace.service(namespace, f"conversation:{text_of(name)}") for name in names]

@@ -150,7 +150,7 @@ class Candidacy(ProcessBound):
 
     @property
     def token(self) -> int | None:
-        """Fencing token of this term, higher than those of all earlier leaders; None while it does not lead."""
+        """Fencing token of this term, higher than the tokens of all earlier leaders; None while it does not lead."""
         return self._campaign.token
 
     async def elected(self) -> int:

@@ -432,7 +432,7 @@ class Lease(ProcessBound):
 
     @property
     def token(self) -> int:
-        """Fencing token: higher than those of all earlier holders of anything in the namespace."""
+        """Fencing token: higher than the tokens of all earlier holders of anything in the namespace."""
         return self._hold.token
 
     @property

@@ -54,9 +54,9 @@ class Access(ProcessBound):
         """Return the rules of a Redis ACL user with these rights: the arguments after `ACL SETUSER <user>`.
 
         Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`). Of the
-        channel patterns it may use those that a grant names literally. If it may write anything in a namespace, it may
-        also write the service keys of that namespace, as its scripts do. It can search memories once the namespace has
-        an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
+        channel patterns it may use the ones that a grant names literally. If it may write anything in a namespace, it
+        may also write the service keys of that namespace, as its scripts do. It can search memories once the namespace
+        has an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
 
         Args:
             password: the password of that user.

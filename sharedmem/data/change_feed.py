@@ -65,7 +65,7 @@ class Consumer(ProcessBound):
                 raise public_error(error, self._client.address) from error
 
     async def __aiter__(self) -> AsyncIterator[Change]:
-        # First the unacknowledged changes of this consumer, then those of idle consumers, then new ones.
+        # First the unacknowledged changes of this consumer, then the ones of idle consumers, then new ones.
         async for change in self._own_pending():
             yield change
         while True:

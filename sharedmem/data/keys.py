@@ -149,7 +149,7 @@ class KeyOperations:
         return KeyPage(keys=await self._describe(found), cursor=None if following == "0" else following)
 
     async def _describe(self, keys: dict[str, bytes]) -> list[KeyInfo]:
-        """Return type, expiry and size of keys, by name; without those that are gone meanwhile. One round trip."""
+        """Return type, expiry and size of keys, by name; without keys that are gone meanwhile. One round trip."""
         questions = [part for key in keys.values() for part in (("TYPE", key), ("PTTL", key), ("MEMORY", "USAGE", key))]
         replies = await self._any_keys.client.read_many(questions, aside=True) if questions else []
         listed = []

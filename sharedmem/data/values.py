@@ -268,7 +268,7 @@ class Values:
     async def write_many(
         self, mapping: Mapping[str, object], *, ttl: float | None = None, kind: Kind | str | None = None
     ) -> dict[str, int]:
-        """Write several values; those of one namespace atomically. One round trip a namespace.
+        """Write several values, atomically within a namespace. One round trip a namespace.
 
         Args:
             mapping: values by key, at most 1,000 a namespace.
@@ -452,7 +452,7 @@ class Values:
         if word == b"E" and "OOM" in text:
             why = "it is out of memory (maxmemory); delete keys, give them a ttl, or raise maxmemory"
             raise UnavailableError(f"Redis at {access.client.address}", why)
-        raise InternalError(f"writing {target.key!r} answered {reply!r}")
+        raise InternalError(f"writing {target.key!r} returned {reply!r}")
 
     async def _update_once(
         self,

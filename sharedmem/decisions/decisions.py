@@ -242,7 +242,7 @@ class Decisions(ProcessBound):
         until: datetime | str | None = None,
         limit: int = 100,
     ) -> list[PastDecision]:
-        """Return the decisions of a session, newest first: those that it lists, and those that the durable tier has.
+        """Return the decisions of a session, newest first, from Redis and from the durable tier.
 
         The tier keeps decisions that a session no longer lists only with the setting `decision_history`. Linear in the
         documents of the session: one request to the tier, one round trip, and one more a decision returned.

@@ -272,7 +272,7 @@ def _ending_error(word: str, rest: str, session: str, plan: str, fence: int) -> 
                 f"plan {plan!r} of session {session!r} is being executed, for up to {int(rest) / 1000:g} s more unless"
                 " that is prolonged; resolve it when its lease has expired"
             )
-    return InternalError(f"execution_record answered {word!r}")
+    return InternalError(f"execution_record returned {word!r}")
 
 
 def _plan_not_found(session: str, plan: str) -> NotFoundError:

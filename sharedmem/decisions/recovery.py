@@ -94,7 +94,7 @@ class SessionRestorer:
         return [part._replace(settled=_without_lease) if part.place == running else part for part in parts]
 
     def besides(self, target: Target, head: DurableRecord) -> list[Command]:  # noqa: ARG002  # its name is enough
-        """Return the command that adds the session to those of its namespace."""
+        """Return the command that adds the session to the sessions of its namespace."""
         session = self._keyspace.owner(target)
         registry = self._keyspace.target(f"{session.space.namespace}:{SHARED_SCOPE}")
         return [("SADD", self._keyspace.part(registry, "plan.sessions"), session.key.rpartition(":")[2])]
@@ -108,7 +108,7 @@ def _parse_documents(records: Sequence[DurableRecord]) -> _SessionDocuments:
     plans = sorted((_parse_body(record) for record in by_type["plan"]), key=lambda plan: str(plan["plan_id"]))
     by_age = sorted(by_type["execution"], key=lambda record: record.stamp)
     head_body = _parse_body(head)
-    # With the setting `decision_history` there may be many more: those that Redis no longer had.
+    # With the setting `decision_history` there may be many more, which Redis no longer had.
     listed = plans[max(0, len(plans) - head.size) :]
     executions = _still_needed([_parse_body(record) for record in by_age], listed, head_body.get("finished", 0))
     names = [(record.element.partition("/")[2], str(_parse_body(record)["plan_id"])) for record in by_type["name"]]

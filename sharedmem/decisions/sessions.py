@@ -142,7 +142,7 @@ class DecisionSessions:
         return [] if self._tier is None else await self._tier.documents(session.keep.targets[0])
 
     async def session_names(self) -> list[str]:
-        """Return the sessions that have plans, sorted; those of the durable tier too."""
+        """Return the sessions that have plans, sorted; from the durable tier too."""
         registry = self._registry("read")
         if self._tier is None:
             return sorted(await self._registered(registry))

@@ -118,7 +118,7 @@ class DurableAdmin(ProcessBound):
             namespace: the namespace of the memories.
             thread_id: only memories of this thread.
             text: words, or a phrase.
-            vector: the embedding of a text, by the embedder of the memories; those of another length are left out.
+            vector: the embedding of a text, by the embedder of the memories; vectors of another length do not match.
             category: only memories of this category.
             limit: most memories, 1 to 1,000; `duplicates` returns at most five.
 

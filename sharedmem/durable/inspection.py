@@ -266,7 +266,7 @@ class Inspector:
     # -- the keys to compare
 
     async def _looks(self, namespace: str, seen: set[int]) -> AsyncIterator[list[KeyInspection]]:
-        """Yield the result of each key: those of the store, then those that should be in it."""
+        """Yield the result of each key: first the keys of the store, then the keys that should be in it."""
         batch: list[list[DurableRecord]] = []
         async for records in self._in_the_tier(namespace):
             seen.add(hash(records[0].key))

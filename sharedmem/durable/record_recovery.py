@@ -62,7 +62,7 @@ class RecordKeyRestorer:
         *,
         now_ms: int = 0,  # noqa: ARG002  # no leases
     ) -> list[RedisPart]:
-        """Return the fields of the record's hash, without those that other writers change.
+        """Return the fields of the record's hash, without fields that other writers change.
 
         Raises:
             ValueError, LookupError, TypeError: the document is unreadable.

@@ -89,7 +89,7 @@ class NativeSamples(Protocol):
     """A store that answers sample queries in its own query language."""
 
     async def sample_memories(self, request: SampleRequest) -> NativeAnswer | None:
-        """Answer a sample query; None if this store has no container for memories.
+        """Run a sample query; None if this store has no container for memories.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.

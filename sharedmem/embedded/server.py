@@ -84,7 +84,7 @@ class Launch:
         return diagnose(tail, exit_code, self._attempt)
 
     def record_modules(self) -> None:
-        """Store the modules that the data needs from now on; those of a failed start would break the next."""
+        """Store the modules that the data needs from now on; modules of a failed start would break the next one."""
         with self._home.translate_os_errors():
             self._home.modules.write_text(" ".join(sorted(self._modules)) + "\n", encoding="ascii")
 
@@ -423,7 +423,7 @@ async def _hold_start_lock(home: DataDir, patience_s: float) -> AsyncIterator[No
 
 
 class _Phase(Enum):
-    """How a server answers a PING."""
+    """The reply of a server to PING."""
 
     READY = auto()
     LOADING = auto()

@@ -165,7 +165,7 @@ class EpisodeLog:
             seen_up_to = newest
 
     async def existing(self, sessions: list[str]) -> list[str]:
-        """Return those of some sessions whose events have not expired. One round trip."""
+        """Return the sessions whose events have not expired. One round trip."""
         commands: list[Command] = [("EXISTS", self.place(session, "read")[1].episode) for session in sessions]
         there = await self._client.read_many(commands)
         return [session for session, exists in zip(sessions, there, strict=True) if exists == 1]
@@ -297,7 +297,7 @@ class SubstringFinder:
 
 
 class FallbackFinder:
-    """Finds the newest texts that contain the query, or else those that match by words and meaning.
+    """Finds the newest texts that contain the query, or else the ones that match by words and meaning.
 
     Args:
         log: the episodes of the namespace.

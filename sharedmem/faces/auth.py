@@ -1,4 +1,4 @@
-"""Who calls: bearer tokens, and the actor and rights that each stands for.
+"""Authentication of callers: bearer tokens, and the actor and rights of each.
 
 A tokens file (YAML or JSON) is a list of entries; the registry (`faces.tokens`) keeps the same entries in Redis. They
 hold the SHA-256 digest of each token, never the token: the tokens are random and long, so that nothing can be learned
@@ -124,7 +124,7 @@ class Rate(Record):
 
 
 class Bearer(Record):
-    """The actor that a token stands for, and its rights."""
+    """The actor of a token, and its rights."""
 
     namespace: str
     actor: str | None = None
@@ -277,7 +277,7 @@ class TokenEntry(Bearer):
         return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
     def written(self) -> dict[str, object]:
-        """The entry as it stands in a file: what is not said is left out."""
+        """The entry as a file contains it: without fields that are not set."""
         return {name: value for name, value in self.model_dump(mode="json", exclude_none=True).items() if value}
 
 
@@ -420,7 +420,7 @@ def new_token(
     """A new random token of 256 bits, to be shown once, and the entry to keep for it.
 
     Args:
-        bearer: whom it stands for.
+        bearer: its actor and rights.
         label: for people, up to 200 characters.
         rate: how often it may call; None as often as it likes.
         created: when it was made.

@@ -13,7 +13,7 @@ class CallerSlots:
     """Slots for work that takes long, such as streams.
 
     Args:
-        what: is done, for those who are refused.
+        what: is done, for the errors of rejected callers.
         most: in this process.
         most_each: for one caller.
         retry_after: seconds after which a refused caller may try again.

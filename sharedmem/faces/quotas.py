@@ -1,6 +1,6 @@
 """Quotas: how much CPU time the bulk work of each token may take, through all workers together.
 
-The bucket of a token lies in Redis, beside the one of its rate. A worker takes CPU time out of it a second at a time,
+The bucket of a token is in Redis, beside the one of its rate. A worker takes CPU time out of it a second at a time,
 before it is used; a step that has used more is paid for afterwards. What a worker has left it keeps for the next bulk
 work of that token.
 """

@@ -1,6 +1,6 @@
 """Rate limits: how often each token may call, through all workers together.
 
-The bucket lies in Redis. A worker takes calls out of it in blocks, so that most calls cost no round trip: a block is
+The bucket is in Redis. A worker takes calls out of it in blocks, so that most calls cost no round trip: a block is
 what the token may do in a twentieth of a second, and what is left of it after `_BLOCK_LASTS_S` is not used any more.
 So a token is never let in more often than its rate; who comes slower than it may, through many workers, never loses
 more than a block in each of them. A refused caller is refused without a round trip until a call can have become free.
@@ -87,7 +87,7 @@ class TokenRateLimiter:
             return None
         rate, purse = bearer.rate, self._purse(bearer.sha256)
         if not self._spend(purse):
-            # One caller asks; those that come in the meantime use what it gets.
+            # One caller asks; callers that come in the meantime use what it gets.
             async with purse.filling:
                 while not self._spend(purse):
                     await self._fill(purse, bearer, rate)

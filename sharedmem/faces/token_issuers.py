@@ -1,7 +1,8 @@
 """Tokens of another issuer: JWTs that an identity provider signs, checked by its public keys.
 
 A file (YAML or JSON) describes an issuer: its name, its keys, for whom its tokens must be, and which rights each of
-their scopes gives. Nobody calls the issuer for a token: only its keys are loaded, and again when they have changed.
+their scopes gives. The service does not call the issuer for each token: it loads only its keys, and again
+when they have changed.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class TokenRegistry:
         """A new token, to be shown once, and what is kept of it. Three round trips.
 
         Args:
-            bearer: whom it stands for.
+            bearer: its actor and rights.
             label: for people, up to 200 characters.
             rate: how often it may call, through all servers together; None as often as it likes.
             expires: from when on it is refused; None never.

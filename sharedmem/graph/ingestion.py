@@ -60,7 +60,7 @@ class IngestResult:
     """The outcome of ingesting some episodes."""
 
     rows: Mapping[str, EpisodeRow]
-    """By id; with those that existed already."""
+    """By id; with episodes that existed already."""
     fresh: frozenset[str]
     """Ids of the episodes with something new."""
     warnings: Mapping[str, tuple[str, ...]]

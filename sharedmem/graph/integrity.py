@@ -40,7 +40,7 @@ ProblemKind = Literal["missing_fact", "superfluous_fact", "wrong_interval", "wro
 
 _PAGE = 500
 _LINES_AT_ONCE = 100
-"""Lines that one step checks, besides those that they depend on."""
+"""Lines that one step checks, besides the lines that they depend on."""
 _LINES_BETWEEN_PAUSES = 200
 _KINDS = ("episode", "summary", "statement")
 _WRITE, _REMOVE = "write the fact that follows from the claims", "remove the fact"
@@ -284,7 +284,7 @@ class GraphIntegrity:
         return list({(problem.kind, problem.id): problem for problem in reversed(problems)}.values())
 
     async def _different(self, reading: _GroupContents) -> list[FactRow]:
-        """Return facts that differ from those that follow from the claims: the stored state, or the right one."""
+        """Return facts that differ from what follows from the claims: the stored state, or the right one."""
         left, found = dict(reading.facts), list[FactRow]()
         for lines in _components(reading, self._vocabulary):
             rows = project(lines, former={}, vocabulary=self._vocabulary, canonical=reading.canonical)

@@ -3,7 +3,7 @@
 Claims keep the ids that they were recorded with. Their lines and facts depend on what these ids lead to. A merge is
 first recorded, as pending, and its names lead to the other entity; then the claims move, page by page, each page in
 one atomic step; then the merge is recorded as complete. In a group one merge is pending at a time, and a caller that
-finds it completes it first. So a caller that stopped half-way blocks nobody, and each fact has two possible places.
+finds it completes it first. So a caller that stopped half-way blocks no other one, and each fact has two possible places.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, EntityMerge
 
 LINES_AT_ONCE = 100
-"""Lines that one step moves, besides those that depend on them."""
+"""Lines that one step moves, besides the lines that depend on them."""
 _MERGING = "merges"
 """The guard that all merges of a group share: of callers that record one at the same time, one succeeds."""
 

@@ -81,7 +81,7 @@ class GraphBackend(Protocol):
     async def edges(
         self, group: str, entity: str, *, when: BitemporalPoint | None, limit: int, types: Sequence[str] = ()
     ) -> list[Edge]:
-        """Return the edges of an entity that hold at a time; without `when` those of all versions, superseded ones too.
+        """Return the edges of an entity that hold at a time; without `when` of all versions, superseded ones too.
 
         Args:
             group: group of the graph.
@@ -140,7 +140,7 @@ class GraphBackend(Protocol):
         """Return the counts of the group's records."""
 
     def strays(self, group: str) -> AsyncIterator[list[IndexDiscrepancy]]:
-        """Yield all index entries that do not follow from the records, and those that are missing, page by page.
+        """Yield all index entries that do not follow from the records, and the missing ones, page by page.
 
         Only what was wrong at one moment is reported, even if others write meanwhile. Entries for names that lead to an
         entity without a record are included; `mend` does not change these.

@@ -62,7 +62,7 @@ MOST_LISTED = 1000
 MOST_FACTS = 10_000
 """Most facts of one result."""
 _MOST_EDGES = 100_000
-"""Edges of one entity that are read to find those of one direction or type."""
+"""Edges of one entity that are read to find the edges of one direction or type."""
 _CURSOR_SEPARATOR = "\x1f"
 """Separates the place of a backend page and the last returned fact in a cursor."""
 _DIRECTIONS = ("out", "in", "both")
@@ -145,7 +145,7 @@ class GraphQueries(ProcessBound):
     ) -> Entity:
         """Return an entity as it was at a time; for a merged one, the entity it leads to. Four round trips.
 
-        Type, summary, further names and attributes are those of that time. Of a time at which nothing was known of it,
+        Type, summary, further names and attributes are as of that time. Of a time at which nothing was known of it,
         only its id and name are returned, without `recorded_at`. As with `facts`, present merges apply at any time;
         `entity_versions` returns when an entity was merged.
 
@@ -229,13 +229,13 @@ class GraphQueries(ProcessBound):
         after: str = "",
         limit: int = 100,
     ) -> Page[Episode]:
-        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were undone.
+        """Return episodes, or summaries, page by page in the order in which they occurred, with undone ones.
 
         Two round trips.
 
         Args:
             group_id: group of the graph.
-            session: only those of this session.
+            session: only episodes of this session.
             kind: `summary` for the graph's summaries of earlier episodes.
             after: `cursor` of the page before.
             limit: most items, 1 to 1,000.
@@ -300,14 +300,14 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.history")
     async def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, also the ones that turned out wrong; oldest knowledge first.
 
         Three round trips.
 
         Args:
             entity: its name or id.
             group_id: group of the graph.
-            limit: most versions, 1 to 10,000; if there are more, those of the newest facts.
+            limit: most versions, 1 to 10,000; if there are more, the versions of the newest facts.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `facts`.
@@ -476,7 +476,7 @@ class GraphQueries(ProcessBound):
             as_of: facts that were true then, and episodes until then; None for now.
             known_at: time of knowledge; later knowledge does not count; None for now.
             depth: steps from the entities that the question names, 1 to 6.
-            session: only episodes of this session; facts are those of the group.
+            session: only episodes of this session; facts are of the whole group.
             include_past: whether to include facts that have ended, except those found to be wrong.
             explain: whether each item has the contribution of every signal to its score.
             weights: other weights than the default.
@@ -532,7 +532,7 @@ class GraphQueries(ProcessBound):
     ) -> Traversal:
         """Return what is around some entities, nearest first, along facts that hold at a time. Three round trips.
 
-        Facts are followed in both directions. Distances are those of the shortest paths; one such path is returned.
+        Facts are followed in both directions. Distances are lengths of shortest paths; one such path is returned.
 
         Args:
             entities: names or ids, 1 to 100.

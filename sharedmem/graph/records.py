@@ -151,7 +151,7 @@ class FactRow:
 
 
 class EntityChange(NamedTuple):
-    """One thing that was told of an entity since a moment: its type, its summary, further names, or a merge."""
+    """One change of an entity since a moment: its type, its summary, further names, or a merge."""
 
     what: Literal["type", "summary", "aliases", "merge"]
     value: str | int
@@ -281,7 +281,7 @@ class CommitReceipt(NamedTuple):
     version: int
     turns: tuple[tuple[str, int], ...] = ()
     """(session, its number of episodes of letter `e` now) of each session to which the step has added one; episodes
-    without a session count as those of the session with an empty name."""
+    without a session count as episodes of the session with an empty name."""
 
 
 class StaleGroup(NamedTuple):

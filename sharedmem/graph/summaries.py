@@ -1,4 +1,4 @@
-"""Summaries of long conversations: those that are due, and the background worker that calls the model for them.
+"""Summaries of long conversations: the due ones, and the background worker that calls the model for them.
 
 After every N turns of a session a task is put on the task queue `graph-summaries` of the namespace. A worker of any
 process claims it; if that worker dies, another one gets the task.
@@ -123,7 +123,7 @@ def _users_of_one(episode: Episode) -> list[str]:
 
 
 def summary_links(summary: Episode, covered: Iterable[Episode]) -> Extraction:
-    """Return the links of a summary: from a node of its own to those of its conversation and of each of its users."""
+    """Return the links of a summary: from its own node to the nodes of its conversation and of each of its users."""
     ends = [Mention(node_name("user", user), USER_TYPE) for user in users_of(covered)]
     if summary.session:
         ends.append(Mention(node_name("conversation", summary.session), CONVERSATION_TYPE))
@@ -286,7 +286,7 @@ class ConversationSummaries:
                 worker.work = self._context.background.start(f"summarize {self._namespace}", own.work_off())
 
     async def work_off(self) -> None:
-        """Do the available tasks, and wait for those that other workers have or that will be retried."""
+        """Do the available tasks, and wait for tasks that other workers have or that will be retried."""
         try:
             while await self._is_worked_on(self._queue):
                 pass

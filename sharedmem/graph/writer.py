@@ -341,7 +341,7 @@ class GraphWriter:
         return make_input(stated, extraction)
 
     def _refuse(self, taken: IngestResult, episode_input: EpisodeInput) -> None:
-        # Statements of a model may be partly wrong; those of a program must be right.
+        # Statements of a model may be partly wrong; statements of a program must be right.
         warnings = taken.warnings.get(episode_input.episode.id, ())
         if warnings and not taken.rows[episode_input.episode.id].claims and episode_input.extraction.statements:
             raise InvalidError("relationship", episode_input.episode.content, warnings[0])

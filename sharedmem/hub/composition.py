@@ -207,7 +207,7 @@ async def _greet(connection: Connection, keyspace: KeySpace, deadline: OpenDeadl
     kind = "TLS connection" if connection.url.startswith("rediss") else "connection"
     async with deadline.step(server, f"the {kind} and the log-in"):
         await line.open()
-    async with deadline.step(server, "the answers to its first questions"):
+    async with deadline.step(server, "the replies to its first commands"):
         replies, missing = await line.handshake([("GET", keyspace.layout), ("GET", keyspace.tier), *POWER_COMMANDS])
     layout, tier = (_reply_text(reply, line) for reply in replies[:2])
     known_as = None if layout is None else _parse_data_id(layout)

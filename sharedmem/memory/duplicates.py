@@ -1,4 +1,4 @@
-"""Merge duplicates among the stored memories: those that were added without deduplication, or under another threshold.
+"""Merge duplicates among the stored memories, which were added without deduplication, or under another threshold.
 
 Each memory is compared with those near to it, by the rules of an addition (see `dedup`); of two duplicates the newer
 is merged into the older in one step: the older gets a version with both, the newer is deleted. A pass that ends early

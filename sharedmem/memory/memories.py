@@ -539,11 +539,11 @@ class Memories(ProcessBound):
         one before them to send what this hub has counted.
 
         Args:
-            ids: the memories, in this order; None for those of this scope that were used most.
+            ids: the memories, in this order; None for the most used of this scope.
             limit: with `ids=None`, the most memories, 1 to 1,000.
 
         Returns:
-            Most used first, or those of the given ids that are in this scope; `times` is 0 for a memory that was
+            Most used first, or the given ids that are in this scope; `times` is 0 for a memory that was
             never returned.
 
         Raises:

@@ -295,7 +295,7 @@ class MemoryRepository:
         return replies
 
     async def embed(self, actor: bytes, vectors: Sequence[tuple[StoredMemory, Vector]]) -> int:
-        """Set the vectors of memories, except those that have changed; return how many. One round trip."""
+        """Set the vectors of memories, except changed ones; return how many. One round trip."""
         log, pending = self._common[COMMON_PARTS.index("log")], self.pending_key
         keys = [*(self._records + held.item.id.encode() for held, _ in vectors), log, pending]
         args: list[Argument] = []

@@ -475,7 +475,7 @@ class MemorySearcher:
             terms=query_terms(request.keywords) if by_words else (),
             vector=meaning.vector,
             filters=self._access.index_filter(request.filters).also(*self._required_words(request)),
-            # Only some of those that contain the words of a phrase contain the phrase.
+            # Only some of the memories that contain the words of a phrase contain the phrase.
             candidates=_PHRASE_CANDIDATES
             if request.phrases
             else max(settings.search_candidates, request.limit + _OVERFETCH),

@@ -110,7 +110,7 @@ class ConversationErasure(Record):
 
     conversations: int
     entries: int
-    """Number of their entries, with those that they share with forks."""
+    """Number of their entries, with the entries that they share with forks."""
 
 
 class ConversationStats(Record):

@@ -23,7 +23,7 @@ class Holder(Record):
     """A holder of a lease."""
 
     token: int
-    """Fencing token: higher than those of all earlier holders."""
+    """Fencing token: higher than the tokens of all earlier holders."""
     actor: str
     remaining_ms: int
     """Milliseconds until the lease expires if it is not renewed, by the server's clock."""
@@ -119,7 +119,7 @@ class OnceGrant(Record):
     """True: the work is done, `result` is its result. False: the caller must run it now."""
     result: Any = None
     token: int = 0
-    """Fencing token of the caller's run, higher than those of all earlier runs; 0 if it is done already."""
+    """Fencing token of the caller's run, higher than the tokens of all earlier runs; 0 if it is done already."""
     attempt: int = 0
     """Number of runs that were begun, this one included; 0 if it is done already."""
     remaining: float = 0.0

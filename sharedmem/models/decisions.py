@@ -138,7 +138,7 @@ class ExecutionStats(Record):
     successful_executions: int
     failed_executions: int
     win_rate: float
-    """Share of successful ones among those that have ended; 0 if none has ended."""
+    """Share of successful executions among the ended ones; 0 if none has ended."""
     duplicates_prevented: int
     """Plans that `save_if_new` and executions that `begin_execution` refused."""
     recent_executions: list[ExecutionRecord]

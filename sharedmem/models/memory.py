@@ -290,7 +290,7 @@ class ThreadStats(Record):
 
 
 class MemoryStats(Record):
-    """Statistics of the memories of a namespace, or of those that match a filter."""
+    """Statistics of the memories of a namespace, or of the ones that match a filter."""
 
     count: int
     bytes: int

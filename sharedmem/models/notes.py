@@ -50,7 +50,7 @@ class Resolution(Record):
 
 
 class NoteLink(Record):
-    """A note that another one resembles; the scores are those of the moment when the link was made."""
+    """A note that another one resembles; the scores were computed when the link was made."""
 
     memory_id: str
     similarity_score: float | None = None
@@ -69,7 +69,7 @@ class NoteLink(Record):
 
 
 class ConsolidationReport(Record):
-    """What a consolidation did, as its agent reports it; the number of notes and the check are those of sharedmem."""
+    """What a consolidation did, as its agent reports it; sharedmem adds the number of notes and the check."""
 
     memories_merged: int = Field(0, ge=0)
     """Number of notes in the successor, with the new one."""

@@ -38,7 +38,7 @@ class IndexedTag:
 
     field: str
     encode: Callable[[Scalar], tuple[str, ...] | None] = lambda value: (value,) if isinstance(value, str) else None
-    """Return the values of the index that stand for a value, any of which may match; None if the index has none."""
+    """Return the values of the index that represent a value, any of which may match; None if the index has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class CompiledQuery(NamedTuple):
 
     filters: Every
     is_exact: bool
-    """Whether the index tests all conditions, so that its counts and pages are those of the query."""
+    """Whether the index tests all conditions, so that its counts and pages are right for the query."""
     tested: Conjunction
     """What is tested on each object; conditions on words are left out, which the index alone decides."""
 

@@ -51,7 +51,7 @@ def make_model(name: str, doc: str, fields: Mapping[str, ModelField], mixin: typ
         name: of the class.
         doc: its docstring.
         fields: by name; one of them is the key.
-        mixin: the first base, whose methods take the place of those of redis-om.
+        mixin: the first base, whose methods replace the methods of redis-om.
     """
     from aredis_om import Field, RedisModel  # noqa: PLC0415  # optional, and half a second to load
     from aredis_om.model.model import model_registry  # noqa: PLC0415  # likewise
@@ -224,7 +224,7 @@ def bind_model(model: Any, mixin: type) -> Any:
 
     Args:
         model: of the user.
-        mixin: its methods take the place of those of redis-om, `__init__` of `JsonModel` among them.
+        mixin: its methods replace the methods of redis-om, `__init__` of `JsonModel` among them.
     """
     library = _library(model)
     fields = dict(model.model_fields)
@@ -266,7 +266,7 @@ def _library(model: type[Any]) -> Any:
 
 
 class _Unused:
-    """Stands for the connection of a bound model, which the model does not use."""
+    """Placeholder for the connection of a bound model, which the model does not use."""
 
     def __getattr__(self, name: str) -> Any:
         raise UsageError("the connection of a bound model", f"{name}: use the methods of the model or the store")

@@ -86,7 +86,7 @@ class Query(Generic[M]):
     Args:
         source: where the objects come from.
         expressions: conditions that must all be true.
-        near: what the objects are to be near to; the nearest are then chosen among those that meet the conditions.
+        near: what the objects are to be near to; the nearest of the objects that meet the conditions are chosen.
         sort: names of fields, with `-` for descending order.
         projected: names of the fields to return; all where none is named.
         as_dict: whether dictionaries are returned.
@@ -114,7 +114,7 @@ class Query(Generic[M]):
         return replace(self, sort=fields)
 
     def nearest(self, to: str | Sequence[float] | bytes, k: int = 10) -> Query[M]:
-        """Return the query for the nearest objects among those that meet its conditions.
+        """Return the query for the nearest of the objects that meet its conditions.
 
         Args:
             to: a text, which the store's embedder turns into a vector, or a vector.
@@ -272,7 +272,7 @@ class Query(Generic[M]):
         self, compiled: CompiledQuery, order: IndexOrder | None, offset: int, limit: int | None
     ) -> list[M]:
         found: list[M] = []
-        # Where the index tests every condition, its pages are those of the query.
+        # Where the index tests every condition, its pages are the pages of the query.
         start, skipped = (offset, 0) if compiled.is_exact else (0, offset)
         most = None if limit is None else skipped + limit
         if limit == 0:

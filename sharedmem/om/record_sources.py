@@ -30,7 +30,7 @@ class RecordReader(Protocol):
         """Finds them."""
 
     async def enter(self) -> None:
-        """Check that the store may read them; restore those that Redis has lost."""
+        """Check that the store may read them; restore the records that Redis has lost."""
 
     async def narrowed(self, filters: Every) -> Every:
         """Return the filters with what tells these records from others of the index."""

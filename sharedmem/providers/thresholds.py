@@ -18,7 +18,7 @@ class EmbedderThresholds(NamedTuple):
     dedup: float
     """At which, with guards, 2 % of the pairs of different questions count as the same: a merge can be undone."""
     cache: float
-    """At which 0.5 % of them do: nobody sees that a cached answer belongs to another question."""
+    """At which 0.5 % of them do: no caller sees that a cached answer belongs to another question."""
     noise: float
     """That 2 % of the pairs of unrelated questions reach."""
     link: float
@@ -36,7 +36,7 @@ class EmbedderThresholds(NamedTuple):
 UNMEASURED = EmbedderThresholds(
     dedup=0.95, cache=0.98, noise=0.45, link=0.7, recall=0.3, score=0.4, slope=1.5, measured=False
 )
-"""For embedders that were not measured here: careful where something is merged or answered; for notes the numbers of
+"""For embedders that were not measured here: careful where something is merged or returned; for notes the numbers of
 "Self-Evolving Composite Memory Synthesis Architecture", which fit large models."""
 
 # Measured on 12,000 pairs of questions (bge-small 3,000, MiniLM 6,000; docs/cache.md). The slopes were measured on

@@ -47,7 +47,7 @@ class PackedContext(NamedTuple):
 
 
 class _Distinct(NamedTuple):
-    """A record, and those that say the same."""
+    """A record, and the records that say the same."""
 
     rated: RatedCandidate
     repeats: list[str]
@@ -143,7 +143,7 @@ def _newest_truth_first(
 def _replaces(newer: Candidate, older: Candidate) -> bool:
     """Return whether a record is newer than another one and says otherwise of the same thing.
 
-    Facts have intervals of their own: the graph has shown those that hold.
+    Facts have intervals of their own: the graph has returned the ones that hold.
     """
     if newer.at is None or older.at is None or newer.at <= older.at or newer.author != older.author:
         return False

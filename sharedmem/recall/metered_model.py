@@ -18,7 +18,7 @@ class MeteredModel:
     def __init__(self, inner: LanguageModel) -> None:
         self._inner = inner
         self.calls = 0
-        """Calls so far, also those that failed."""
+        """Calls so far, also failed ones."""
         self.tokens = 0
         """Tokens of all messages and answers so far, counted as `count_tokens` does for this model."""
 

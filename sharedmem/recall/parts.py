@@ -119,7 +119,7 @@ def _of_graph(place: int, item: ContextItem, episodes: Mapping[str, Episode], ha
 
 
 async def ask_notes(notes: Synthesis, asked: RecallQuery) -> PartAnswer:
-    """Query notes. Two round trips. Of the past, also those that were retired since."""
+    """Query notes. Two round trips. Of the past, also notes that were retired since."""
     of_past = asked.as_of is not None
     hits = await notes.query_memory(
         app_id=asked.app_id,

@@ -54,7 +54,7 @@ def acl_rules(
     Returns:
         The rules, argument by argument. The user may write the service keys of the namespaces it may write in, since
         its own scripts do. It cannot list keys, so it cannot use `keys`, `usage` and `clear`. Of channel patterns it
-        may use those that are granted literally. It can search indexes that belong to a single namespace
+        may use the ones that are granted literally. It can search indexes that belong to a single namespace
         (`sharedmem index promote` creates one).
 
     Raises:

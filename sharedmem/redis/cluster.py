@@ -70,7 +70,7 @@ def is_for_all(args: Command) -> bool:
 
 
 def merge_replies(replies: Sequence[Reply]) -> Reply:
-    """Return one reply for those of all masters to the same command: an error if there is one, the minimum of flags."""
+    """Return one reply for the replies of all masters to a command: an error if there is one, the minimum of flags."""
     for reply in replies:
         if isinstance(reply, ServerError):
             return reply

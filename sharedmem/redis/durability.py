@@ -110,7 +110,7 @@ class Tier(Protocol):
         """
 
     async def documents(self, target: Target) -> list[DurableRecord]:
-        """Return the living documents of a key, its head first; those that still wait for delivery are missing.
+        """Return the living documents of a key, its head first; documents that still wait for delivery are missing.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the tier is unavailable.

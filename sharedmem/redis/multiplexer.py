@@ -101,7 +101,7 @@ class _RedisProtocol(asyncio.Protocol):
         return executed, refusal
 
     async def send_pipelined(self, commands: Sequence[Command]) -> list[Reply]:
-        """Queue commands one after the other, and return their replies; those of refused ones are errors."""
+        """Queue commands one after the other, and return their replies; the replies of rejected commands are errors."""
         # All are queued before the first reply is awaited.
         return list(await asyncio.gather(*[self.send(command) for command in commands]))
 

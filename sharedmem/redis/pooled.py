@@ -45,11 +45,11 @@ class PooledConnection:
         # A full pool would raise an error; here callers wait.
         self._room: AbstractAsyncContextManager[None] = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         for each in (client, waiting):
-            # Replies are those of RESP2, as on the multiplexed connection.
+            # Replies have the form of RESP2, as on the multiplexed connection.
             each.response_callbacks.clear()
         self._under_way = 0
         self.generation = 0
-        """A number that rises when a connection is lost, and when it is back; not with those that a pool adds."""
+        """A number that rises when a connection is lost, and when it is back; not for connections that a pool adds."""
         self._seen: WeakSet[AbstractConnection] = WeakSet()
         self._client.connection_pool.connection_kwargs["redis_connect_func"] = self._greet
 

@@ -1,4 +1,4 @@
-"""An HTTP server of one path: `/metrics` of a process, answered by a thread."""
+"""An HTTP server of one path: `/metrics` of a process, served by a thread."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Answer(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer the metrics, or 404."""
+        """Send the metrics, or 404."""
         assert isinstance(self.server, _Listener)
         if self.path.partition("?")[0] != _PATH:
             self.send_error(HTTPStatus.NOT_FOUND, f"only {_PATH} is served here")

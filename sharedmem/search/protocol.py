@@ -161,8 +161,8 @@ def without_frequent_terms(holders: Mapping[str, int], commonest: int | None) ->
         commonest: words that more records contain are left out if rarer ones have hits; None keeps all.
 
     Returns:
-        The words that few enough records contain, and those that no record contains; if that would find nothing, the
-            rarest of the words with hits.
+        The words that few enough records contain, and the words that no record contains; if that would find nothing,
+            the rarest of the words with hits.
     """
     if commonest is None:
         return list(holders)

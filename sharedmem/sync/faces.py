@@ -17,7 +17,7 @@ from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.sync.portal import Portal
 
 if TYPE_CHECKING:
-    from sharedmem.cache.decorator import CacheDecorator as AsyncDecorator  # noqa: F401  # stands in quotes below
+    from sharedmem.cache.decorator import CacheDecorator as AsyncDecorator  # noqa: F401  # in quotes below
     from sharedmem.providers.protocol import Embedder, LanguageModel
 
 _A = TypeVar("_A")
@@ -60,10 +60,10 @@ def portal_and_async(face: Face[_A]) -> tuple[Portal, _A]:
 
 
 class CacheDecorator(Face["AsyncDecorator"]):
-    """Makes functions that are answered from a cache; made by `SemanticCache.cached`."""
+    """Makes functions that read a cache first; made by `SemanticCache.cached`."""
 
     def __call__(self, fn: Callable[_P, _R]) -> Callable[_P, _R]:
-        """The function, answered from the cache where it can be; it runs in a thread of its own."""
+        """The function, called only if the cache has no answer; it runs in a thread of its own."""
         answered = self._async(fn)
 
         @wraps(fn)

@@ -36,7 +36,7 @@ class Portal(ProcessBound):
     def open(self) -> None:
         """Start the thread."""
         loop = asyncio.new_event_loop()
-        # A daemon: a hub that nobody closed does not keep the interpreter from ending.
+        # A daemon: a hub that was not closed does not keep the interpreter from ending.
         thread = threading.Thread(target=_serve, args=(loop, self._calls), name="sharedmem hub", daemon=True)
         _serving.add(loop)
         thread.start()
@@ -63,7 +63,7 @@ class Portal(ProcessBound):
         """
         loop = self._checked(coroutine)
         call = _PortalCall(loop, coroutine)
-        # Known before it is scheduled, so that a loop that ends in this moment leaves nobody waiting.
+        # Known before it is scheduled, so that a loop that ends in this moment leaves no caller waiting.
         self._calls.add(call)
         try:
             if loop not in _serving:
@@ -115,7 +115,7 @@ class Portal(ProcessBound):
 
     def _checked(self, coroutine: Coroutine[Any, Any, object]) -> asyncio.AbstractEventLoop:
         loop = self._loop
-        # While the interpreter ends, the loop's thread is frozen: nobody would ever answer.
+        # While the interpreter ends, the loop's thread is frozen: it would never reply.
         if loop is not None and self.is_open and not self.is_here and not sys.is_finalizing():
             return loop
         coroutine.close()
@@ -156,7 +156,7 @@ class _PortalCall(Generic[T]):
             self._task.cancel()
 
     def abandon(self) -> None:
-        """Tell the waiting thread that the loop has closed; only once it has."""
+        """Notify the waiting thread that the loop has closed; only once it has."""
         if self._task is None:
             self._coroutine.close()
         if self._ended.locked():
@@ -255,7 +255,7 @@ def _serve(loop: asyncio.AbstractEventLoop, calls: set[_PortalCall[Any]]) -> Non
             with suppress(SystemExit, KeyboardInterrupt):
                 loop.run_forever()
     finally:
-        # However it ends: from here on no call comes in, and nobody waits for one that did.
+        # However it ends: from here on no call comes in, and no caller waits for one that did.
         _serving.discard(loop)
         for call in list(calls):
             call.abandon()

@@ -268,7 +268,7 @@ class Pipeline:
         )
 
     async def _stored(self, note: Note, vector: Vector | None) -> tuple[Note, LinkedNotes]:
-        """Return the stored note: active if it resembles none, else pending, with those that it resembles."""
+        """Return the stored note: active if it resembles none, else pending, with the notes that it resembles."""
         for turn in range(_MOST_ATTEMPTS):
             links = await self._resolver.links(note, vector)
             # A note that is overtaken too often is settled under the locks, where other writers do not matter.

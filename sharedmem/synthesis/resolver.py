@@ -210,7 +210,7 @@ class ConflictResolver:
         return LinkedNotes(tuple(each.note for each in best), seen, links)
 
     async def settle(self, case: PendingNote, chains: frozenset[str]) -> Note:
-        """Decide on a pending note and those that it resembles, and store the changes in one step.
+        """Decide on a pending note and the notes that it resembles, and store the changes in one step.
 
         Args:
             case: the note.
@@ -258,7 +258,7 @@ class ConflictResolver:
         raise UnavailableError(f"settling note {case.note.id!r}", "its neighbours keep changing")
 
     async def accept(self, note: Note, reason: str) -> Note:
-        """Make a pending note active beside those that it resembles. One round trip, mostly.
+        """Make a pending note active beside the notes that it resembles. One round trip, mostly.
 
         Args:
             note: the note as it was read.

@@ -63,7 +63,7 @@ class Thresholds(NamedTuple):
 
 
 def note_thresholds(settings: SynthesisSettings, embedder: str) -> Thresholds:
-    """Return the thresholds of the settings, or else those that fit an embedder.
+    """Return the thresholds of the settings, or else the ones that fit an embedder.
 
     Args:
         settings: settings of the hub.

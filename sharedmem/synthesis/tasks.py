@@ -302,7 +302,7 @@ class TaskIntake:
         return to_synthesis_task(await self.queue.result(task_id, wait=timeout))
 
     async def list(self, limit: int = 100) -> list[SynthesisTask]:
-        """Return the tasks that are not done: those that run, wait, or have failed. Four round trips.
+        """Return the tasks that run, wait, or have failed. Four round trips.
 
         Timers of batches are not included.
 

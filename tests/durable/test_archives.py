@@ -373,7 +373,7 @@ async def test_an_archive_writes_no_key_of_the_house(fake: Hub, research: Shared
     [
         (lambda text: text[: len(text) // 2], InvalidError, "truncated"),
         (lambda text: b"\n".join(text.splitlines()[:-1]) + b"\n", InvalidError, "truncated, or is not"),
-        (lambda text: text.replace(b"tides", b"tidal"), InvalidError, "not those that were written"),
+        (lambda text: text.replace(b"tides", b"tidal"), InvalidError, "differ from what was written"),
         (lambda text: text.replace(b'"format":1', b'"format":2', 1), UnsupportedError, "archive format 2"),
         (lambda _: b'{"id": 1}\n', InvalidError, "is not an archive"),
         (lambda _: b"", InvalidError, "truncated, or is not"),

@@ -125,7 +125,7 @@ async def _known_scripts(server: RedisProcess) -> int:
     ("answered", "awaited"),
     [
         (0, "the connection and the log-in"),
-        (1, "the answers to its first questions"),
+        (1, "the replies to its first commands"),
         (2, "its Lua scripts to be loaded"),
         (3, "the id of the durable tier"),
         (4, "the version of its data layout"),

@@ -108,7 +108,7 @@ async def test_what_does_not_come_back_is_named_and_the_drill_has_failed(
 
 async def test_a_damaged_or_missing_archive_is_an_error(file: Path, settings: Settings) -> None:
     replace_text(file, "tides", "storm")
-    with pytest.raises(InvalidError, match="not those that were written"):
+    with pytest.raises(InvalidError, match="differ from what was written"):
         await drill_archive(file, settings=settings)
     with pytest.raises(NotFoundError):
         await drill_archive(file.with_name("missing.jsonl"), settings=settings)

@@ -60,7 +60,7 @@ class ClaimedTask(ProcessBound):
 
     @property
     def token(self) -> int:
-        """Fencing token: higher than those of all earlier claims of this task."""
+        """Fencing token: higher than the tokens of all earlier claims of this task."""
         return self._task.token
 
     @property

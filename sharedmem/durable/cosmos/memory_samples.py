@@ -36,7 +36,7 @@ def sample_query(request: SampleRequest) -> CosmosQuery:
 
 
 def sample_rows(request: SampleRequest, answered: Iterable[Any]) -> list[SampleRow]:
-    """Return the rows of an answer with the same fields as those of every store."""
+    """Return the rows of a result with the same fields as every other store."""
     if request.name == "count":
         return [{"count": number} for number in answered]
     if request.name == "thread-statistics":

@@ -37,7 +37,7 @@ _LONGEST_TTL_S = 2**31 - 1
 _FIELDS = tuple(name for name in DurableRecord.model_fields if name != "body")
 # These expire alone; a structure's elements and its head must expire together.
 _EXPIRE_NATIVELY = frozenset({"value", "counter"})
-# Cosmos DB supports 128 levels, those of the document included.
+# Cosmos DB supports 128 levels, the levels of the document included.
 _DEEPEST = 100
 # Exact text and body together must stay below its 2 MB.
 _LONGEST_TWICE = 700_000

@@ -252,7 +252,7 @@ class CosmosDurable:
         return await self._section_for(of_type).query(namespace, of_type, where=where or {}, limit=limit)
 
     async def sample_memories(self, request: SampleRequest) -> NativeAnswer | None:
-        """Answer a sample query in one query of the container of memories; None without that container.
+        """Run a sample query as one query of the container of memories; None without that container.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError, NotFoundError: as `get`.
@@ -371,7 +371,7 @@ async def _merge_pages(walks: Mapping[str, _Pages]) -> _Pages:
     """Merge the pages of all containers, ordered by key.
 
     Args:
-        walks: pages by key prefix, in that order; those of the records first.
+        walks: pages by key prefix, in that order; the pages of the records first.
     """
     async with AsyncExitStack() as stack:
         entered = {prefix: await stack.enter_async_context(aclosing(walk)) for prefix, walk in walks.items()}

@@ -71,7 +71,7 @@ class DeadLetters:
 
 
 async def _pages(stream: OutboxStream) -> AsyncIterator[list[OutboxEntry]]:
-    """Yield the present dead letters page by page, without those that are rejected during the iteration."""
+    """Yield the present dead letters page by page, without documents that are rejected during the iteration."""
     left = await stream.dead_length()
     after = "-"
     while left > 0 and (page := await stream.dead_letters(min(_PAGE, left), after=after)):

@@ -172,7 +172,7 @@ class OutboxDelivery:
         return not stamp or (head is not None and head.stamp >= stamp)
 
     async def put(self, records: Sequence[DurableRecord]) -> Refusals:
-        """Put documents, and return those that the store rejects for good.
+        """Put documents, and return the ones that the store rejects for good.
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.

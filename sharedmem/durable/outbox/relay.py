@@ -538,7 +538,7 @@ class OutboxRelay:
             raise UnavailableError(self._durable.url, why) from error
 
     async def _drain_one(self, stream: OutboxStream, *, retry: bool) -> None:
-        """Deliver all present entries, also those that another worker has claimed: delivery is idempotent."""
+        """Deliver all present entries, also entries that another worker has claimed: delivery is idempotent."""
         newest = await stream.newest()
         while newest is not None and (page := await stream.oldest(_PAGE, upto=newest.id)):
             try:

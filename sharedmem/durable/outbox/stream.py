@@ -196,7 +196,7 @@ class OutboxStream:
         """
         command = ("XREADGROUP", "GROUP", GROUP, _CONSUMER, "COUNT", count, "STREAMS", self.key, ">")
         try:
-            # Repeated after a lost reply, it claims the next ones; `abandoned` finds those of the lost reply.
+            # Repeated after a lost reply, it claims the next ones; `abandoned` finds the entries of the lost reply.
             reply = await self._client.call_aside(*command)
         except ServerError as error:
             if "NOGROUP" not in error.text:

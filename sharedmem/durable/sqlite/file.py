@@ -23,8 +23,8 @@ from sharedmem.errors import ConfigError, InvalidError, NotFoundError, SharedMem
 T = TypeVar("T")
 
 _SCHEME = "sqlite://"
-# Closing a file releases all locks of this process on it, those of SQLite's own connections too. So no thread connects
-# to a file while another thread creates it.
+# Closing a file releases all locks of this process on it, also the ones of SQLite's own connections. So no thread
+# connects to a file while another thread creates it.
 _create_lock = threading.Lock()
 _PAUSE_S = 0.02
 _CACHE_KIB = 16_000

@@ -216,7 +216,7 @@ def command(
 
     Args:
         name: what people type.
-        panel: the heading it stands under in the overview; None inside a group.
+        panel: its heading in the overview; None inside a group.
         example: a whole command line.
         group: where it belongs.
         words: `NUMBERS` or `PASS_THROUGH`, where words that begin with a dash are no options.

@@ -169,7 +169,7 @@ def _run_with_progress(work: Callable[[Progress | None], Coroutine[Any, Any, _T]
 
 @contextmanager
 def _progress_bar() -> Iterator[Progress | None]:
-    """A bar on standard error with rate and remaining time; None where nobody sees it."""
+    """A bar on standard error with rate and remaining time; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -95,7 +95,7 @@ def cache_delete(
     prompt: Annotated[str | None, typer.Option(help="Answers to this prompt, whatever the model.")] = None,
     key: Annotated[str | None, typer.Option(help="Answers under this key.")] = None,
 ) -> RenderableType:
-    """Forget answers to which all that is given applies."""
+    """Delete the answers that match all given options."""
     return styled_text(format_count(dropped, "answer"), " forgotten")
 
 
@@ -132,7 +132,7 @@ def cache_list(
     limit: Annotated[int, typer.Option(help="How many, at most 1,000.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Cursor of the page before.")] = None,
 ) -> RenderableType:
-    """List the answers that are stored; those that expire last come first."""
+    """List the stored answers; the ones that expire last come first."""
     rows = [
         (one.id, one.prompt, ", ".join(one.tags), format_age(one.created_at), _time_left(one)) for one in page.answers
     ]

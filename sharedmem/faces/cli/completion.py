@@ -147,7 +147,7 @@ async def _connect(settings: Settings) -> AsyncIterator[RedisClient | None]:
 # -- bash cuts words at colons --------------------------------------------------------------------
 
 _CUT = "_SHAREDMEM_COMPLETE_CUT"
-"""Holds what stands before the last colon of the word that is completed, where the shell has cut it there."""
+"""Holds the text before the last colon of the completed word, where the shell has cut it there."""
 
 
 def rejoin_words_at_colons(environment: MutableMapping[str, str]) -> None:

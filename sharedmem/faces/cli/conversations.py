@@ -73,10 +73,10 @@ Fields = Annotated[
     list[str] | None,
     typer.Option("--state", metavar="NAME=VALUE", help="Set a field of the state in the same step; NAME= removes it."),
 ]
-OfUser = Annotated[str | None, typer.Option(help="Only those of this user.")]
-OfAgent = Annotated[str | None, typer.Option(help="Only those of this agent.")]
-OfScope = Annotated[str | None, typer.Option(help="Only those of this actor, or `shared`.")]
-OfApp = Annotated[str | None, typer.Option(help="Only those of this application.")]
+OfUser = Annotated[str | None, typer.Option(help="Only conversations of this user.")]
+OfAgent = Annotated[str | None, typer.Option(help="Only conversations of this agent.")]
+OfScope = Annotated[str | None, typer.Option(help="Only conversations of this actor, or `shared`.")]
+OfApp = Annotated[str | None, typer.Option(help="Only conversations of this application.")]
 
 
 @operation_command(

@@ -82,7 +82,7 @@ class CheckStatus(StrEnum):
 
     GOOD = "good"
     NOTICE = "notice"
-    """Works, but somebody should know."""
+    """Works, but the operator should know."""
     BAD = "bad"
 
 
@@ -106,7 +106,7 @@ def notice_check(about: str, found: str, remedy: str) -> Check:
 
 
 def bad_check(about: str, found: str, remedy: str = "") -> Check:
-    """A finding that stands in the way."""
+    """A finding that prevents work."""
     return Check(about=about, verdict=CheckStatus.BAD, found=found, remedy=remedy)
 
 

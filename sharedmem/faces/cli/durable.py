@@ -72,7 +72,7 @@ def durable_lag(context: typer.Context) -> None:
 @command("drain", None, group=durable, example="sharedmem durable drain --timeout 120")
 def durable_drain(
     context: typer.Context,
-    namespace: Annotated[str | None, typer.Argument(help="Whose changes; without it those of all.")] = None,
+    namespace: Annotated[str | None, typer.Argument(help="Whose changes; by default of all namespaces.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to try for.")] = 60.0,
 ) -> None:
     """Carry what waits to the durable tier, and return when it is there; exit code 7 when it cannot be done."""

@@ -157,7 +157,7 @@ def memories_search(  # noqa: PLR0913  # each filter is an option
     memory_type: OfType = None,
     since: Since = None,
 ) -> RenderableType:
-    """Show what is remembered that answers a question, best first."""
+    """Show memories that answer a question, best first."""
     return _hits_picture(found)
 
 

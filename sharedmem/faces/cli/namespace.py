@@ -93,7 +93,7 @@ def _confirm_clear(options: Options) -> int:
     """How many keys there are, when the person agrees to lose them.
 
     Raises:
-        InvalidError: there is nobody to ask.
+        InvalidError: there is no terminal to ask on.
         typer.Exit: the person does not agree.
     """
     if not sys.stdin.isatty():

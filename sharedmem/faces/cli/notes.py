@@ -106,7 +106,7 @@ def notes_add(
     app: App,
     user: Annotated[str, typer.Option(help="Whose conversation it is.")],
     session: Annotated[str | None, typer.Option(help="Which conversation it is.")] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the note; 0 answers the task at once.")] = 60.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the note; 0 returns the task at once.")] = 60.0,
 ) -> None:
     """Make a note of a conversation, and settle it with what is known already."""
     options = options_of(context)
@@ -310,7 +310,7 @@ def _read_messages(file: Path | None) -> list[SynthesisMessage]:
         raise InvalidError("file", str(file or "-"), f"{place}: {first['msg']}") from error
 
 
-TaskId = Annotated[str, typer.Argument(metavar="ID", help="What adding answered.")]
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="Task id that adding printed.")]
 
 
 @command("get", None, group=tasks, example="sharedmem task get 01J9 --wait 30")
@@ -329,7 +329,7 @@ def task_get(
 def task_list(
     found: list[SynthesisTask], limit: Annotated[int, typer.Option(help="How many of each state.")] = 100
 ) -> RenderableType:
-    """The tasks under way, those that wait, and those that have failed."""
+    """List the running, waiting and failed tasks."""
     rows = [(task.task_id, _state(task.status), f"{task.attempts:,}", task.error or "") for task in found]
     return rows_table(rows, "task", "status", "attempts", "error", right=["attempts"])
 

@@ -88,7 +88,7 @@ def _check_absence(operation: str, fields: Mapping[str, Any]) -> None:
 
 
 def _fields(hints: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request, without those that were not given."""
+    """The fields of a request, without fields that were not given."""
     return {name.rstrip("_"): _read(hints[name], value) for name, value in given.items() if value is not None}
 
 

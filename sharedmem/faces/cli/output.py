@@ -1,4 +1,4 @@
-"""What a command answers with: JSON for programs, pictures for people, progress beside both."""
+"""The output of a command: JSON for programs, pictures for people, progress beside both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_interactive(options: Options) -> bool:
 
 
 def print_answer(options: Options, data: object, picture: Callable[[], RenderableType]) -> None:
-    """Answer with data for a program, or with a picture, which is only made when a person looks."""
+    """Print data for a program, or a picture, which is only made for a terminal."""
     if is_interactive(options):
         console().print(picture())
     else:
@@ -59,7 +59,7 @@ def confirm(question: Callable[[], str], argument: str, value: str | None, *, ot
 
     Args:
         question: makes the question, which may need a look at what would be lost.
-        argument, value: what is refused where nobody can be asked.
+        argument, value: what is rejected without a terminal.
         otherwise: what to do there.
 
     Raises:
@@ -101,7 +101,7 @@ def capability_name(power: str) -> str:
 
 @contextmanager
 def progress(title: str, *, total: int | None = None, noun: str = "keys") -> Iterator[Progress | None]:
-    """A bar on standard error that is gone at the end; None where nobody sees it."""
+    """A bar on standard error that is gone at the end; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""Commands on plans and their executions: looking at them, and deciding what became of those nobody knows."""
+"""Commands on plans and their executions: looking at them, and resolving executions with an unknown outcome."""
 
 from __future__ import annotations
 

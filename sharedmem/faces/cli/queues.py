@@ -73,7 +73,7 @@ def queue_claim(
     context: typer.Context,
     name: Name,
     wait: Wait = 0.0,
-    ack: Annotated[bool, typer.Option("--ack", help="Say at once that it is done.")] = False,
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge the task at once.")] = False,
     visibility: Annotated[float, typer.Option(help="Seconds until another worker may claim it.")] = 30.0,
 ) -> None:
     """Take the next task; exit code 3 if the queue has none to take.

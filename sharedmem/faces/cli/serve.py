@@ -164,7 +164,7 @@ def serve_grpc(  # noqa: PLR0913, PLR0917  each is an option
     trust_network: TrustNetwork = False,
 ) -> None:
     """Serve decisions, episodes, messages and changes over gRPC until Ctrl-C."""
-    # The core of grpc writes to standard error by itself; what matters of that stands in our sentences.
+    # The core of grpc writes to standard error by itself; our own messages say what matters of that.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from sharedmem.faces.grpc import GrpcAddress  # noqa: PLC0415  an extra; it says itself how to get it
 
@@ -207,7 +207,7 @@ async def _run_grpc(options: Options, endpoint: GrpcAddress, tokens: list[str], 
 
 @contextmanager
 def stop_on_signals(*, holds_on: bool = False) -> Iterator[asyncio.Event]:
-    """Hear signals to end while a block runs: the first sets the event; behind the block they do not wait any more.
+    """Handle signals to end while a block runs: the first sets the event; after the block they do not wait any more.
 
     Args:
         holds_on: set it too when the writer of standard input is gone.

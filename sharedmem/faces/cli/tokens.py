@@ -66,7 +66,7 @@ class ListedToken(Record):
 
 
 class RevokedToken(Record):
-    """A token that lets nobody in any more."""
+    """A token that is not accepted any more."""
 
     id: str
     namespace: str
@@ -91,7 +91,7 @@ def create(  # noqa: PLR0913, PLR0917  # each is an option
     ] = None,
     expires_in: Annotated[str | None, typer.Option(help="How long it is good for: 90s, 15min, 12h, 30d.")] = None,
     whole_namespace: Annotated[
-        bool, typer.Option("--whole-namespace", help="Let it stand for the namespace itself, not for one --actor.")
+        bool, typer.Option("--whole-namespace", help="For the whole namespace, not for one --actor.")
     ] = False,
     operator: Annotated[
         bool, typer.Option("--operator", help="Let it see health and metrics of the whole service, for monitoring.")
@@ -106,7 +106,9 @@ def create(  # noqa: PLR0913, PLR0917  # each is an option
     options = options_of(context)
     settings = options.settings()
     if (settings.actor is None) != whole_namespace:
-        raise InvalidError("actor", settings.actor, "say with --actor whom the token stands for, or --whole-namespace")
+        raise InvalidError(
+            "actor", settings.actor, "name the actor of the token with --actor, or say --whole-namespace"
+        )
     bearer = Bearer.of(
         settings.namespace,
         actor=settings.actor,
@@ -148,7 +150,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="Its id, or the token itself.", metavar="ID")],
     file: _File = None,
 ) -> None:
-    """Take a token back: servers refuse it within seconds; those that read it from a file, when they are restarted."""
+    """Revoke a token: servers reject it within seconds; servers that read it from a file, when they are restarted."""
     options = options_of(context)
     if file is not None:
         gone, within = remove_entry(file, name), None
@@ -198,7 +200,7 @@ def _list_entry(entry: TokenEntry, used: datetime | None, now: datetime) -> List
 def _made_picture(made: NewToken, entry: TokenEntry) -> Table:
     rows: list[tuple[str, object]] = [
         ("token", made.token),
-        ("stands for", f"{entry.actor or 'all'} in namespace {entry.namespace}"),
+        ("actor", f"{entry.actor or 'all'} in namespace {entry.namespace}"),
         ("keep it", "it is shown this once; servers know its digest only"),
         ("id", made.id),
         ("kept in", f"the {made.kept_in}" if made.kept_in == REGISTRY else made.kept_in),

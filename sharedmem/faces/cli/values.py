@@ -23,7 +23,7 @@ _MEANT_AS_JSON = re.compile(r"""\s*(?:\{\s*(?:["'}]|\w+\s*:)|\[\s*(?:["'\[{\]]|-
 def read_value(word: str) -> Any:
     """The value that an argument means: `@file` or `-` (standard input) for its content; JSON, else text.
 
-    `@@` at the beginning stands for one `@` of a text. A content that is not UTF-8 is a value of bytes.
+    `@@` at the beginning means one `@` of a text. A content that is not UTF-8 is a value of bytes.
 
     A text that looks like broken JSON is warned of on standard error.
 

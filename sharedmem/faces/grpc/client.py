@@ -54,7 +54,7 @@ class ChannelSecurity:
 
     Args:
         tls: None encrypts unless the server is on this machine.
-        ca_file: PEM file of the authorities that may have signed the server; None takes those that grpc brings.
+        ca_file: PEM file of the authorities that may have signed the server; None takes the ones of grpc.
         cert_file: PEM file of the client's own certificate, where the server asks for one.
         key_file: PEM file of its key.
     """
@@ -86,7 +86,7 @@ class GrpcChannel:
         target: `host:port`, or any other name that grpc knows.
         token: shown with every call.
         credentials: for TLS.
-        timeout_s: seconds after which a call that has not answered is given up.
+        timeout_s: seconds to wait for a reply.
         max_reply_bytes: longer answers are refused.
     """
 
@@ -191,7 +191,7 @@ _PAUSE_S = 0.25
 class MemoryClient(ProcessBound):
     """A memory service: `async with MemoryClient("127.0.0.1:50051", token=...) as memory: ...`.
 
-    Its calls are those of a `SharedMemoryStore` whose namespace, actor and rights the token decides; they raise the
+    It has the calls of a `SharedMemoryStore` whose namespace, actor and rights the token decides; they raise the
     same errors. Calls that only look are repeated while the server is away; for the others a lost answer is reported as
     `UnavailableError`, and whether it did its work is to be looked up. `save_if_new` and `begin_execution` may be
     repeated then: a plan is not saved twice, an execution not started twice.
@@ -203,7 +203,7 @@ class MemoryClient(ProcessBound):
         tls_ca_file: PEM file of the authorities that may have signed the server.
         tls_cert_file: PEM file of a certificate of one's own, where the server asks for one.
         tls_key_file: PEM file of its key.
-        timeout: seconds after which a call that has not answered is given up.
+        timeout: seconds to wait for a reply.
         retry_for: seconds for which `watch` looks for a server that went away.
         max_message_bytes: longer answers are refused.
     """
@@ -265,7 +265,7 @@ class MemoryClient(ProcessBound):
     async def call(self, operation: str, **fields: object) -> Any:
         """Call any operation of the server by its name, such as `value.write` or `memory.search`.
 
-        The operations and their fields are those of the REST service.
+        The operations and their fields are the same as in the REST service.
 
         Args:
             operation: the name.

@@ -62,7 +62,7 @@ def record_of(kind: type[RecordT], message: Message) -> RecordT:
 
 
 def message_fields(message: Message) -> dict[str, object]:
-    """Return the fields of a message by name, without those that are absent."""
+    """Return the fields of a message by name, without absent ones."""
     return {
         field.name: _field_value(message, field.name)
         for field in message.DESCRIPTOR.fields

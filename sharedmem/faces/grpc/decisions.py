@@ -262,5 +262,5 @@ def _outcome(**outcome: Unpack[OutcomeFields]) -> dict[str, Any]:
 
 
 def _utf8(text: str) -> str:
-    # As at the server: an error text that cannot be sent must not stand in the way of the record.
+    # As at the server: an error text that cannot be sent must not prevent the record.
     return text.encode(errors="replace").decode()

@@ -79,7 +79,7 @@ TABLE_CALLS: Mapping[str, TableCall] = {
 
 
 def _fields_for(row: Operation[Any], request: Message) -> dict[str, object]:
-    """Return the fields of an operation's request. An empty text stands for the default, where there is one."""
+    """Return the fields of an operation's request. An empty text means the default, where there is one."""
     told = message_fields(request)
     if isinstance(plan := told.pop("plan", None), dict):
         told |= plan
@@ -112,7 +112,7 @@ _BACK_AFTER_S = 0.5
 
 
 class MemoryService:
-    """Answers the calls of memory.proto.
+    """Implements the calls of memory.proto.
 
     Args:
         hub: the memory.

@@ -10,7 +10,7 @@ from sharedmem.errors import AccessDeniedError, Codes, InternalError, InvalidErr
 from sharedmem.runtime import get_logger
 
 _PRIVATE = "this service failed; the log of the server says how"
-# Settings of the server, and bugs, are nobody's business outside.
+# Settings of the server, and bugs, are not shown to callers.
 _KEPT_BACK = frozenset({"config", "internal", "error", "usage", "not_picklable"})
 _MOST_FIELDS = 20
 _logger = get_logger("mcp")

@@ -45,7 +45,7 @@ class ToolCall:
         Args:
             operation: its name.
             shared: whether plain keys are in the scope that all actors share.
-            fields: of its request; those that are None are left out.
+            fields: of its request; fields that are None are left out.
 
         Raises:
             ReadOnlyError: it changes something, and the caller may only read.
@@ -146,7 +146,7 @@ class SharedMemTool(Tool):
         if key is not None:
             if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
                 raise InvalidError("idempotencyKey", key, f"give 1 to {_LONGEST_KEY} characters that can be printed")
-            # Digested with the caller: nobody can ask for the answers of another caller.
+            # Digested with the caller: no caller can ask for the answers of another one.
             key = hashlib.sha256(f"{caller.id}\n{self.name}\n{key}".encode()).hexdigest()
         return ToolCall(caller, self.callers.store(caller), self.options, key)
 
@@ -176,7 +176,7 @@ class SharedMemTool(Tool):
         except LockHeldError:
             raise RetryUnderWayError(self.options.idempotency_lease_s) from None
         if kept["arguments"] != digest:
-            raise ArgumentsError("this idempotency key stands for another call; use a new key for a new call")
+            raise ArgumentsError("this idempotency key belongs to another call; use a new key for a new call")
         found: dict[str, Any] = kept["answer"]
         return found
 

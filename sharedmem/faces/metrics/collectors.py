@@ -112,7 +112,7 @@ async def _durable_status(hub: Hub) -> DurableStatus | None:
 Metric: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 METRICS = {
-    "sharedmem_up": "1 while the server answers the exporter.",
+    "sharedmem_up": "1 while the server replies to the exporter.",
     "sharedmem_server_memory_bytes": "Memory that Redis uses.",
     "sharedmem_memories": "Memories by namespace (tenant) and type.",
     "sharedmem_memories_by_category": "Memories by namespace and category.",

@@ -54,7 +54,7 @@ class Exporter:
             ) from error
 
     def text(self) -> str:
-        """What Prometheus would be answered."""
+        """Return the text that Prometheus would receive."""
         return generate_latest(self._registry()).decode()
 
     async def refresh(self) -> None:

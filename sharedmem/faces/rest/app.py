@@ -56,7 +56,7 @@ class RestApplication(Starlette):
     """All of a hub over HTTP, as an ASGI application; `create_app` makes it.
 
     Args:
-        service: answers the calls.
+        service: handles the calls.
         offered: its endpoints.
         metrics_text, console: as `create_app`.
     """
@@ -121,7 +121,7 @@ def create_app(
             caller for the actor of the hub's settings: only for servers that no stranger can reach.
         terms: how much it takes, and for how long it waits.
         gate: asked before each call; None holds each token to the rate that it was given.
-        endpoints: what is answered below `/api/v1` besides the operations and the streams.
+        endpoints: endpoints below `/api/v1` besides the operations and the streams.
         metrics_text: returns the text for Prometheus; without it the counts of this process are returned.
         console: the page for people, served at `/console`; None serves none.
         opens_hub: whether the application opens the hub when it starts, and closes it when it ends. A mounted
@@ -177,7 +177,7 @@ def lifespan_of(app: RestApplication) -> AbstractAsyncContextManager[None]:
 
 
 def _guard(app: RestApplication, service: RestService) -> None:
-    # The one added last stands in front.
+    # The one added last is the outermost.
     app.add_middleware(ServiceMiddleware, service=service)
     if service.terms.cors_origins:
         app.add_middleware(
@@ -191,7 +191,7 @@ def _guard(app: RestApplication, service: RestService) -> None:
                 "If-Match",
                 "If-None-Match",
                 "Last-Event-ID",
-                # Of MCP, which may be answered beside it.
+                # Of MCP, which may be served beside it.
                 "Mcp-Method",
                 "Mcp-Name",
                 "Mcp-Protocol-Version",

@@ -42,9 +42,9 @@ class ArchiveOptions:
 
     Args:
         most_import_bytes: longer archives are refused with 413.
-        unpacked: how much text a compressed archive may stand for; others are refused with 400.
+        unpacked: most text of a compressed archive; longer ones are rejected with 400.
         most_at_once: exports and imports of this process; more are refused with 429.
-        most_each: those of one caller.
+        most_each: exports and imports of one caller.
     """
 
     most_import_bytes: int = 1 << 30
@@ -66,7 +66,7 @@ class ArchiveEndpoints:
         self._slots = CallerSlots("exports and imports", most=most, most_each=most_each, retry_after=_BACK_AFTER_S)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """What is answered."""
+        """Return the endpoints."""
         return (
             Endpoint("GET", EXPORT, "namespace.export", self.export, _EXPORT_DOCUMENT, is_limited=False),
             Endpoint(
@@ -117,7 +117,7 @@ class ArchiveEndpoints:
             try:
                 done = await run_until_disconnect(call.quotas.run(call.bearer, work), call.request.receive)
             except InvalidError as error:
-                # Where it lies for the moment is nobody's business.
+                # The place of the temporary file is not shown to callers.
                 raise RequestError(str(error).replace(str(file), "archive")) from error
         return json_response(done.model_dump(exclude={"file"}))
 
@@ -192,7 +192,7 @@ def _namespace(call: Call) -> str:
         AccessDeniedError: it is an actor in one, which may not have all of it.
     """
     if call.bearer.actor is not None:
-        advice = "this takes a token that stands for the namespace itself (`sharedmem token create --whole-namespace`)"
+        advice = "this requires a token for the whole namespace (`sharedmem token create --whole-namespace`)"
         raise AccessDeniedError(call.bearer.actor, f"{call.bearer.namespace}:*", "carry", advice)
     return call.bearer.namespace
 
@@ -214,7 +214,7 @@ def _document(summary: str, description: str, flag: str, *, default: bool, told:
     return {
         "summary": summary,
         "tags": ["namespace"],
-        "description": f"{description} Only for a token that stands for the namespace itself.",
+        "description": f"{description} Requires a token for the whole namespace.",
         "parameters": [parameter],
         "responses": {"200": told},
     }

@@ -59,7 +59,7 @@ class CallQueues:
 
     @asynccontextmanager
     async def of(self, caller: str, operation: str) -> AsyncIterator[_CallQueue]:
-        """Wait until it is a call's turn; the first to come is the first to be answered."""
+        """Wait until it is a call's turn; first come, first served."""
         line = self._line(caller, operation)
         if line.running >= line.most:
             await self._wait(line)

@@ -15,7 +15,7 @@ from sharedmem.models import Record
 
 
 class TokenRights(Record):
-    """The actor that a token stands for, and what it may do."""
+    """The actor of a token, and what it may do."""
 
     namespace: str
     actor: str | None

@@ -1,6 +1,6 @@
 """The console: a page in the browser over the REST service, and one-time links that let a person in.
 
-The page is built from `console/`; its files lie beside this module. It speaks the public API alone, so serving it is a
+The page is built from `console/`; its files are beside this module. It speaks the public API alone, so serving it is a
 matter of files, of the policy that keeps strangers' scripts out, and of `POST /console/login`.
 """
 
@@ -31,7 +31,7 @@ from sharedmem.faces.rest.problems import problem_response
 _FOLDER = "console_files"
 _INDEX = "index.html"
 _PLACE = "/console"
-# Scripts, styles, pictures and calls go to this service alone. Nobody frames the page, and no form leaves it.
+# Scripts, styles, pictures and calls go to this service alone. No other page frames it, and no form leaves it.
 _POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -58,7 +58,7 @@ class _File(NamedTuple):
     kind: str
     etag: str
     is_hashed: bool
-    """Whether its name tells its content, so that it never changes."""
+    """Whether its name contains a hash of its content, so that it never changes."""
 
 
 class LoginCode:

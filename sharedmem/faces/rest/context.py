@@ -32,7 +32,7 @@ class Call:
     caller: str
     """Tells callers apart without telling their tokens: a digest, or `everyone` where there are no tokens."""
     params: dict[str, str]
-    """What stands in the path, decoded."""
+    """The parameters in the path, decoded."""
     terms: RestOptions
     closing: asyncio.Event
     """Set when the service ends: streams should say so to their readers and end too."""
@@ -82,16 +82,16 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
 
 Handler: TypeAlias = Callable[[Call], Coroutine[Any, Any, Response]]
 Gate: TypeAlias = Callable[[Call], Awaitable[Mapping[str, str]]]
-"""Asked before a call is answered: tells headers for the answer, or raises LimitedError."""
+"""Called before each call: returns headers for the response, or raises LimitedError."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Something that is answered under a path: an operation, or what streams.
+    """The handler of a path: an operation, or a stream.
 
     Args:
         method: `GET` and so on.
-        path: below `/api/v1`; `{name}` stands for one part of the path, percent-encoded.
+        path: below `/api/v1`; `{name}` matches one part of the path, percent-encoded.
         name: of the operation.
         handler: answers.
         document: the OpenAPI operation object, without operationId and the parameters of the path; or makes it.

@@ -46,7 +46,7 @@ class StreamSender:
         self._quiet = True
 
     async def end(self) -> None:
-        """Tell the reader that this was all."""
+        """Send the end of the response."""
         await self._put({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _put(self, message: Sent) -> None:

@@ -91,7 +91,7 @@ class EventEndpoints:
         self.slots = CallerSlots("streams", most=most, most_each=most_each, retry_after=_CLOSING_PATIENCE_S)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """What is answered by streams."""
+        """Return the endpoints that stream."""
         return (
             Endpoint("GET", CHANGES, "change.watch", self.changes, _CHANGES_DOCUMENT),
             Endpoint("GET", MESSAGES, "message.subscribe", self.messages, _MESSAGES_DOCUMENT),
@@ -213,7 +213,7 @@ class EventEndpoints:
 
 
 def _query(call: Call, known: set[str]) -> Mapping[str, str]:
-    """What stands in the query.
+    """Return the parameters of the query.
 
     Raises:
         FieldsError: there is something else in it.
@@ -271,7 +271,7 @@ class EventStreamResponse(Response):
         await pipe.end()
 
     async def _until_over(self, pipe: StreamSender, tasks: set[asyncio.Future[Any]]) -> ServerSentEvent | None:
-        """What to tell the reader at the end; None when nobody reads any more."""
+        """Return the last event for the client; None when the client is gone."""
         loop = asyncio.get_running_loop()
         while True:
             done, _ = await asyncio.wait(

@@ -121,13 +121,13 @@ class _FailedError(Exception):
 async def run_once(call: Call, answer: Handler) -> Response:
     """The answer to a call that has an `Idempotency-Key`; what fails is not kept and may be tried again.
 
-    Two round trips more than the call itself, one when the answer is there already. Large answers lie in the blob
+    Two round trips more than the call itself, one when the answer is there already. Large answers are in the blob
     store.
 
     Raises:
         FieldsError: the key is invalid.
-        ReusedKeyError: it stands for another request.
-        UnderWayError: the first request with it is being answered still.
+        ReusedKeyError: it belongs to another request.
+        UnderWayError: the first request with it still runs.
         AnswerNotKeptError: the first request with it was done, but its answer could not be kept.
     """
     key = _key(call)
@@ -162,7 +162,7 @@ def _key(call: Call) -> str:
     key = call.header(HEADER) or ""
     if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
         raise FieldsError([(HEADER, f"give 1 to {_LONGEST_KEY} characters that can be printed")])
-    # Digested with the caller: nobody can ask for the answers of somebody else.
+    # Digested with the caller: no caller can ask for the answers of another one.
     return "rest.once." + hashlib.sha256(f"{call.caller}\n{key}".encode()).hexdigest()
 
 
@@ -181,7 +181,7 @@ def _stored_response(response: Response, digest: str) -> dict[str, Any]:
 def endpoints_of(
     row: Operation[Any], describe: Callable[[Operation[Any], Binding], dict[str, Any]]
 ) -> Iterator[Endpoint]:
-    """The endpoint of an operation, and those of its former routes.
+    """Return the endpoints of an operation and of its former routes.
 
     Args:
         row: what is done.
@@ -261,7 +261,7 @@ def _weight(parameters: Iterable[str]) -> float:
 
 
 def _filled(location: str, answer: object, request: object) -> str:
-    """A location whose fields are those of the answer, or else of the request."""
+    """Return a location with the fields of the answer, or else of the request."""
 
     def value(found: re.Match[str]) -> str:
         names = found[1].split(".")

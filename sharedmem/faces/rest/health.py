@@ -17,7 +17,7 @@ from sharedmem.runtime import Counters
 from sharedmem.runtime.exposition import CONTENT_TYPE, prometheus_text
 
 _PATIENCE_S = 2.0
-# However often somebody asks, the servers behind are asked once in so many seconds.
+# However often a client asks, the servers behind are asked once in so many seconds.
 _KEPT_S = 1.0
 _OLD_S = 60.0
 _BACKLOG = 1000
@@ -27,7 +27,7 @@ Check = dict[str, Any]
 
 
 class HealthEndpoints:
-    """Answers those who watch the service.
+    """Health checks of the service.
 
     Args:
         service: what is watched.
@@ -43,7 +43,7 @@ class HealthEndpoints:
         self._embeds = True
 
     def handlers(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
-        """What is answered under which path."""
+        """Return the handlers by path."""
         return {
             "/": self.information,
             "/health": self.ready,

@@ -100,7 +100,7 @@ class _ResponseSender:
             await self._send({**message, "body": body[start:end], "more_body": more if is_last else True})
 
     def log(self) -> None:
-        """Tell of the answer in a line; a query is left out, since it may hold what is nobody's business."""
+        """Log the response in a line, without the query, which may contain private data."""
         took_ms = (time.perf_counter() - self._began) * 1000
         told = {"request_id": self._request_id.decode(), "status": self.status, "took_ms": round(took_ms, 2)}
         _logger.debug("%s %s", self._scope["method"], self._scope["path"], extra=told)

@@ -121,7 +121,7 @@ _ELSEWHERE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def example_of(operation: str, field: str) -> Any:
-    """What a field looks like in the request of an operation; None when nobody has said so."""
+    """Return an example of a field in the request of an operation; None when there is none."""
     return _ELSEWHERE.get(operation, {}).get(field, _OF_FIELDS.get(field))
 
 
@@ -170,7 +170,7 @@ _OF_BODIES = {
     408: "The body did not come in time.",
     410: "The request with this Idempotency-Key was done, but its answer is not kept.",
     415: "The body is not of type application/json.",
-    422: "The Idempotency-Key stands for another request.",
+    422: "The Idempotency-Key belongs to another request.",
 }
 _OF_CONDITIONS = {412: "Another version is there than the condition demands."}
 _PROBLEM: Schema = {
@@ -318,7 +318,7 @@ def _headers(row: Operation[Any]) -> list[Schema]:
     if route.conditional:
         return [{"name": name, "in": "header", "schema": text} for name in ("If-Match", "If-None-Match")]
     if route.method == "POST" and row.needs == "write":
-        told = "The same key again is answered as before, for a day, and nothing is done twice."
+        told = "The same key again returns the same response, for a day, and nothing is done twice."
         schema = {"type": "string", "minLength": 1, "maxLength": 255}
         return [{"name": "Idempotency-Key", "in": "header", "schema": schema, "description": told}]
     return []

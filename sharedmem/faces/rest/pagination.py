@@ -17,7 +17,7 @@ MAX_LIMIT = 1000
 
 
 class PageBody(NamedTuple):
-    """One page as it is answered."""
+    """One page as the service returns it."""
 
     body: dict[str, Any]
     next_cursor: str | None
@@ -53,7 +53,7 @@ class Pagination(NamedTuple):
         """The page of an answer.
 
         Args:
-            found: what the operation has answered: names in order, or a page of its own.
+            found: result of the operation: names in order, or a page of its own.
             query: what was asked for.
         """
         if not self.field:

@@ -16,7 +16,7 @@ from sharedmem.errors import Codes, InternalError, SharedMemoryError
 from sharedmem.faces.request_bodies import RequestError
 
 MEDIA_TYPE = "application/problem+json"
-REQUEST_ID: ContextVar[str] = ContextVar("id of the request that is answered here", default="")
+REQUEST_ID: ContextVar[str] = ContextVar("id of the present request", default="")
 _TYPES = "urn:sharedmem:problem:"
 _MOST_FIELDS = 20
 
@@ -55,22 +55,22 @@ class HeadersTooLargeError(RequestError):
 
 
 class NoSuchPathError(RequestError):
-    """Nothing is answered under this path."""
+    """The service has no such path."""
 
     codes = Codes("no_such_path", 404, "UNIMPLEMENTED", 2)
 
     def __init__(self) -> None:
-        super().__init__("nothing is answered under this path; /openapi.json lists what is, and encode '/' in names")
+        super().__init__("there is no such path; /openapi.json lists all paths; encode '/' in names")
 
 
 class MethodError(RequestError):
-    """The path is answered, but not by this method."""
+    """The path exists, but not with this method."""
 
     codes = Codes("method_not_allowed", 405, "UNIMPLEMENTED", 2)
 
     def __init__(self, method: str, allowed: Iterable[str]) -> None:
         self.allowed = ", ".join(sorted(allowed))
-        super().__init__(f"{method[:20]} is not answered under this path; use {self.allowed}")
+        super().__init__(f"this path does not accept {method[:20]}; use {self.allowed}")
 
 
 class PreconditionError(RequestError):
@@ -85,11 +85,11 @@ class ReusedKeyError(RequestError):
     codes = Codes("idempotency_key_reused", 422, "INVALID_ARGUMENT", 2)
 
     def __init__(self) -> None:
-        super().__init__("this Idempotency-Key stands for another request; use a new key for a new request")
+        super().__init__("this Idempotency-Key belongs to another request; use a new key for a new request")
 
 
 class UnderWayError(SharedMemoryError):
-    """The same request is being answered right now."""
+    """The same request runs right now."""
 
     codes = Codes("request_under_way", 409, "ABORTED", 4)
 
@@ -118,7 +118,7 @@ class OverdueError(SharedMemoryError):
 
 
 def problem_response(error: SharedMemoryError) -> Response:
-    """An error as a response; its status, code and sentence are those of every face."""
+    """Return an error as a response, with the same code and sentence as every other face."""
     codes = error.codes
     sentence = _PRIVATE if isinstance(error, InternalError) or codes.code in _KEPT_BACK else error.message_for("token")
     told: dict[str, Any] = {
@@ -138,7 +138,7 @@ def problem_response(error: SharedMemoryError) -> Response:
 
 
 _PRIVATE = "this service failed; the log of the server says how, under this request_id"
-# Settings of the server, and bugs, are nobody's business outside.
+# Settings of the server, and bugs, are not shown to callers.
 _KEPT_BACK = frozenset({"config", "internal", "error", "usage", "not_picklable"})
 
 

@@ -22,7 +22,7 @@ from sharedmem.models import Record
 
 Schema: TypeAlias = dict[str, Any]
 Spelling = Literal["text", "list", "json"]
-"""How a field stands in a query: as it is, repeated, or as JSON."""
+"""The form of a field in a query: as it is, repeated, or as JSON."""
 
 BODILESS = frozenset({"GET", "DELETE"})
 _MOST_PARAMETERS = 1000
@@ -153,7 +153,7 @@ def parse_json(field: str, text: bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        # Its message tells the place and never what stands there.
+        # Its message names the place and never quotes the content.
         raise FieldsError([(field, f"it is no JSON in UTF-8: {error.msg}, line {error.lineno}")]) from None
 
 

@@ -14,11 +14,11 @@ from sharedmem.faces.rest.context import Endpoint
 from sharedmem.faces.rest.problems import MethodError, NoSuchPathError
 
 PREFIX = "/api/v1"
-"""Path of the service, in front of those of its endpoints."""
+"""Path of the service, in front of the paths of its endpoints."""
 
 
 class Match(NamedTuple):
-    """Which endpoint, and what stands in its path."""
+    """An endpoint, and the parameters in its path."""
 
     endpoint: Endpoint
     params: dict[str, str]

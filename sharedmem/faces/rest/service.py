@@ -97,7 +97,7 @@ class RateLimitGate:
         self._allowances = TokenRateLimiter(hub, clock=clock)
 
     async def __call__(self, call: Call) -> dict[str, str]:
-        """Count a call; returns the headers that tell its caller how it stands.
+        """Count a call; returns the headers with the state of the caller's limit.
 
         Raises:
             RateLimitedError: the caller comes too often.
@@ -109,7 +109,7 @@ class RateLimitGate:
 
 _MOST_STORES = 1024
 _ONLY_ONCE = (b"authorization", b"content-type", b"content-length", b"idempotency-key", b"if-match", b"x-request-id")
-# Former routes are those of 0.1; the date is that of the release after it, in seconds since 1970.
+# Former routes are the routes of 0.1; the date is of the release after it, in seconds since 1970.
 _DEPRECATED_SINCE = "@1795392000"
 _logger = get_logger("rest")
 
@@ -121,7 +121,7 @@ class RestService:
         hub: the memory; it has to be open when calls come.
         admission: who may call.
         terms: how much it takes, and for how long it waits.
-        gate: asked before each call; raises LimitedError for those who come too often.
+        gate: asked before each call; raises LimitedError for callers over their rate.
         opening: opens the hub, if that is left to the service.
     """
 
@@ -167,7 +167,7 @@ class RestService:
             await self._opening.close()
 
     def end_streams(self) -> None:
-        """Tell streams to say goodbye."""
+        """End all streams with a last event."""
         self.closing.set()
 
     async def known(self, request: Request) -> Bearer | None:
@@ -183,7 +183,7 @@ class RestService:
         return self._counters(namespace)[1]
 
     def _counters(self, namespace: str) -> tuple[Counters, Counters]:
-        """Where the calls of a namespace's tokens are counted: with those of all, and by themselves."""
+        """Return the counters for the calls of a namespace's tokens: of all calls, and of this namespace."""
         found = self._tenants.get(namespace)
         if found is None:
             if len(self._tenants) >= _MOST_STORES:
@@ -212,7 +212,7 @@ class RestService:
         except SharedMemoryError as error:
             return problem_response(error)
         except ClientDisconnect:
-            # Nobody reads it.
+            # The client is gone.
             return Response(status_code=400)
         except Exception as error:
             _logger.exception("request %s: %s %s failed", REQUEST_ID.get(), scope["method"], scope["path"])
@@ -277,7 +277,7 @@ class RestService:
         try:
             async with asyncio.timeout(limit) as within:
                 if endpoint.waits:
-                    # Nobody should be given a task or a lock that has left meanwhile.
+                    # A client that has left meanwhile must not get a task or a lock.
                     await call.body()
                     work = endpoint.handler(call)
                     return await run_until_disconnect(work, call.request.receive, closing=call.closing)
@@ -303,7 +303,7 @@ class RestService:
 class ServiceMiddleware:
     """Hands what is below `/api/v1` to the service, and all else to the application.
 
-    It stands before the router of the application, whose dependency machinery an operation does not need.
+    It is in front of the router of the application, whose dependency machinery an operation does not need.
 
     Args:
         app: the application.

@@ -374,7 +374,7 @@ def build_commit(
     Args:
         rows: the episodes.
         shift: the changed facts.
-        resolution: the entities of names, with those that are new or have changed.
+        resolution: the entities of names, with the new and changed ones.
         projection: the lines that were read.
         former: the former state of rewritten episodes.
     """

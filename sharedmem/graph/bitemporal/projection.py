@@ -258,7 +258,7 @@ class _FactVersions:
 
 
 def _resume_versions(row: FactRow, since: int | None) -> tuple[tuple[_FactKey, int], _FactVersions]:
-    """Return a stored fact with those of its versions that were recorded before `since`."""
+    """Return a stored fact with its versions that were recorded before `since`."""
     track = _FactVersions(row.versions[0].start, row)
     if since is not None:
         track.past = list(row.versions)

@@ -64,7 +64,7 @@ class Vocabulary:
         self._inverses = _inverses(self._types.values())
 
     def extended(self, types: Iterable[RelationType]) -> Vocabulary:
-        """Return the vocabulary with further types, which replace those of their names or inverses here.
+        """Return the vocabulary with further types, which replace types of the same name or inverse.
 
         Raises:
             InvalidError: as for the constructor.

@@ -20,7 +20,7 @@ class LanguageWords(NamedTuple):
     me: frozenset[str]
     you: frozenset[str]
     owning: frozenset[str]
-    """Those of these two that are followed by a possession: `my`."""
+    """The words of these two that a possession follows: `my`."""
     shortened: frozenset[str]
     """Endings after an apostrophe: `'ve`."""
     has_capital_nouns: bool = False

@@ -181,7 +181,7 @@ class NameResolver:
 
     Args:
         backend: stores the graphs.
-        embed: returns unit vectors for texts, without those that have none.
+        embed: returns unit vectors for texts, without texts that have none.
         clock: the current time.
         judge: decides ambiguous names; None: such names mean new entities.
         by: author of the mentions.

@@ -154,7 +154,7 @@ class RankedRecord(NamedTuple):
 
 
 def rank(question: RankingQuery, pool: CandidatePool, weights: Weights, *, k: int) -> list[RankedRecord]:
-    """Return the best candidates, without those that say nothing new.
+    """Return the best candidates, without repetitions.
 
     Args:
         question: the query; records that do not hold at its time are left out.
@@ -257,7 +257,7 @@ def _ranked_record(kind: GraphKind, id_: str, signals: Signals, version: Version
 def _without_repetitions(
     scored: Sequence[RankedRecord], pool: CandidatePool, judge: _Scorer, k: int
 ) -> Iterator[RankedRecord]:
-    """Yield those that say something which none of the others says."""
+    """Yield the records that say something which none of the others says."""
     triples: set[tuple[str, ...]] = set()
     needless = _summarized_episodes(scored[: 2 * k], judge) | _episodes_in_facts(scored[:k], pool)
     for one in scored:

@@ -49,8 +49,8 @@ class SharedMemStore(BaseStore):
     The items of a namespace are one hash, `<namespace>:<scope>:langgraph:items:<parts>`; a set knows which namespaces
     have items. Both change in one step. Rights, durable kinds, archives and the feed of keys hold for them.
 
-    Searches compare every item below the prefix that the filter leaves: vectors lie beside the items, and no search
-    module is needed.
+    Searches compare every item below the prefix that the filter leaves: vectors are stored beside the items, so
+    no search module is needed.
 
     Args:
         store: an async store (made where its event loop runs), or one of `sharedmem.sync`.

@@ -142,7 +142,7 @@ class Threads:
         await self._keys.explained(target, _HASH, call)
 
     async def look(self, thread: str, names: Sequence[tuple[str, str]]) -> list[StoredCheckpoint]:
-        """Return checkpoints by namespace and id (empty: the newest), without those that do not exist.
+        """Return checkpoints by namespace and id (empty: the newest), without missing ones.
 
         One round trip for 20 of them.
         """

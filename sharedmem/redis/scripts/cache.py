@@ -35,7 +35,7 @@ class CacheScripts:
         return int(await self._sender.mutate("cache_put", space, keys, actor, args, large=large))
 
     async def cache_drop(self, space: Space, keys: Sequence[bytes], actor: bytes, *, ids: Sequence[str]) -> int:
-        """Return the number of deleted answers; `keys`: those of the answers, then of log, endings and gone."""
+        """Return the number of deleted answers; `keys`: the keys of the answers, then of log, endings and gone."""
         return int(await self._sender.mutate("cache_drop", space, keys, actor, ids))
 
     async def cache_count(self, space: Space, stats: bytes, actor: bytes, *, pairs: Sequence[str]) -> None:

@@ -192,7 +192,7 @@ class OnceScripts:
 
 
 class BarrierKeys(NamedTuple):
-    """The keys of the arrived parties, and of those that have passed."""
+    """The keys of the arrived parties, and of the parties that have passed."""
 
     barrier: bytes
     opened: bytes

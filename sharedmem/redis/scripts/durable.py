@@ -160,7 +160,7 @@ _NO_ACTOR = b"-"
 
 
 class MemoryRestoreKeys(NamedTuple):
-    """The keys that all memories of a namespace share; those of records and threads follow."""
+    """The keys that all memories of a namespace share; the keys of records and threads follow."""
 
     kept: bytes
     log: bytes

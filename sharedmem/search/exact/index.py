@@ -172,7 +172,7 @@ class ExactIndex:
     def _query_function(
         self, namespace: str, query: IndexQuery
     ) -> Callable[[Mirror], tuple[list[IndexHit], list[IndexHit]]]:
-        """Return a function that answers a query (by words, by meaning) from a mirror."""
+        """Return a function that runs a query (by words, by meaning) on a mirror."""
         if query.candidates < 1:
             raise InvalidError("candidates", query.candidates, "give at least one")
         vector = None if query.vector is None else check_vector("vector", query.vector, self._family.dimension)

@@ -193,7 +193,7 @@ _REPAIRABLE_PROBLEMS = ("unreachable", "missing_source")
 
 
 def expired_notes(chain: Sequence[Note], rules: RetentionRules, *, now: datetime) -> list[Note]:
-    """Return the notes of a chain that may be erased: those that match a rule, if all their sources are erased as well.
+    """Return the notes of a chain that may be erased: they match a rule, and all their sources are erased as well.
 
     So the rest of a chain stays connected, and its newest versions stay longest. Notes that share an archive are all
     erased or none. Nothing of a damaged chain is erased: repair it first. An interrupted erasure continues.

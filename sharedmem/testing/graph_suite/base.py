@@ -23,7 +23,7 @@ def day(year: int, month: int = 1, date: int = 1) -> datetime:
 
 
 class GraphFixtures(StoreFixtures):
-    """The graphs of one namespace, and those of another tenant; the fixture `hub` comes from the backend."""
+    """The graphs of one namespace, and of another tenant; the fixture `hub` comes from the backend."""
 
     @pytest.fixture
     def graph(self, ada: SharedMemoryStore) -> Graph:

@@ -68,7 +68,7 @@ class WatchedResources:
         return len(self._all)
 
     async def tell(self, change: Change) -> None:
-        """Tell the listener what a change means to it. A round trip for a memory if threads are watched."""
+        """Notify the listener of a change. A round trip for a memory if threads are watched."""
         if isinstance(change, Gap) or change.operation == "clear":
             self._tell(self._all)
             self._tell_list()

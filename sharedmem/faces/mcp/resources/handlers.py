@@ -1,4 +1,4 @@
-"""The requests of the protocol that concern resources, answered beside those of the official package."""
+"""Handlers of the protocol's requests for resources, beside the handlers of the official package."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_resources(
     callers: Callers,
     options: McpOptions,
 ) -> None:
-    """Serve the resources of a catalog. Those that were or will be added to the server itself are served too."""
+    """Serve the resources of a catalog. Resources that were or will be added to the server itself are served too."""
     protocol = server._lowlevel_server  # noqa: SLF001  # the package has no public way to pages, nor to subscriptions
 
     def own(method: str) -> _Handler[Any]:
@@ -82,7 +82,7 @@ def add_resources(
 
 
 def _explained(handler: _Handler[_Params]) -> _Handler[_Params]:
-    """Return a handler whose errors are those of the protocol, with our sentences."""
+    """Return a handler that raises errors of the protocol, with our sentences."""
 
     async def handle(context: _Context, params: _Params) -> Any:
         try:

@@ -36,7 +36,7 @@ _Context = ServerRequestContext[Any, Any]
 
 
 class _StreamBus:
-    """The events of one stream: those that all callers get, and those of the resources that it watches."""
+    """The events of one stream: the events for all callers, and the events of the resources that it watches."""
 
     def __init__(self, common: InMemorySubscriptionBus) -> None:
         self._common = common
@@ -47,7 +47,7 @@ class _StreamBus:
         self.tell(event)
 
     def tell(self, event: ServerEvent) -> None:
-        """Deliver an event; before the stream has begun there is nobody to deliver it to."""
+        """Deliver an event; before the stream has begun there is no receiver."""
         if self._deliver is not None:
             self._deliver(event)
 
@@ -58,7 +58,7 @@ class _StreamBus:
 
 
 class _SessionNotifier:
-    """Tells the client of a session of the earlier revisions which addresses have changed."""
+    """Notifies the client of a session of the earlier revisions of changed addresses."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -183,7 +183,7 @@ class ResourceSubscriptions:
         if len(watcher) + len(addresses) > _MOST_ADDRESSES:
             raise InvalidError("uri", f"{len(addresses)} addresses", f"subscribe to {_MOST_ADDRESSES} at most")
         for address in addresses:
-            # Others are resources that the operator has added to the server; the operator tells of their changes.
+            # Others are resources that the operator has added to the server; the operator notifies of their changes.
             if (uri := self._catalog.offers(address)) is not None:
                 watcher.add(uri, address)
 

@@ -32,7 +32,7 @@ async def recall_context(
     as_of: Annotated[AwareDatetime | None, Field(description="What was known and true then; default: now.")] = None,
 ) -> ContextRecalled:
     """Say what is known that helps with a task: memories, facts and notes in one text. Call it before you begin."""
-    # The text stands in a JSON string, whose quotes are escaped once more.
+    # The text is in a JSON string, whose quotes are escaped once more.
     most = max(ctx.options.max_tokens // 2, _FEWEST_TOKENS)
     known = await ctx.run("knowledge.recall", question=question, tokens=min(tokens, most), user_id=user_id, as_of=as_of)
     return ContextRecalled(

@@ -1,4 +1,4 @@
-"""Tools of the profile `reference-memory`: those of the protocol's reference memory server, over a graph.
+"""Tools of the profile `reference-memory`, as of the protocol's reference memory server, over a graph.
 
 A call that writes is one episode, so it is stored as a whole. Observations are values of the attribute `observation`,
 and an entity is there as long as its attribute `entity_type` holds. What is deleted ends: the history stays.
@@ -201,7 +201,7 @@ class _ReferenceMemory:
 async def create_entities(
     ctx: ToolCall, entities: Annotated[list[ReferenceEntity], Field(max_length=_MOST_AT_ONCE)]
 ) -> EntitiesCreated:
-    """Create multiple new entities in the knowledge graph. Those that exist stay as they are."""
+    """Create multiple new entities in the knowledge graph. Existing ones stay as they are."""
     memory = _ReferenceMemory(ctx)
     for one in entities:
         check_entity_name("entities", one.name)

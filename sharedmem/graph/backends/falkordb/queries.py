@@ -308,7 +308,7 @@ RETURN {search} AS search, 'text' AS part, '{letter}' AS letter, id, score, word
 
 
 def rarity_legs(search: int, letter: KindCode) -> list[str]:
-    """Return the parts of a search that count the records of a letter, and those that contain each of its words."""
+    """Return the parts of a search that count the records of a letter, and the ones that contain each of its words."""
     call, it = _procedure_call("fulltext", letter, "x")
     counts = "relTypes" if letter in FACTS else "labels"
     shown = f"{search} AS search, '{{}}' AS part, '{letter}' AS letter"

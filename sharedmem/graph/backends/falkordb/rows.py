@@ -69,7 +69,7 @@ def entity_properties(row: EntityRow, words: str) -> Properties:
 
 
 def fact_properties(row: FactRow, words: str) -> Properties:
-    """Return the properties of the edge of a fact; the four numbers are those of the version recorded last."""
+    """Return the properties of the edge of a fact; the four numbers are of the version recorded last."""
     last = row.versions[-1] if row.versions else _NEVER
     return {
         "id": row.id,

@@ -1,4 +1,4 @@
-"""Check that the index entries of a group are exactly those that follow from its records, and repair them."""
+"""Check that the index entries of a group are exactly the ones that follow from its records, and repair them."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def _claim_about(found: re.Match[str], thing: TermSet | None, *, is_now: bool) -
     if len(about) > _MOST_ABOUT or not 0 < len(value) <= _MOST_VALUE:
         return None
     if thing is not None:
-        # A move to another plan does not change where somebody lives.
+        # A move to another plan does not change where a person lives.
         return None if _HEAD.search(found["value"]) else ValueClaim(about | thing, value, is_firm=True)
     # A subject may have several values with `is` or a preference.
     is_firm = is_now or not {"be", "verb"} & groups.keys() or bool(_HEAD.search(found["about"]))
@@ -219,7 +219,7 @@ def parse_summary(note: str) -> tuple[tuple[NoteSentence, ...], ...]:
 
 
 def parse_statements(note: str) -> list[NoteSentence]:
-    """Return all sentences of a note: its summary, and those of other sections that do not only repeat it."""
+    """Return all sentences of a note: its summary, and sentences of other sections that do not only repeat it."""
     sentences = [sentence for line in parse_summary(note) for sentence in line]
     whole = " ".join(sentence.text for sentence in sentences)
     sections = parse_sections(note)

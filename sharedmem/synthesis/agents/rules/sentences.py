@@ -1,4 +1,4 @@
-"""Split a conversation into sentences, and find those that contain facts."""
+"""Split a conversation into sentences, and find the ones that contain facts."""
 
 from __future__ import annotations
 
