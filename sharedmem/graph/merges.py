@@ -3,7 +3,7 @@
 Claims keep the ids that they were recorded with. Their lines and facts depend on what these ids lead to. A merge is
 first recorded, as pending, and its names lead to the other entity; then the claims move, page by page, each page in
 one atomic step; then the merge is recorded as complete. In a group one merge is pending at a time, and a caller that
-finds it completes it first. So a caller that stopped half-way blocks no other one, and each fact has two possible places.
+finds it completes it first. So a caller that stopped half-way blocks no other, and each fact has two possible places.
 """
 
 from __future__ import annotations

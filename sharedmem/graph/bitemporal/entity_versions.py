@@ -208,7 +208,7 @@ def _states(
 
 
 def _places_before(row: EntityRow) -> Mapping[EntityChange, int]:
-    """Return how many aliases there were before each change of them: a change adds to the count of the one before it."""
+    """Return how many aliases there were before each change of them: each adds to the count of the one before."""
     added = [change for change in _changes(row) if change.what == "aliases"]
     return {change: int(before) for change, before in zip(added, (0, *(each.value for each in added)), strict=False)}
 
