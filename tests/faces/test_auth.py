@@ -156,7 +156,7 @@ def _digest(**more: object) -> dict[str, object]:
         (json.dumps([{"namespace": "desk"}]), "entry 1: sha256: Field required"),
         (json.dumps([_digest(sha256="smt_secret")]), "never the token itself"),
         (json.dumps([_digest(token="smt_secret")]), "entry 1: token: Extra inputs"),
-        (json.dumps([_digest(), _digest(actor="bob")]), "stands in two entries"),
+        (json.dumps([_digest(), _digest(actor="bob")]), "is in two entries"),
         (json.dumps([_digest(actor="a b")]), "entry 1: actor: name 'a b' is refused"),
         (json.dumps([_digest(namespace="*")]), "entry 1: namespace"),
         (json.dumps([_digest(grants=["*"])]), "entry 1: grants"),
