@@ -47,7 +47,7 @@ CHANNELS = {"messages": [{"role": "user", "content": "Do the gates hold? " * 10}
 
 
 def letters(texts: Any) -> list[list[float]]:
-    """Return vectors: how often each letter stands in a text. Both sides use it."""
+    """Return vectors: how often each letter is in a text. Both sides use it."""
     return [[float(text.count(letter)) + 0.1 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
 

@@ -47,7 +47,7 @@ class McpResults(Results):
     """The results, and the writes that were lost."""
 
     written: dict[str, tuple[int, int, float]]
-    """By server: the writes that were answered, those that were lost, and how many a second."""
+    """By server: acknowledged writes, lost ones, and how many a second."""
 
     def extra(self) -> dict[str, Any]:
         """Return further data for the JSON file."""
@@ -208,7 +208,7 @@ def _rival(node: str, script: Path, folder: Path) -> StdioServerParameters:
 
 
 async def _written(command: StdioServerParameters, writes: int) -> tuple[int, int, float]:
-    """Return the writes that were answered, those that are not there in the end, and how many a second."""
+    """Return acknowledged writes, lost ones, and how many a second."""
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(Client(stdio_client(command))) for _ in range(2)]
         answered: set[str] = set()

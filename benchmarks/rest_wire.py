@@ -18,7 +18,7 @@ _EVENT = re.compile(rb"event: change\nid: (\d+)-")
 
 
 class AnswerError(Exception):
-    """A response is not one of those that are measured."""
+    """A response is not one of the measured ones."""
 
 
 class _HttpConnection(asyncio.Protocol):

@@ -45,7 +45,7 @@ class Workload(NamedTuple):
     skew: float
     """Exponent of the Zipf distribution over the questions: 0 asks all equally often."""
     single: float
-    """Share of prompts that nobody asks twice: they name something new."""
+    """Share of prompts that occur once: they name something new."""
     noted_by: int
     """How many agents note a fact, on average."""
 

@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 _PATIENCE_AT_EXIT_S = 60
 _QUICK_SHARE = 3
 _SERVER = pytest.StashKey[Redis]()
-# Files whose tests are few and long: those that a worker would be left alone with, were they handed out last.
+# Files with few and long tests: a worker would be left alone with them, were they handed out last.
 _LONG = frozenset(
     Path(f"{name}.py")
     for name in (

@@ -155,7 +155,7 @@ def choices() -> dict[str, object]:
 
 
 def classes() -> dict[Page, list[type]]:
-    """Return the classes of each page: its roots, and those that their calls return, each on the first such page."""
+    """Return the classes of each page: its roots, and the ones that their calls return, each on the first such page."""
     known = {sharedmem.config.Settings, *(cls for page in PAGES for cls in page.roots)}
     known |= {cls for of_module in records().values() for cls in of_module}
     described: dict[Page, list[type]] = {}

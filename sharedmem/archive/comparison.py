@@ -46,7 +46,7 @@ async def read_checksums(file: Path) -> dict[str, KeyChecksum]:
 def compare_checksums(
     archived: Mapping[str, KeyChecksum], restored: Mapping[str, KeyChecksum], now_ms: int
 ) -> dict[str, Difference]:
-    """Return the keys that differ, without those that have expired.
+    """Return the keys that differ, without expired keys.
 
     Args:
         archived: the keys of the archive.

@@ -223,7 +223,7 @@ class SemanticCache(ProcessBound):
     # -- listing
 
     async def list(self, tag: str | None = None, *, limit: int = 100, cursor: str | None = None) -> CachePage:
-        """Return some of the stored answers; those that expire last come first, those of a tag in any order.
+        """Return a page of the stored answers: the last to expire come first; with a tag in any order.
 
         Answers that are stored or expire meanwhile move the others: one may come twice, or be missed. Two round trips.
 

@@ -38,7 +38,7 @@ class CoordinationNames:
 
         Args:
             kind: `lock`, `leader`, `semaphore`, `rwlock`, `barrier` or `limit`; None: all of them.
-            limit: most names to look at, 1 to 1,000. A page may have fewer: those that have come free are left out.
+            limit: most names to look at, 1 to 1,000. A page may have fewer: free ones are left out.
             cursor: the one of the page before; None: from the beginning.
 
         Raises:

@@ -60,7 +60,7 @@ _SHOWN_HITS = 10
 _SHOWN_CHARACTERS = 60
 
 Rerank = Callable[[str, Sequence[MemoryItem]], Awaitable[Sequence[float] | None]]
-"""Returns a number for each memory, higher for those that answer the query better; such as a cross-encoder.
+"""Returns a number for each memory, higher for a memory that answers the query better; such as a cross-encoder.
 
 None leaves the order of the search as it is.
 """

@@ -332,7 +332,7 @@ __all__ = [
     "Why",
 ]
 
-# The modules with records, in the order of search: first those that every store needs.
+# The modules with records, in the order of search: first the ones that every store needs.
 _MODULES = (
     "record",
     "data",

@@ -135,7 +135,7 @@ def covers(pattern: str, other: str) -> bool:
 
     It never returns True wrongly; of patterns such as `a*b*` and `a*b` it may return False where True would do.
     """
-    # A wild card of the other pattern is taken as a symbol: only `*` here stands for all that `*` there stands for.
+    # A wild card of the other pattern is taken as a symbol: only `*` here matches all that `*` there matches.
     body = re.escape(pattern.encode()).replace(rb"\*", b".*").replace(rb"\?", b"[^*]")
     return re.fullmatch(body, other.encode(), re.DOTALL) is not None
 

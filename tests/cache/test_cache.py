@@ -474,7 +474,7 @@ async def test_a_foreign_value_in_the_place_of_an_answer_is_told(
     redis_url: str, hub: Hub, namespace: str, cache: SemanticCache
 ) -> None:
     if "fake" in hub.url:
-        pytest.skip("nobody else can write to this one")
+        pytest.skip("no other client can write to this one")
     id_ = await cache.put(FRANCE, "Paris")
     async with Redis.from_url(redis_url) as foreigner:
         await foreigner.delete(f"compass:$cache:{{{namespace}}}:{id_}")

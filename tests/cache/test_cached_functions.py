@@ -222,7 +222,7 @@ async def test_an_answer_that_cannot_be_kept_is_given_all_the_same(cache: Semant
 async def test_an_embedder_that_fails_in_any_way_does_not_fail_the_call(
     cache: SemanticCache, compass: AngleEmbedder, model: Model
 ) -> None:
-    compass.failure = ZeroDivisionError("a bug of somebody's")
+    compass.failure = ZeroDivisionError("a bug of the caller")
     ask = cache.cached()(model.answer)
 
     assert await ask("hello") == await ask("hello") == "hello at 0.0"

@@ -18,7 +18,7 @@ async def open_hubs(
 
     Args:
         is_control: they give each repeated call a new operation id.
-        gives_up: the last of them repeats nothing, so that nobody knows the outcome of some of its calls.
+        gives_up: the last of them repeats nothing, so that the outcome of some of its calls is unknown.
     """
     async with AsyncExitStack() as stack:
         hubs = []

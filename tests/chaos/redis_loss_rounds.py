@@ -74,7 +74,7 @@ class LossRound(CrashRound):
             case "restart":
                 await restart(self.server)
             case _:
-                # Perhaps while it brings back what was lost. One writer survives, and whoever carries.
+                # Perhaps while it brings back what was lost. One writer survives, and the relays.
                 await asyncio.sleep(self.dice.uniform(0, 0.05))
                 victim = self.agents[1]
                 if victim.is_alive:

@@ -96,7 +96,7 @@ def table(reports: Sequence[Report]) -> Table:
 
 
 def details(report: Report) -> list[str]:
-    """What somebody needs who looks after a scenario that is not well."""
+    """What a developer needs to analyse a failed scenario."""
     if report.is_well or report.is_skipped:
         return []
     name = report.job.scenario.name

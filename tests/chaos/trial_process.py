@@ -64,7 +64,7 @@ async def run_scenario(scenario: Scenario, trial: Trial) -> Result:
         await scenario.run(trial)
     except SkippedError as reason:
         skipped = str(reason)
-    except Exception:  # noqa: BLE001  # a scenario that breaks is reported beside those that do not
+    except Exception:  # noqa: BLE001  # a scenario that breaks is reported beside the others
         error = traceback.format_exc(limit=-12)
     return Result(trial.violations, dict(trial.counts), time.monotonic() - began, skipped, error)
 

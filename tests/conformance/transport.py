@@ -94,7 +94,7 @@ class TransportSuite:
         assert no_script.value.code == "NOSCRIPT"
         assert (own.value.code, own.value.text) == ("MYCODE", "MYCODE some words")
 
-    async def test_a_cancelled_caller_shifts_nobodys_reply(self, transport: Transport) -> None:
+    async def test_a_cancelled_caller_shifts_no_reply(self, transport: Transport) -> None:
         tasks = [asyncio.create_task(_ask(transport, number)) for number in range(300)]
         await asyncio.sleep(0)
         for task in tasks[::3]:
@@ -186,7 +186,7 @@ class TransportSuite:
 
             assert await _persist(lambda: transport.send(("ECHO", "again"))) == b"again"
 
-    async def test_whoever_waits_when_it_is_dropped_is_told(
+    async def test_a_caller_that_waits_when_it_is_dropped_gets_an_error(
         self, transport: Transport, drop_connections: Callable[[], Awaitable[None]]
     ) -> None:
         tasks = [asyncio.create_task(_ask(transport, number)) for number in range(200)]

@@ -89,7 +89,7 @@ class Model:
         self.holding.append(agent)
 
     def pass_time(self, now: float) -> list[Agent]:
-        """Those who have lost what they held."""
+        """The holders that have lost their lease."""
         lost = [agent for agent in self.holding if now - agent.renewed_at >= LEASE_S - MARGIN_S]
         self.holding = [agent for agent in self.holding if agent not in lost]
         for agent in self.holding:
@@ -210,7 +210,7 @@ class LeaseMachine(RuleBasedStateMachine):
             self.tokens.append(agent.lease.token)
 
     def same_turn(self, token: int) -> bool:
-        # Those who came in together may be noted in any order.
+        # Readers that came in together may be noted in any order.
         return token not in {agent.lease.token for agent in self.model.holding if agent.lease}
 
     def teardown(self) -> None:

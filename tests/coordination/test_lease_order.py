@@ -1,4 +1,4 @@
-"""Who waits for a lease comes in its order, also when its process is slow; a process that is frozen holds nobody up."""
+"""Waiters get a lease in their order, also when a process is slow; a frozen process does not block the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases that end or are lost, and waiters that go away; a turned clock shows what nobody wants to wait for."""
+"""Leases that end or are lost, and waiters that go away; a turned clock replaces long waits."""
 # ruff: noqa: PT012  # what is raised at the end of a block takes the block to show
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ async def test_the_error_of_a_block_comes_before_the_loss(ada: SharedMemoryStore
             raise KeyError("mine")
 
 
-async def test_nobody_is_cancelled_after_the_end_of_the_block(ada: SharedMemoryStore, clock: ManualClock) -> None:
+async def test_nothing_is_cancelled_after_the_end_of_the_block(ada: SharedMemoryStore, clock: ManualClock) -> None:
     async with ada.lock("index"):
         pass
     for _ in range(5):
@@ -140,7 +140,7 @@ async def test_of_two_lost_leases_the_outer_one_is_told(ada: SharedMemoryStore, 
     assert (asyncio.current_task() or pytest.fail("no task")).cancelling() == 0
 
 
-async def test_a_cancellation_by_somebody_else_stays_one(ada: SharedMemoryStore) -> None:
+async def test_a_cancellation_from_elsewhere_stays_one(ada: SharedMemoryStore) -> None:
     entered = asyncio.Event()
 
     async def work() -> None:
@@ -157,7 +157,7 @@ async def test_a_cancellation_by_somebody_else_stays_one(ada: SharedMemoryStore)
     assert (await ada.lease_state("index")).holders == ()
 
 
-async def test_a_cancellation_by_somebody_else_counts_more_than_the_loss(
+async def test_a_cancellation_from_elsewhere_counts_more_than_the_loss(
     ada: SharedMemoryStore, clock: ManualClock
 ) -> None:
     interrupted = asyncio.Event()
@@ -217,7 +217,7 @@ async def hold(store: SharedMemoryStore, name: str = "index") -> int:
         return lease.token
 
 
-async def test_the_waiters_of_a_hub_that_died_hold_nobody_up(
+async def test_the_waiters_of_a_dead_hub_do_not_block_others(
     ada: SharedMemoryStore, clock: ManualClock, server: fakeredis.FakeServer
 ) -> None:
     async with ada.lock("index"):
@@ -268,10 +268,10 @@ async def test_who_is_cancelled_in_the_moment_of_getting_it_leaves_nothing_behin
         task.cancel()
         await asyncio.wait([task])
 
-    async def nobody_holds_it() -> bool:
+    async def it_is_free() -> bool:
         return (await store.lease_state("index")).holders == ()
 
-    await eventually(nobody_holds_it)
+    await eventually(it_is_free)
     assert await hold(store)
 
 
@@ -391,7 +391,7 @@ def test_the_error_of_a_thread_comes_before_the_loss(
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
-def test_a_hub_that_closes_under_a_block_keeps_nobody_waiting(settings: Settings) -> None:
+def test_a_hub_that_closes_under_a_block_leaves_no_caller_waiting(settings: Settings) -> None:
     server = fakeredis.FakeServer()
     with SyncHub(settings=settings, connect=connect_to_fake(server)) as hub:
         block = hub.store("team", actor="ada").lock("index", lease=0.5)

@@ -68,7 +68,7 @@ async def is_begun(job: Job, times: int = 1) -> None:
 
 
 async def waits(hub: Hub) -> None:
-    """Return when somebody stands in line."""
+    """Return when a caller waits in line."""
     wakeups = context_of(hub).wait_notifier
     await wait_until(lambda: bool(wakeups.waiting), description="somebody waits")
     await cast("ManualClock", context_of(hub).clock).until_asleep()
@@ -124,7 +124,7 @@ async def test_the_work_of_a_process_that_is_gone_is_taken_over_when_its_lease_e
     assert await ada.once("report", slow, ttl=600) == "in time"
 
 
-async def test_a_runner_whose_lease_has_ended_stores_nothing_even_if_nobody_took_over(
+async def test_a_runner_whose_lease_has_ended_stores_nothing_even_if_no_caller_took_over(
     clock: ManualClock, hubs: tuple[Hub, Hub], ada: SharedMemoryStore
 ) -> None:
     job = Job("late")
@@ -154,7 +154,7 @@ async def test_a_runner_that_is_cancelled_gives_the_work_to_the_next_at_once(
     assert await second == "done"
 
 
-async def test_a_turn_that_came_to_somebody_who_just_left_goes_on_to_the_next(
+async def test_a_turn_that_came_to_a_caller_that_just_left_goes_on_to_the_next(
     hubs: tuple[Hub, Hub], ada: SharedMemoryStore, bob: SharedMemoryStore
 ) -> None:
     failing, leaving, quick = Job(ValueError()), Job("never"), Job("done")
@@ -175,7 +175,9 @@ async def test_a_turn_that_came_to_somebody_who_just_left_goes_on_to_the_next(
     assert leaving.begun <= 1
 
 
-async def test_whoever_is_cancelled_at_any_moment_leaves_the_work_to_others(redis_url: str, settings: Settings) -> None:
+async def test_a_caller_that_is_cancelled_at_any_moment_leaves_the_work_to_others(
+    redis_url: str, settings: Settings
+) -> None:
     async with Hub.open(redis_url, settings=settings) as hub:
         store = hub.store("cancelled")
         for steps in range(30):

@@ -20,7 +20,7 @@ from sharedmem import ClaimLostError, Hub, LockHeldError, Settings, SharedMemory
 from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.testing import ManualClock, connect_to_fake
 
-# No sum of the times that pass is a time-to-live: what holds in that very millisecond is nobody's promise.
+# No sum of the times that pass is a time-to-live: what holds in that very millisecond is not promised.
 LEASE_S, TTL_S = 30.0, 100.5
 CLIENTS = st.integers(0, 2)
 
@@ -159,7 +159,7 @@ class OnceMachine(RuleBasedStateMachine):
 
 
 class OnceMachineInTime(OnceMachine):
-    """The same, with runners of whom nothing is heard: their processes hang."""
+    """The same, with runners that send nothing: their processes hang."""
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 31.0, 99.0, 140.0]))
     def let_time_pass(self, seconds: float) -> None:
@@ -169,7 +169,7 @@ class OnceMachineInTime(OnceMachine):
 
 
 class HangingClock(ManualClock):
-    """A clock by which nobody's lease is renewed: the processes of all runners hang while they work."""
+    """A clock by which no lease is renewed: the processes of all runners hang while they work."""
 
     async def sleep(self, seconds: float) -> None:
         if seconds < 1:

@@ -1,4 +1,4 @@
-"""Who waits for tasks is called, by tasks, by timers and by those who give up; the clock is turned by the test."""
+"""Workers that wait for tasks are notified by tasks, by timers and by workers that give up; the test turns the clock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def queue_of(hub: Hub, actor: str = "ada", **terms: Any) -> TaskQueue:
 
 
 async def lined_up(queue: TaskQueue, count: int) -> None:
-    """Return when so many workers stand in line."""
+    """Return when so many workers wait in line."""
 
     async def stand() -> bool:
         return (await queue.stats()).workers_waiting == count
@@ -100,7 +100,7 @@ async def test_a_delayed_task_comes_when_its_time_has_come(hub: Hub, clock: Manu
     assert clock.monotonic() >= 8
 
 
-async def test_nobody_gets_a_delayed_task_before_its_time(hub: Hub, clock: ManualClock) -> None:
+async def test_no_worker_gets_a_delayed_task_before_its_time(hub: Hub, clock: ManualClock) -> None:
     queue = queue_of(hub)
     await queue.put("later", delay=600)
 
@@ -155,13 +155,13 @@ async def test_a_visibility_that_ends_wakes_who_waits(hub: Hub, clock: ManualClo
 async def test_a_lost_call_costs_no_more_than_the_safety_time(hub: Hub, clock: ManualClock, raw: FakeRedis) -> None:
     queue = queue_of(hub)
     waiting = await worker(queue, 1)
-    await raw.delete("sm:{team}:$queue.waiters:shared:jobs")  # nobody will be called
+    await raw.delete("sm:{team}:$queue.waiters:shared:jobs")  # no worker will be notified
     await queue.put("a")
 
     assert await turned_until_done(clock, waiting, before_s=LATEST_S + 1) is not None
 
 
-async def test_whoever_waits_gives_up_in_time(hub: Hub, clock: ManualClock) -> None:
+async def test_a_waiter_gives_up_in_time(hub: Hub, clock: ManualClock) -> None:
     queue = queue_of(hub)
     waiting = asyncio.create_task(queue.claim(wait=50))
     await lined_up(queue, 1)
@@ -171,7 +171,7 @@ async def test_whoever_waits_gives_up_in_time(hub: Hub, clock: ManualClock) -> N
     assert (await queue.stats()).workers_waiting == 0
 
 
-# -- those who leave ------------------------------------------------------------------------------
+# -- workers that leave ---------------------------------------------------------------------------
 
 
 async def test_a_cancelled_worker_passes_its_turn_on(hub: Hub) -> None:

@@ -32,7 +32,7 @@ Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Hub]]
 
 @pytest.fixture(params=["fake", "real"])
 def open_hub(request: pytest.FixtureRequest, settings: Settings) -> Open:
-    """Opens hubs of one server, with the settings of all tests but for those that are given."""
+    """Opens hubs of one server, with the settings of all tests except the given ones."""
     if request.param == "real":
         url = request.getfixturevalue("redis_url")
         return lambda **changed: Hub.open(url, settings=settings.replace(**changed))
@@ -83,7 +83,9 @@ async def changes(store: SharedMemoryStore) -> list[Change]:
 # -- notes ------------------------------------------------------------------------------------
 
 
-async def test_a_note_is_its_requesters_whoever_has_opened_synthesis_first(open_hub: Open, team: str) -> None:
+async def test_a_note_belongs_to_its_requester_whichever_actor_opened_synthesis_first(
+    open_hub: Open, team: str
+) -> None:
     async with open_hub() as hub:
         stores = [hub.store(team, actor="ada"), hub.store(team, actor="bob"), hub.store(team)]
         tasks = [await ask(store) for store in stores]
@@ -216,7 +218,7 @@ def _signer(signed: dict[str, str], id_: str) -> set[str] | str:
     return found.pop() if len(found) == 1 else found
 
 
-async def test_a_memory_that_expires_is_cleared_away_in_the_name_of_nobody_who_writes_meanwhile() -> None:
+async def test_an_expired_memory_is_not_deleted_in_the_name_of_a_concurrent_writer() -> None:
     clock = ManualClock()
     async with fake_hub(clock=clock) as hub:
         ada, bob = hub.store("team", actor="ada"), hub.store("team", actor="bob")

@@ -152,7 +152,7 @@ _LEASE_END = re.compile(rb'"lease_ends_us":\d+,')
 
 
 async def _sessions_in_redis(hub: Hub) -> dict[bytes, object]:
-    """What people would see with redis-cli, but for the ends of leases; of duplicates those that a window can reach."""
+    """What people would see with redis-cli, but for the ends of leases; of duplicates the ones that a window can reach."""
     line, found = client_of(hub), dict[bytes, object]()
     async for page in line.scan(f"{hub.settings.prefix}:*".encode(), near=None):
         for key in page:
@@ -443,7 +443,7 @@ async def test_what_the_tier_cannot_take_is_done_all_the_same_and_said_to_wait(w
             await decisions.save_if_new(SESSION, "ETH", "SELL", 0.5, "the news are bad")
         with pytest.raises(DurabilityPendingError) as begun:
             await decisions.begin_execution(SESSION, first.plan.plan_id)
-        # Nobody waits for a count.
+        # No caller waits for a count.
         refused = await decisions.begin_execution(SESSION, first.plan.plan_id)
         with pytest.raises(DurabilityPendingError):
             await decisions.finish(SESSION, first.plan.plan_id, begun.value.version, status="failed")

@@ -1,4 +1,4 @@
-"""docs/decisions.md: past decisions can be read, also those that a session no longer lists."""
+"""docs/decisions.md: past decisions can be read, also when a session no longer lists them."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Model:
                 self.past_names[short] = plan_id
 
     def named(self, name: str) -> str | None:
-        """The plan that a hash or an id stands for, if it can be executed or was."""
+        """The plan of a hash or an id, if it can be executed or was."""
         plan_id = self.names.get(name, self.past_names.get(name, "")) if len(name) == 8 else name
         is_there = plan_id in self.executions or any(plan_id == kept for kept, _, _ in self.plans)
         return plan_id if is_there else None

@@ -146,7 +146,7 @@ async def test_a_plan_that_is_saved_during_the_comparison_is_compared_too(
     assert (result.saved, result.plan.reasoning) == (False, UP)
 
 
-async def test_a_plan_for_something_else_that_is_saved_meanwhile_disturbs_nobody(
+async def test_a_plan_for_something_else_that_is_saved_meanwhile_causes_no_conflict(
     decisions: Decisions, compass: InterruptedEmbedder
 ) -> None:
     async def another_planner() -> None:

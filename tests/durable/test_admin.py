@@ -48,7 +48,7 @@ def store(hub: Hub) -> SharedMemoryStore:
 
 @pytest.fixture
 def line(hub: Hub) -> RedisClient:
-    """A raw way to the server, for those who spoil things."""
+    """A raw way to the server, for tests that spoil things."""
     return client_of(hub)
 
 

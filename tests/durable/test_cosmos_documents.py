@@ -39,7 +39,7 @@ def record(**fields: object) -> DurableRecord:
 
 
 def kept(body: str) -> dict[str, object]:
-    """What stands in a document of a body, as it comes back from the service."""
+    """The document of a body, as it comes back from the service."""
     document = json.loads(json.dumps(document_of(record(body=body), NOW_MS)))
     assert record_of(document).body == body
     return {name: document[name] for name in ("body", "exact") if name in document}
@@ -126,7 +126,7 @@ def test_any_body_comes_back_to_the_letter(value: object) -> None:
     kept(json.dumps(value, separators=(",", ":")))
 
 
-def test_a_document_of_somebody_else_is_refused() -> None:
+def test_a_foreign_document_is_refused() -> None:
     with pytest.raises(InvalidError, match="document 'x' is refused: sharedmem did not write it"):
         record_of({"id": "x", "namespace": "research"})
 

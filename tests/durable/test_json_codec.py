@@ -145,7 +145,7 @@ def test_the_deepest_value_has_a_text_too(leaf: object) -> None:
         '{"$type":"timedelta","days":1}',
     ],
 )
-def test_a_text_that_nobody_spelled_so_is_refused(text: str) -> None:
+def test_a_text_in_another_spelling_is_refused(text: str) -> None:
     with pytest.raises(InvalidError, match=r"body .* is refused"):
         from_text(b"msgpack", text)
 

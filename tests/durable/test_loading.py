@@ -64,7 +64,7 @@ async def test_a_key_that_is_in_the_tier_alone_does_not_hold_up_other_changes_of
     )
     assert replies[0] == b"L"
     assert [reply.partition(b" ")[2] for reply in replies[1:3]] == [b"2", b"3"]
-    assert replies[3] == b"L", "nobody has looked into the tier yet"
+    assert replies[3] == b"L", "the tier was not read yet"
 
     await hub.append("cold", "2")
     await hub.settled("cold", "warm")
@@ -189,7 +189,7 @@ async def test_a_key_that_is_nowhere_is_asked_for_once(hub: RecoveryHarness, tie
     assert hub.counters.read(ABSENT) == 1
 
 
-async def test_a_key_that_nobody_said_should_last_is_not_asked_for(hub: RecoveryHarness, tier: PausableDurable) -> None:
+async def test_a_key_without_rule_or_kind_is_not_loaded(hub: RecoveryHarness, tier: PausableDurable) -> None:
     assert not await hub.recalled("scratch", "a")
 
     assert "records" not in tier.calls

@@ -104,7 +104,7 @@ async def test_after_a_flush_no_version_is_given_out_twice(hub: RecoveryHarness,
     assert await hub.write("new", "1") > FAR
 
 
-async def test_a_flush_is_noticed_although_somebody_else_has_made_the_clock_since(hub: RecoveryHarness) -> None:
+async def test_a_flush_is_noticed_although_another_hub_has_made_the_clock_since(hub: RecoveryHarness) -> None:
     await hub.write("mine", "1", mode="S")
     await hub.drain()
     await delete_namespace(hub)
@@ -230,7 +230,7 @@ async def test_a_list_changed_by_such_a_writer_is_what_the_tier_makes_of_it(
     assert document is not None
 
 
-async def test_whoever_stops_on_the_way_leaves_the_rest_to_the_next(
+async def test_a_hub_that_stops_on_the_way_leaves_the_rest_to_the_next(
     hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
     await hub.write("key", "1")

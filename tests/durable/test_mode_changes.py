@@ -63,7 +63,7 @@ READ: dict[Fill, str] = {fill_list: "read_list", fill_hash: "hgetall", fill_set:
 
 
 async def held(store: SharedMemoryStore, fill: Fill) -> list[int]:
-    """What was filled in, however it lies there."""
+    """What was filled in, in any encoding."""
     found: Any = await getattr(store, READ[fill])("it")
     return list(map(int, found))
 
@@ -208,10 +208,10 @@ async def test_prolonging_a_set_is_announced(hub: Hub) -> None:
     assert told == [("sadd", "talk:shared:it"), ("expire", "talk:shared:it"), ("write", "talk:shared:end")]
 
 
-# What somebody was about to bring back
+# What a hub was about to load
 
 
-async def test_who_waits_for_somebody_who_died_waits_for_the_end_of_the_lease(hub: Hub) -> None:
+async def test_a_caller_that_waits_for_a_dead_hub_waits_for_the_end_of_the_lease(hub: Hub) -> None:
     store = hub.store("facts")
     await store.write("it", 1)
     await hub.durable.drain("facts")
@@ -366,7 +366,7 @@ async def test_who_waits_is_told_when_redis_loses_the_change_before_the_tier_has
         await team.settle("facts", [entry], changed)
 
 
-async def test_who_waits_need_not_mind_that_somebody_else_was_faster(team: OutboxHarness) -> None:
+async def test_a_waiter_succeeds_although_another_hub_was_faster(team: OutboxHarness) -> None:
     entry, changed = await left_by(team, "it")
     await team.relay.drain("facts")
 

@@ -74,7 +74,7 @@ class SharedClock(ManualClock):
 
 
 class Saying:
-    """A store whose calls say that the key is to last: all of them, or only those that make the key."""
+    """A store whose calls say that the key is to last: all of them, or only the ones that make the key."""
 
     def __init__(self, store: SharedMemoryStore, machine: TierMachine, *, always: bool) -> None:
         self._store = store
@@ -158,7 +158,7 @@ class TierMachine(StoreMachine):
     def now(self) -> float:
         return 0.0 if self.world.clock is None else self.world.clock.monotonic()
 
-    # -- what nobody notices
+    # -- invisible steps
 
     @rule(client=CLIENTS)
     def drain(self, client: int) -> None:
@@ -322,7 +322,7 @@ class TierMachine(StoreMachine):
         is_unknown = self.is_in_redis(key) and self.state(key) is None
         super().sadd(client, key, member)
         if kind == "set" and member in members:
-            # The life of a session begins anew with each call; what was ephemeral, or nobody knows of, begins to last.
+            # The life of a session begins anew with each call; what was ephemeral or unknown begins to last.
             lasts = not self.by_argument or key in self.model.said
             begins = lasts if key in self.model.ephemeral else is_unknown
             self.model.changes += begins or self.world.manner == "sessions"
@@ -437,7 +437,7 @@ def run(machine: type[TierMachine], world: World, **effort: Any) -> None:
     run_state_machine_as_test(bound, settings=effort_of(**effort))
 
 
-def test_nobody_notices_what_redis_forgets(world: World) -> None:
+def test_callers_do_not_notice_what_redis_forgets(world: World) -> None:
     run(TierMachine, world, max_examples=EXAMPLES, stateful_step_count=30)
 
 

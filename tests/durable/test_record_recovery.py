@@ -342,7 +342,7 @@ async def test_a_key_that_is_made_anew_after_a_late_deletion_goes_on_lasting(
     assert await other.line.call("LRANGE", other.target("list").physical, 0, -1) == [b"2", b"3"]
 
 
-async def test_a_record_that_reaches_the_tier_late_is_gathered_by_whoever_gathers_just_now(
+async def test_a_record_that_reaches_the_tier_late_is_gathered_by_the_present_gatherer(
     hub: RecoveryHarness, tier: PausableDurable
 ) -> None:
     await hub.join(hub.namespace)

@@ -231,7 +231,7 @@ async def test_a_cancelled_put_costs_its_neighbours_nothing(durable: SqliteDurab
     assert all(isinstance(answer, asyncio.CancelledError) or answer[0].outcome == "stored" for answer in answers)  # type: ignore[index]  # no other error
 
 
-async def test_what_no_column_can_hold_is_refused_and_nobody_else(durable: SqliteDurable) -> None:
+async def test_only_what_no_column_can_hold_is_refused(durable: SqliteDurable) -> None:
     good = head("ns:good", 1)
     bad = [
         head("ns:number", 1, version=2**63),

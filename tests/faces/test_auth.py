@@ -55,7 +55,7 @@ async def test_the_scheme_is_read_in_any_case() -> None:
         ("Bearer \udcff", "not known"),
     ],
 )
-async def test_whoever_shows_no_known_token_is_refused_without_a_quote(authorization: str | None, says: str) -> None:
+async def test_a_caller_without_a_known_token_is_refused_without_a_quote(authorization: str | None, says: str) -> None:
     _, entry = new_token(PLANNER)
 
     with pytest.raises(TokenRefusedError, match=says) as refusal:

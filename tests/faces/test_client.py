@@ -51,7 +51,7 @@ MESSAGES = [{"role": "user", "content": "I moved to Malmö"}]
 
 
 class HastyClock(SystemClock):
-    """Time passes when somebody sleeps, and at once."""
+    """Time passes when a task sleeps, and at once."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -338,7 +338,7 @@ async def test_the_service_says_how_long_to_wait() -> None:
     assert clock.slept == [7.0]
 
 
-async def test_whoever_is_to_wait_for_too_long_is_told_so_at_once() -> None:
+async def test_a_caller_that_would_wait_too_long_gets_an_error_at_once() -> None:
     clock = HastyClock()
     service = Script(problem(429, "limited", "too many", retry_after=60))
 

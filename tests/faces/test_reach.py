@@ -1,4 +1,4 @@
-"""Any language reaches all of a store: each public method is an operation, or the reason why it is none stands here."""
+"""Any language reaches all of a store: each public method is an operation, or the reason why it is none is here."""
 
 from __future__ import annotations
 

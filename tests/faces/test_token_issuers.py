@@ -158,7 +158,7 @@ async def test_keys_may_be_exchanged(issuer: FakeIssuer) -> None:
     assert issuer.asked == 3
 
 
-async def test_an_issuer_that_is_away_stops_nobody_whose_key_is_known(issuer: FakeIssuer) -> None:
+async def test_an_issuer_that_is_away_stops_no_caller_whose_key_is_known(issuer: FakeIssuer) -> None:
     clock = ManualClock()
     tokens = tokens_of(issuer, clock=clock)
     issuer.is_down = True

@@ -247,7 +247,9 @@ async def test_no_tenant_can_reach_the_tokens(registry: TokenRegistry, hub: Hub)
     assert len(await registry.listed()) == 1
 
 
-async def test_an_entry_that_cannot_be_read_lets_nobody_in_and_is_not_quoted(registry: TokenRegistry, hub: Hub) -> None:
+async def test_an_entry_that_cannot_be_read_admits_no_caller_and_is_not_quoted(
+    registry: TokenRegistry, hub: Hub
+) -> None:
     token, entry = await registry.create(PLANNER)
     await token_storage_of(hub).put(entry.sha256, b'{"namespace": "desk", "from_the_future": 1}')
 

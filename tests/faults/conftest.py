@@ -24,7 +24,7 @@ def module_server() -> Iterator[RedisProcess]:
 
 @pytest.fixture
 def bare_server(module_server: RedisProcess) -> RedisProcess:
-    """An empty server; whoever kills it starts it again."""
+    """An empty server; a test that kills it starts it again."""
     module_server.tell("FLUSHALL")
     return module_server
 

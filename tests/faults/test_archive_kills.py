@@ -1,4 +1,4 @@
-"""docs/archives.md: whoever is killed goes on where the last whole part ended, and loses nothing."""
+"""docs/archives.md: a killed process resumes where the last whole part ended, and loses nothing."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ async def both(tmp_path: Path) -> AsyncIterator[tuple[Hub, Hub]]:
 
 
 class _StoppedError(Exception):
-    """Somebody pulls the plug."""
+    """The power fails."""
 
 
 class _Stop:

@@ -17,7 +17,7 @@ CALLS_BEFORE = 60
 
 
 async def history_of(what: str, server: RedisProcess) -> list[Operation]:
-    """What eight processes did and heard, of whom some were killed and some frozen in the middle."""
+    """What eight processes sent and received; some were killed and some frozen in the middle."""
     async with running_agents(PROCESSES, what, server.url, module="support.random_clients") as clients:
         told = await asyncio.gather(*(some_lines(client) for client in clients))
         for client in clients[:KILLED]:

@@ -144,7 +144,7 @@ async def test_a_failing_service_does_not_get_every_record_of_a_batch(
     assert await store.highest("research") == 0
 
 
-async def test_an_account_that_nobody_answers_for_is_unavailable() -> None:
+async def test_an_account_that_does_not_respond_is_unavailable() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         store = CosmosDurable(f"cosmos+http://127.0.0.1:{free.getsockname()[1]}", patience=SHORT_RETRIES)
@@ -211,7 +211,7 @@ async def test_a_write_knows_its_own_document_after_a_lost_reply(store: CosmosDu
     ]
 
 
-# -- somebody else was faster --------------------------------------------------------------------
+# -- another writer was faster --------------------------------------------------------------------
 
 
 async def test_a_conflict_with_a_document_that_is_gone_again_is_tried_anew(
@@ -385,9 +385,7 @@ async def test_a_container_of_a_newer_layout_is_left_alone(room: EmulatedDatabas
         await room.durable().open()
 
 
-async def test_a_document_of_somebody_else_is_named(
-    store: CosmosDurable, room: EmulatedDatabase, client: CosmosClient
-) -> None:
+async def test_a_foreign_document_is_named(store: CosmosDurable, room: EmulatedDatabase, client: CosmosClient) -> None:
     container = client.get_database_client(room.database).get_container_client("records")
     await container.create_item({"id": "theirs", "namespace": "research", "scope": "shared", "key": KEY, "element": ""})
 

@@ -42,7 +42,7 @@ def paused(child: AgentProcess) -> Iterator[None]:
 
 
 async def rage(children: list[AgentProcess], url: str, chance: random.Random) -> None:
-    """Pause one and kill another, again and again; whoever dies is replaced."""
+    """Pause one and kill another, again and again; dead ones are replaced."""
     for number in range(FAULTS):
         sleeper, victim = chance.sample(children[-EXECUTORS:], 2)
         with paused(sleeper):
@@ -90,14 +90,14 @@ async def test_executors_that_hang_pause_and_die_place_no_order_twice(bare_serve
 
         assert not find_double_starts(by_session["never"])
         assert not find_order_violations(by_session["never"] + by_session["takeover"])
-        assert any(event.verb == "refused" for event in by_session["takeover"]), "nobody was too late: hang longer"
+        assert any(event.verb == "refused" for event in by_session["takeover"]), "no executor was too late: hang longer"
         assert max(event.attempt for event in by_session["takeover"]) > 1
         assert find_double_starts(by_session["careless"]), "the control has to fail: it executes without a claim"
         await settle(log)
 
 
 async def settle(log: Decisions) -> None:
-    """What was left by those who died is for a person to resolve, and then everything adds up."""
+    """A person resolves the executions of dead executors, and then everything adds up."""
     for record in await log.get_open_executions("never"):
         await wait_until(partial(is_over, log, record.plan_id), description="the leases of the dead are over")
         if await is_orphaned(log, record.plan_id):

@@ -78,7 +78,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class Scene:
-    """One agent that makes one call, and those who look at it.
+    """One agent that makes one call, and its observers.
 
     Args:
         server: where.
@@ -99,7 +99,7 @@ class Scene:
 
     @asynccontextmanager
     async def hub(self) -> AsyncIterator[Hub]:
-        """One that nobody kills."""
+        """One that is not killed."""
         async with Hub.open(settings=Settings(**self._chosen)) as hub:
             yield hub
 
@@ -240,7 +240,7 @@ async def test_a_server_that_is_set_back_right_after_the_tier_has_a_change_loses
 
 
 @both
-async def test_a_server_that_is_killed_while_it_starts_keeps_nobody_from_going_on(
+async def test_a_server_that_is_killed_while_it_starts_does_not_block_clients(
     server: RewindableRedis, file: Path, agent: AgentHandle, durability: str
 ) -> None:
     call = CALLS["append"][0]
@@ -264,7 +264,7 @@ async def test_a_server_that_is_killed_while_it_starts_keeps_nobody_from_going_o
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Nobody can write to the tier inside the block."""
+    """No process can write to the tier inside the block."""
     with sqlite3.connect(file, isolation_level=None) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         yield

@@ -48,4 +48,4 @@ async def test_control_a_broken_tier_does_not_pass(agents: AgentPool, tmp_path: 
         for seed in range(CONTROLS):
             if await CrashRound(environment, seed, "a_client_and_all", broken, steps=30).run():
                 return
-    pytest.fail(f"nobody notices that it {broken}")
+    pytest.fail(f"it is not noticed that it {broken}")

@@ -100,7 +100,7 @@ async def test_a_change_whose_reply_was_lost_has_happened_once_on_both_sides(
 
 
 @pytest.mark.parametrize("step", [b"XRANGE", scripts()["outbox_settle"].digest.encode()], ids=["fetching", "settling"])
-async def test_a_reply_that_is_lost_on_the_way_to_the_tier_keeps_nobody_from_waiting_for_it(
+async def test_a_reply_of_the_tier_that_is_lost_is_still_waited_for(
     step: bytes, proxy: ChaosProxy, direct: Hub, tmp_path: Path
 ) -> None:
     settings = persistent_settings(proxy.url, **in_a_file(tmp_path, knowledge_durability="through"))
@@ -167,7 +167,7 @@ async def test_a_connection_that_is_half_open_holds_a_change_up_and_does_not_dou
 
 @contextmanager
 def cut(proxy: ChaosProxy) -> Iterator[None]:
-    """Connections are reset, and nobody is let in."""
+    """Connections are reset, and new ones are rejected."""
     with proxy.refusing():
         proxy.reset_all()
         yield

@@ -60,13 +60,13 @@ async def count_on(hub: RecoveryHarness) -> object:
 
 
 async def total_up(hub: RecoveryHarness) -> object:
-    """Write one more than there is, unless somebody was faster."""
+    """Write one more than there is, unless another writer was faster."""
     total = await hub.read(KEY)
     return await hub.write_over(KEY, await hub.version(KEY), str(int(total or 0) + 1))
 
 
 async def number(hub: RecoveryHarness) -> int:
-    """What the key holds when nobody has it in Redis any more."""
+    """What the key holds when it is not in Redis any more."""
     await hub.settled(KEY)
     assert await hub.recalled(KEY)
     raw = await hub.line.call("GET", hub.target(KEY).physical)
@@ -154,7 +154,7 @@ async def test_after_a_set_back_of_which_the_tier_shows_nothing_it_is_not_acknow
     assert await number(other) == 2
 
 
-async def test_what_others_count_on_with_it_is_told_as_unsure_since_nobody_can_know(
+async def test_a_change_is_reported_as_unsure_if_the_data_was_changed_after_the_loss(
     hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable, change: Change
 ) -> None:
     await change(hub)
@@ -170,7 +170,7 @@ async def test_what_others_count_on_with_it_is_told_as_unsure_since_nobody_can_k
     assert await number(other) == 3
 
 
-async def test_what_nobody_has_changed_since_is_acknowledged_and_counted_on(
+async def test_what_was_not_changed_since_is_acknowledged(
     hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable, change: Change
 ) -> None:
     await change(hub)

@@ -124,7 +124,7 @@ def test_the_checker_finds_nothing_in_a_good_history() -> None:
     assert check_attempts([LeaseAttempt(3, True), LeaseAttempt(4, False)]) == ["refused 4 after 3"]
 
 
-# -- those who die --------------------------------------------------------------------------------
+# -- dead holders and waiters ---------------------------------------------------------------------
 
 
 async def take(store: SharedMemoryStore) -> int:
@@ -148,7 +148,7 @@ async def test_the_place_of_a_killed_holder_comes_free(bare_server: RedisProcess
 
 
 @pytest.mark.parametrize("fate", ["killed", "frozen"])
-async def test_a_waiter_that_is_gone_holds_nobody_up(fate: str, bare_server: RedisProcess) -> None:
+async def test_a_dead_waiter_does_not_block_the_others(fate: str, bare_server: RedisProcess) -> None:
     async with Hub.open(settings=persistent_settings(bare_server.url)) as hub, AsyncExitStack() as stack:
         store = hub.store(NAMESPACE, actor="next")
         async with store.lock("it", lease=LEASE_S):
@@ -186,7 +186,7 @@ async def test_holders_and_waiters_carry_on_after_a_restart_of_the_server() -> N
 
 
 def waiters_of(server: RedisProcess) -> list[int]:
-    """The numbers of all waiters, from 0 in the order of their calls, as they stand in the queue of the server.
+    """The numbers of all waiters, from 0 in the order of their calls, as the queue of the server has them.
 
     A call whose first packet was late, on a busy machine, arrives behind later ones.
     """
@@ -219,5 +219,5 @@ async def test_a_crowd_that_waits_comes_in_its_order_and_does_not_storm_the_serv
     assert came == arrived
     told = bare_server.info("commandstats").decode()
     calls = int(told.partition("cmdstat_evalsha:calls=")[2].partition(",")[0])
-    # Each asks, stands in line, comes and leaves; beyond that some look again, once in ten seconds at most.
+    # Each asks, waits in line, comes and leaves; beyond that some look again, once in ten seconds at most.
     assert calls <= crowd * (4 + took / 10) + 1000

@@ -197,9 +197,7 @@ async def test_a_resolution_whose_reply_was_lost_has_happened_once(direct: Hub, 
     assert (await calm.get_execution_stats(SESSION)).total_executions == 1
 
 
-async def test_an_executor_whose_claim_was_granted_in_silence_gets_it_and_nobody_else(
-    direct: Hub, proxy: ChaosProxy
-) -> None:
+async def test_a_claim_whose_reply_was_lost_belongs_to_its_executor_alone(direct: Hub, proxy: ChaosProxy) -> None:
     calm = direct.store("storm").decisions
     plan = (await calm.save_if_new(SESSION, "A", "BUY", 0.5, "a")).plan
 

@@ -1,4 +1,4 @@
-"""A reply that was lost takes no lock twice, loses none, and leaves nobody in line: every script on leases."""
+"""A reply that was lost takes no lock twice, loses none, and leaves no waiter in line: every script on leases."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Mutator:
     prepare: Act = field(default=lambda _q, _t: asyncio.sleep(0))
     visibility: float = 30.0
     repeats_harmlessly: bool = False
-    """Whether nobody can see that it happened twice."""
+    """Whether it is invisible that it happened twice."""
 
 
 async def facts(tasks: Awaitable[list[Task]]) -> list[object]:

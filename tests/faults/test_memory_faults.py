@@ -52,7 +52,7 @@ async def test_while_the_provider_is_down_words_find_what_is_added_and_meaning_d
     assert (await memory.stats()).count == 3
 
 
-async def test_a_provider_that_hangs_holds_nobody_up(
+async def test_a_provider_that_hangs_does_not_block_callers(
     monkeypatch: pytest.MonkeyPatch, memory: Memories, provider: FaultyEmbedder
 ) -> None:
     monkeypatch.setattr(embedding, "QUERY_TIMEOUT_S", 0.05)

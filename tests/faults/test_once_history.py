@@ -48,7 +48,7 @@ def test_the_checker_knows_a_good_history() -> None:
         [OnceEvent("began", "k", "a", 1), OnceEvent("began", "k", "b", 1), OnceEvent("got", "k", "b")],
         [OnceEvent("began", "k", "a", 1), OnceEvent("got", "k", "a"), OnceEvent("began", "k", "b", 2)],
     ],
-    ids=["two results", "made by nobody", "stored and lost", "token twice", "begun after it was done"],
+    ids=["two results", "never made", "stored and lost", "token twice", "begun after it was done"],
 )
 def test_the_checker_finds_what_is_wrong(bad: list[OnceEvent]) -> None:
     assert once_violations(bad)
@@ -58,7 +58,7 @@ def test_the_checker_finds_what_is_wrong(bad: list[OnceEvent]) -> None:
 
 
 async def history(server: RedisProcess, how: str, *, seed: int) -> tuple[list[OnceAgent], list[OnceEvent]]:
-    """What eight agents saw, of whom two are killed and the others paused for longer than their leases."""
+    """What eight agents saw; two of them are killed and the others paused for longer than their leases."""
     chance = random.Random(seed)
     async with running_once_agents(8, how, server.url, keys=KEYS, seed=seed) as running:
         listening = asyncio.gather(*(agent.listen() for agent in running))
@@ -130,7 +130,7 @@ async def stand_in_line(raw: Redis, number: int) -> None:
     def do() -> bool:
         return raw.zcard(f"sm:{{{NAMESPACE}}}:$once.waiters:shared:report") == number
 
-    await wait_until(do, description=f"{number} stand in line", within_s=60)
+    await wait_until(do, description=f"{number} wait in line", within_s=60)
 
 
 async def test_the_work_of_a_killed_process_is_taken_over_by_who_waits(bare_server: RedisProcess) -> None:
@@ -188,7 +188,7 @@ async def test_a_server_that_has_forgotten_the_scripts_gets_them_again(bare_serv
 
 
 async def test_a_thousand_followers_cost_three_calls_each(bare_server: RedisProcess, raw: Redis) -> None:
-    """docs/agreement.md: three round trips for those who wait."""
+    """docs/agreement.md: three round trips for each waiter."""
     async with (
         Hub.open(settings=persistent_settings(bare_server.url)) as one,
         Hub.open(settings=persistent_settings(bare_server.url)) as other,

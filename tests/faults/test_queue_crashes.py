@@ -65,7 +65,7 @@ async def test_a_worker_begins_once_the_server_is_there(hub: Hub, bare_server: R
     await worker.has_printed.wait()
     await worker.kill()
     assert worker.has_ended
-    worker.pause()  # nobody is there any more
+    worker.pause()  # no worker is left
     worker.go_on()
 
 
@@ -96,7 +96,7 @@ async def test_who_waits_while_the_server_restarts_gets_what_comes_then() -> Non
         async with Hub.open(settings=persistent_settings(server.url)) as hub:
             queue = queue_of(hub)
             waiting = asyncio.create_task(queue.claim(wait=None))
-            await wait_until(lambda: _in_line(queue, 1), description="it stands in line")
+            await wait_until(lambda: _in_line(queue, 1), description="it waits in line")
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
 
@@ -133,7 +133,7 @@ async def test_a_crowd_that_waits_costs_a_few_calls_each(
 async def storm(queue: TaskQueue, raw: Redis) -> None:
     before = calls_of_scripts(raw)
     waiting = [asyncio.create_task(queue.claim(wait=None)) for _ in range(WAITING)]
-    await wait_until(lambda: _in_line(queue, WAITING), description="all stand in line", within_s=60)
+    await wait_until(lambda: _in_line(queue, WAITING), description="all wait in line", within_s=60)
     standing = calls_of_scripts(raw) - before
 
     before = calls_of_scripts(raw)
@@ -146,7 +146,7 @@ async def storm(queue: TaskQueue, raw: Redis) -> None:
     ended = await asyncio.gather(*waiting, return_exceptions=True)
     await wait_until(lambda: _in_line(queue, 0), description="all have left", within_s=60)
 
-    # Each asks once, then stands in line; whoever looks again by itself in a slow test does so once or twice more.
+    # Each asks once, then waits in line; a waiter that looks again in a slow test does so once or twice more.
     assert standing <= 3.5 * WAITING
     assert waking <= 0.5 * WAITING
     assert sum(isinstance(one, Task) for one in ended) == 3

@@ -69,7 +69,7 @@ async def test_a_history_of_workers_that_are_killed_and_paused_loses_and_repeats
     # The result is the token of the claim that was acknowledged.
     last = {event.task: event.token for event in sorted(history, key=lambda event: event.token)}
     assert all(outcome.value >= last[outcome.id] for outcome in outcomes)
-    assert graves, "nobody was killed"
+    assert graves, "no worker was killed"
 
 
 FINE = [

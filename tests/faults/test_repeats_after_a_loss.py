@@ -81,7 +81,7 @@ async def test_a_change_that_may_be_in_the_tier_is_not_made_again(
     assert await hub.kept("key") == head
 
 
-async def test_nor_is_it_when_nobody_has_joined_since(hub: RecoveryHarness, other: RecoveryHarness) -> None:
+async def test_nor_is_it_when_no_hub_has_joined_since(hub: RecoveryHarness, other: RecoveryHarness) -> None:
     await hub.increment("key")
 
     async def redis_is_lost() -> None:

@@ -105,7 +105,7 @@ async def delete_meanwhile(hub: RecoveryHarness, other: RecoveryHarness, tier: P
     await hub.write("key", "1")
     await hub.settled("key")
     async with reader_held_up(hub, tier) as reader:
-        # Whoever deletes loads what is not there first; it is there by now.
+        # A deletion loads what is not there first; it is there by now.
         await other.write("key", "2")
         await other.delete("key")
     return await reader
@@ -146,7 +146,7 @@ async def test_a_reader_whose_lease_ended_changes_nothing(
     assert await hub.held("key") == "2"
 
 
-async def test_nobody_knows_a_key_to_be_nowhere_that_was_written_meanwhile(
+async def test_a_key_that_was_written_meanwhile_is_not_marked_as_missing(
     hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
     await hub.join(hub.namespace)

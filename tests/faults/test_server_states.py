@@ -128,7 +128,7 @@ async def test_a_password_changed_while_a_hub_is_open_is_told(locked_server: Red
         await works_again(store)
 
 
-# Nobody there
+# No server
 
 
 async def test_a_dead_port_is_told_at_once_with_the_address() -> None:
@@ -188,7 +188,7 @@ async def test_while_the_server_is_down_a_call_fails_in_time(call: str) -> None:
             await works_again(store)
 
 
-async def test_a_server_that_goes_in_mid_call_and_comes_back_costs_nobody_an_error() -> None:
+async def test_a_server_that_goes_in_mid_call_and_comes_back_causes_no_error() -> None:
     with RedisProcess(appendonly="yes", appendfsync="always") as server:
         async with Hub.open(settings=persistent_settings(server.url)) as hub:
             store = hub.store("team")
@@ -245,7 +245,7 @@ async def test_a_slow_server_is_waited_for_within_the_patience(proxy: ChaosProxy
         assert proxy.cuts == 0
 
 
-async def test_a_long_script_of_somebody_else_is_waited_out(bare_server: RedisProcess) -> None:
+async def test_a_long_script_of_another_client_is_waited_for(bare_server: RedisProcess) -> None:
     bare_server.tell("CONFIG", "SET", "busy-reply-threshold", 50)
     spin = "local t = redis.call('TIME')[1] * 1 repeat local n = redis.call('TIME') until n[1] * 1 > t + 1 return 1"
     async with Hub.open(settings=persistent_settings(bare_server.url)) as hub:
@@ -320,7 +320,7 @@ async def test_forgotten_scripts_are_loaded_again_without_anybody_noticing(
         bare_server.tell("SCRIPT", "FLUSH")
         await act(store)
     bare_server.tell("SCRIPT", "FLUSH")
-    # Those that are sent again may come behind others, each once all the same.
+    # Repeated ones may come behind others, each once all the same.
     assert sorted(await asyncio.gather(*(store.incr("n") for _ in range(50)))) == list(range(1, 51))
 
 

@@ -162,7 +162,7 @@ async def test_a_file_without_its_beginning_is_no_longer_taken_for_ours(durable:
         await durable.open()
 
 
-async def test_a_row_that_somebody_has_changed_by_hand_is_named(durable: SqliteDurable, file: Path) -> None:
+async def test_a_row_that_was_changed_by_hand_is_named(durable: SqliteDurable, file: Path) -> None:
     await durable.put([head("ns:a", 1), head("ns:b", 1)])
     with closing(sqlite3.connect(file)) as plain, plain:
         plain.execute("UPDATE documents SET stamp = 'late' WHERE key = 'ns:a'")

@@ -97,7 +97,7 @@ async def test_a_worker_killed_under_the_locks_leaves_a_task_that_another_one_en
         await worker.rest()
 
     # What it held comes free by itself: the task soon, the locks when their lease has ended.
-    await wait_until(bench.worker.work_once, description="the task is somebody else's", within_s=60)
+    await wait_until(bench.worker.work_once, description="another worker has the task", within_s=60)
     done = await bench.intake.status(second.task_id)
 
     assert (done.status, done.attempts) == ("done", 2)

@@ -57,7 +57,7 @@ def told_row(told: Sequence[tuple[str, str, int, int]]) -> EntityRow:
 
 
 def summary_at(told: Sequence[tuple[str, str, int, int]], world: int, known: int) -> str:
-    """The summary that begins last of those that had begun and were known; what says nothing new does not count."""
+    """The summary with the latest beginning among the begun and known ones; repetitions do not count."""
     new: list[tuple[str, str, int, int]] = []
     for one in told:
         if one[0] == "summary" and _last_begun(new, one[2], LATEST) != one[1]:

@@ -180,7 +180,7 @@ async def test_a_commit_is_behind_when_one_of_its_guards_has_changed(graph: Falk
     assert (await graph.look(GROUP, LookupRequest(entities=("late", "other")))).entities.keys() == {"other"}
 
 
-async def test_a_steady_guard_stands_in_nobodys_way(graph: FalkorBackend) -> None:
+async def test_an_unchanged_guard_rejects_no_commit(graph: FalkorBackend) -> None:
     seen = await put(graph, entity("ann"))
 
     some = [await graph.commit(GROUP, CommitRequest((), steady=("@ann",)), seen=seen) for _ in range(2)]
@@ -247,7 +247,7 @@ async def test_of_twenty_commits_at_once_each_is_written_or_behind(
     assert sorted(one.number for one in seen.claims["shared"]) == list(range(20))
 
 
-async def test_many_who_begin_and_read_a_group_at_once_bring_nobody_down(
+async def test_many_callers_that_begin_and_read_a_group_at_once_all_succeed(
     minds: KnowledgeContext, graph: FalkorBackend, namespace: str
 ) -> None:
     """A query that was planned while the graph got an index has killed the server."""

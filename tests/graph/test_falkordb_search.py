@@ -198,7 +198,7 @@ async def test_groups_of_the_same_names_know_nothing_of_each_other(
     assert (await elsewhere.look("acme:s1", LookupRequest(entities=("ann",)))).entities == {}
 
 
-async def test_a_group_that_nobody_has_told_anything_is_empty(graph: FalkorBackend) -> None:
+async def test_a_group_without_episodes_is_empty(graph: FalkorBackend) -> None:
     assert (await graph.look("none", LookupRequest(("a",), ("l",), ("e",), ("n",), ("f",)))).version == 0
     assert await graph.walk("none", ["a"], when=NOW, depth=2, fan_out=2, limit=2) == ([], False)
     assert await graph.edges("none", "a", when=None, limit=2) == []

@@ -106,7 +106,7 @@ def wedding(one: str, other: str, date: int, episode: str | None = None) -> Step
 
 
 @pytest.mark.parametrize("at", range(6))
-async def test_nobody_stays_married_to_two_because_both_were_told_at_once(pair: Pair, at: int) -> None:
+async def test_a_functional_relation_has_one_value_when_two_were_added_at_once(pair: Pair, at: int) -> None:
     """docs/graph.md: a step relies on every line that it has read, also where only some of its facts depend on it."""
     adam, berta, carl, dora, _ = WHO
     for name in WHO:

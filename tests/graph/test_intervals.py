@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("nobody said anything", [], []),
+    Case("no claims", [], []),
     Case("one claim holds without an end", [rome(3)], [("rome", 3, OPEN)]),
     Case("one claim holds until before its end", [rome(3, until=5)], [("rome", 3, 5)]),
     Case("a claim that ends as it begins says nothing", [rome(3, until=3)], []),
@@ -84,7 +84,7 @@ CASES = [
         [("rome", 1, OPEN)],
     ),
     Case(
-        "who loses at an equal start ends nobody's span later",
+        "a claim that loses at an equal start ends no span later",
         [oslo(1, recorded=1), rome(1, recorded=2), rome(4)],
         [("rome", 1, OPEN)],
     ),

@@ -473,7 +473,7 @@ async def tried(graph: Graph, doing: str, one: str, other: str) -> None:
 
 
 async def shape(graph: Graph, name: str) -> list[tuple[str, str, str | None, datetime | None, datetime | None]]:
-    """What holds of somebody by what is known now."""
+    """What holds of an entity by what is known now."""
     try:
         facts = await graph.history(name, group_id=GROUP)
     except NotFoundError:

@@ -72,7 +72,7 @@ class GraphMachine(RuleBasedStateMachine):
         self.run(self.hub.store(self.namespace).clear())
 
     @initialize()
-    def tell_somebody_else(self) -> None:
+    def tell_another_reader(self) -> None:
         """Another group of the same names, which nothing here may touch."""
         self.run(self.graph.add_relationship("Anna", "lives_in", "Boris", group_id=OTHER, valid_from=day(0)))
 
@@ -261,7 +261,7 @@ class GraphMachine(RuleBasedStateMachine):
         self.oracle.add(id_, lines, recorded=heard)
 
     def _sure(self, id_: str, recorded: int | None) -> int | None:
-        """When something is recorded: of what is added to an episode that is there, nobody tells afterwards."""
+        """When something is recorded: of what is added to an existing episode, the time is not kept."""
         return 5 if recorded is None and id_ in self.oracle.episodes else recorded
 
     def _recorded_of(self, id_: str) -> int:

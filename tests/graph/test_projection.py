@@ -107,7 +107,7 @@ def test_an_ending_of_whatever_marriage_holds_ends_it_for_both() -> None:
     assert told == {"anna married_to bob 1": ((1, OPEN, 1, 5), (1, 5, 5, OPEN))}
 
 
-def test_somebody_may_know_and_even_marry_themselves() -> None:
+def test_an_entity_may_have_a_relation_to_itself() -> None:
     told = versions(
         [
             make_claim("anna knows anna", day=1),
@@ -226,7 +226,7 @@ def test_a_fact_names_its_newest_episodes_and_no_retracted_one() -> None:
     assert row.episodes == tuple(f"e{n:03}" for n in range(100, 100 - MOST_EPISODES, -1))
 
 
-def test_a_fact_that_nobody_says_any_more_names_who_said_it() -> None:
+def test_a_fact_whose_episodes_were_undone_still_names_them() -> None:
     (row,) = project_claims([make_claim("anna lives_in rome", day=1, by="e7#0", retracted=4)]).values()
 
     assert row.episodes == ("e7",)
@@ -365,7 +365,7 @@ def test_at_every_moment_facts_tell_what_the_claims_say(claims: list[Claim], wor
 
 @often
 @given(claim_lists(), st.integers(0, 14), st.integers(0, 10))
-def test_nobody_has_two_of_what_one_has_one_of(claims: list[Claim], world: int, known: int) -> None:
+def test_a_functional_relation_has_one_value_at_a_time(claims: list[Claim], world: int, known: int) -> None:
     holding = Counter[tuple[str, str, str]]()
     for source, type_, target, _ in facts_true_at(project_claims(claims).values(), world=world, known=known):
         ends = {"from": source, "to": target} if type_ not in SYMMETRIC else dict.fromkeys({source, target}, "")

@@ -86,7 +86,7 @@ async def test_history_tells_every_version_oldest_knowledge_first(graph: Graph) 
     assert versions[2].invalidated_at == day(60)
 
 
-async def test_nobody_has_no_facts_but_an_error(graph: Graph) -> None:
+async def test_facts_of_an_unknown_entity_are_an_error(graph: Graph) -> None:
     for call in (graph.facts, graph.history, graph.entity):
         with pytest.raises(NotFoundError, match="Carol"):
             await call("Carol", group_id=GROUP)

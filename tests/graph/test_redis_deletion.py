@@ -1,4 +1,4 @@
-"""A group that is deleted from Redis leaves nothing, whoever is at it or dies on the way."""
+"""A group that is deleted from Redis leaves nothing, also when callers write to it or die on the way."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_an_ingestion_that_has_looked_before_a_deletion_begins_anew(backen
     assert await backend.deletion.delete_page(GROUP, token) == ("over", 0)
 
 
-async def test_whoever_writes_next_finishes_a_deletion_that_was_left_undone(
+async def test_the_next_writer_finishes_a_deletion_that_was_left_undone(
     backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write(backend, entity_row("Ann"), entity_row("Bob"))

@@ -87,7 +87,7 @@ def test_the_name_of_an_inverse_leads_to_the_type_that_is_kept(words: Vocabulary
     assert words.declared("employs").name == "works_for"
 
 
-def test_what_nobody_declared_may_hold_of_many_but_an_attribute_has_one_value(words: Vocabulary) -> None:
+def test_an_undeclared_relation_may_have_many_values_but_an_attribute_has_one(words: Vocabulary) -> None:
     assert words.declared("likes") == RelationType(name="likes")
     assert words.declared("@tier") == RelationType(name="@tier", functional=True)
 
@@ -200,7 +200,7 @@ def rules() -> Vocabulary:
         ("which of many ended cannot be told", ("likes", "anna", ""), ()),
         ("which of many sources ended cannot be told", ("leads", "anna", ""), ()),
         ("whom one does not know any more cannot be told", ("knows", "anna", ""), ()),
-        ("from which place somebody moved cannot be told without them", ("lives_in", "", "rome"), ()),
+        ("from which place a person moved is unknown without them", ("lives_in", "", "rome"), ()),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )

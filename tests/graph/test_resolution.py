@@ -178,7 +178,7 @@ def after(seen: LookupResult, resolution: NameResolution) -> LookupResult:
     return LookupResult(seen.version + 1, shown, owners, into, entities=entities)
 
 
-def test_a_name_that_nobody_knows_makes_an_entity() -> None:
+def test_an_unknown_name_makes_an_entity() -> None:
     resolution = resolved([Mention("Anna Weber", "person", summary="Buys shoes")])
 
     (made,) = resolution.entities
@@ -354,7 +354,7 @@ class Told:
         """Nothing to give back."""
 
 
-async def test_a_model_chooses_among_the_candidates_and_nobody_else() -> None:
+async def test_a_model_chooses_only_among_the_candidates() -> None:
     model = Told({"name": 1, "entity": 2}, {"name": 2, "entity": 7}, {"name": 9, "entity": 1})
     doubts = [
         AmbiguousName(Mention("New York City"), (row("New York State"), row("New York"))),

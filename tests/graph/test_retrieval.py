@@ -162,7 +162,7 @@ async def test_a_part_of_a_name_is_enough_where_only_one_can_be_meant(graph: Gra
     assert context.items[0].distance == 0
 
 
-async def test_what_nobody_names_is_found_by_words(graph: Graph) -> None:
+async def test_a_record_without_a_named_entity_is_found_by_words(graph: Graph) -> None:
     await add_unrelated_episode(graph, "rain")
 
     context = await graph.retrieve("wet umbrellas", group_id=GROUP)

@@ -1,4 +1,4 @@
-"""docs/graph.md: long conversations are summed up in the background, by whoever is there, each part of them once."""
+"""docs/graph.md: long conversations are summed up in the background, by any process, each part of them once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERY = 4
 
 
 class Scribe:
-    """A model that tells how many messages it was given, fails when told to, and waits while its door is closed."""
+    """A model that returns the number of its messages, fails on request, and waits while its door is closed."""
 
     name = "test:scribe"
 
@@ -324,7 +324,7 @@ async def test_turns_without_session_and_user_are_linked_to_nothing(graph: Graph
     assert (stats.entities, stats.facts) == (0, 0)
 
 
-async def test_a_user_is_not_taken_for_somebody_of_that_name(graph: Graph) -> None:
+async def test_a_user_is_not_taken_for_an_entity_of_that_name(graph: Graph) -> None:
     ann = await graph.add_entity("Ann", group_id=GROUP)
     await graph.add_entity("user:anna", group_id=GROUP)
     await talk(graph, range(EVERY))
@@ -427,7 +427,7 @@ async def test_the_task_of_a_worker_that_was_killed_is_taken_over(given_settings
     async with fake_hub(settings=given_settings, server=server, model=scribe, clock=clock) as hub:
         graph = hub.store("team").graph
         queue = queue_of(hub)
-        # Somebody has told the turns, has taken the task, and is never heard of again.
+        # A process has added the turns, has claimed the task, and never responds again.
         quiet = given_settings.replace(graph_summary_every=0)
         async with fake_hub(settings=quiet, server=server, model=scribe, clock=clock) as killed:
             await talk(killed.store("team").graph, range(EVERY))

@@ -59,7 +59,7 @@ def test_a_version_that_was_superseded_shows_what_was_known_then() -> None:
     assert (fact.recorded_at, fact.superseded_at, fact.invalidated_at) == (day(2), day(11), None)
 
 
-def test_nobody_knows_since_when_is_none() -> None:
+def test_an_unknown_beginning_is_none() -> None:
     since_ever = Version(UNKNOWN_START, stamp(5), stamp(1), LATEST + 1)
 
     fact = to_latest_fact(fact_row("f", "Ada", "knows", "Bo", since_ever), GROUP)

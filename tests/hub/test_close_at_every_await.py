@@ -181,7 +181,7 @@ async def _closed_at(number: int, story: Story, settings: Settings, *, answered:
         held.closing.set()
         await asyncio.wait_for(hub.close(), 60)
     if not telling.done():
-        # Who waits for something that nobody will do any more gives up.
+        # A caller that waits for something that will not happen any more gives up.
         _, waits = await asyncio.wait([telling], timeout=1)
         assert not waits or story in {messages, tasks, notes}, f"{story.__name__} waits for ever"
         telling.cancel()

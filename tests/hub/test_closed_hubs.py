@@ -1,4 +1,4 @@
-"""Whoever waits when its hub is closed learns it at once, and does not wait for a server that it will never ask."""
+"""A caller that waits when its hub is closed gets an error at once, and does not wait for a server that it will never ask."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_who_waits_is_told_that_its_hub_was_closed(
     async with store.lock("index"), leaving:
         waiting = asyncio.ensure_future(wait(leaving.store(namespace, actor="late")))
         wakeups = context_of(leaving.store(namespace)).wait_notifier
-        await wait_until(lambda: bool(wakeups.waiting), description="it stands in line")
+        await wait_until(lambda: bool(wakeups.waiting), description="it waits in line")
 
     with pytest.raises(UsageError, match="this hub: it is closed; open another one"):
         await asyncio.wait_for(waiting, 20)
@@ -51,7 +51,7 @@ async def test_who_waits_is_told_that_its_hub_was_closed(
 
 
 class Slow:
-    """A model that answers nobody, and remembers whether somebody waited still when it was closed."""
+    """A model that never answers, and remembers whether a caller still waited when it was closed."""
 
     name = "slow"
 

@@ -163,7 +163,7 @@ async def test_a_held_server_stays_when_the_last_one_leaves_until_it_is_released
     assert not (await status(data_dir)).running
 
 
-async def test_stop_ends_the_server_whoever_is_joined(data_dir: Path) -> None:
+async def test_stop_ends_the_server_with_clients_too(data_dir: Path) -> None:
     server = await EmbeddedServer.join(data_dir)
 
     assert await stop(data_dir) is True

@@ -108,7 +108,7 @@ async def test_a_call_from_another_event_loop_is_refused_before_anything_is_sent
 
 
 def ran(program: str, url: str) -> list[str]:
-    """What a program prints that leaves an event loop behind; its complaints at its end are nobody's business."""
+    """What a program prints that leaves an event loop behind, without its complaints at its end."""
     command = [sys.executable, "-W", "ignore", "-c", program, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.splitlines()
@@ -262,7 +262,7 @@ hub.close()
 """
 
 
-def test_the_sync_api_names_an_event_loop_that_has_ended_and_leaves_nobody_waiting(redis_url: str) -> None:
+def test_the_sync_api_names_an_event_loop_that_has_ended_and_leaves_no_caller_waiting(redis_url: str) -> None:
     assert ran(_DEAD_LOOP, redis_url) == [
         "this hub: it was closed while the call was under way; it may or may not have happened",
         "this hub: its event loop has ended; open another one",

@@ -131,7 +131,7 @@ def test_notes_and_causes_travel_with_an_error_and_a_cause_that_cannot_is_left_b
     assert twin.__cause__ is None
 
 
-def test_an_error_of_somebody_elses_subclass_survives_too() -> None:
+def test_an_error_of_a_foreign_subclass_survives_too() -> None:
     twin = pickle.loads(pickle.dumps(_OutOfBudgetError("ada", left=3)))
 
     assert is_twin(_OutOfBudgetError("ada", left=3), twin)

@@ -56,7 +56,7 @@ async def items(store: SharedMemoryStore) -> SharedMemStore:
 
 
 def letters(texts: Sequence[str]) -> list[list[float]]:
-    """An embedder: how often each letter stands in a text."""
+    """An embedder: how often each letter is in a text."""
     return [[float(text.lower().count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
 
@@ -105,7 +105,7 @@ BATCHES = LISTINGS | st.lists(PUTS | PUTS | GETS | SEARCHES, max_size=6)
 
 
 def plain(result: Any) -> Any:
-    """A result without times, and without the order that nobody promises."""
+    """A result without times, and without the order, which is not promised."""
     if isinstance(result, list):
         return sorted((plain(each) for each in result), key=repr)
     return (result.namespace, result.key, result.value) if hasattr(result, "key") else result

@@ -142,7 +142,7 @@ async def test_a_user_remembers_and_recalls_where_its_namespace_has_an_index_of_
         await limited.store("payroll").memory.get("any")
 
 
-async def test_whoever_may_not_search_the_shared_index_is_told_what_would_help(operator: Hub, limited: Hub) -> None:
+async def test_a_user_that_may_not_search_the_shared_index_gets_advice(operator: Hub, limited: Hub) -> None:
     await operator.store("research").memory.add("the harbour master owns the tide table")
 
     with pytest.raises(AccessDeniedError, match=r"sharedmem --namespace research index promote$"):

@@ -125,7 +125,7 @@ async def test_nothing_worth_remembering_is_not_remembered(hub: Hub) -> None:
     assert await Reviewer(context(hub)).remember_output({"verdict": ""}) is None
 
 
-async def test_a_failing_memory_is_logged_and_counted_and_stops_nobody(
+async def test_a_failing_memory_is_logged_and_counted_and_stops_no_actor(
     hub: Hub, caplog: pytest.LogCaptureFixture
 ) -> None:
     reviewer = Reviewer(context(hub))

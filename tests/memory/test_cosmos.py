@@ -1,4 +1,4 @@
-"""docs/cosmos.md: memories lie in a container of their own, as Cosmos DB's own search expects them."""
+"""docs/cosmos.md: memories are in a container of their own, as Cosmos DB's own search expects them."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_query_is_as_the_service_documents_it_and_holds_nothing_of_a_users(que
     assert "OR 1=1" not in query.text
     assert set(re.findall(r"@(\w+)", query.text)) == set(query.values)
     assert "c.tenant_id = @tenant" in query.text
-    # A score of words may stand in an order alone, and an order by distance has no direction.
+    # A score of words may be in an order alone, and an order by distance has no direction.
     assert "FullTextScore" not in query.text.partition("ORDER BY")[0]
     assert not re.search(r"VectorDistance\([^)]*\) (ASC|DESC)", query.text)
 

@@ -369,7 +369,7 @@ async def test_times_at_both_ends_of_the_calendar_are_kept_ordered_and_filtered(
     assert [item.memory for item in await memory.recent()] == list(moments)[::-1]
 
 
-async def test_a_hub_whose_clock_is_ahead_harms_nobody(settings: Settings) -> None:
+async def test_a_hub_whose_clock_is_ahead_does_no_harm(settings: Settings) -> None:
     server, chosen = fakeredis.FakeServer(), settings.replace(embedder="hashing")
     now, ahead = ManualClock(), ManualClock(datetime(2036, 1, 1, tzinfo=UTC))
     async with (

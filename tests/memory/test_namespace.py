@@ -58,7 +58,7 @@ async def test_clearing_takes_memories_and_all_that_lies_beside_them(hub: Hub, r
     await hub.store(f"{namespace}2").clear()
 
 
-async def test_whoever_keeps_an_index_is_told_of_a_namespace_that_was_cleared(hub: Hub, namespace: str) -> None:
+async def test_the_keeper_of_an_index_is_notified_of_a_namespace_that_was_cleared(hub: Hub, namespace: str) -> None:
     told: list[str] = []
 
     async def forget(cleared: str) -> None:

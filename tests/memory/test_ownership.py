@@ -36,7 +36,7 @@ Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Hub]]
 
 @pytest.fixture(params=["fake", "real"])
 def open_hub(request: pytest.FixtureRequest, settings: Settings) -> Open:
-    """Opens hubs of one server, with the settings of all tests but for those that are given."""
+    """Opens hubs of one server, with the settings of all tests except the given ones."""
     if request.param == "real":
         url = request.getfixturevalue("redis_url")
         return lambda **changed: Hub.open(url, settings=settings.replace(**changed))
@@ -302,7 +302,7 @@ async def test_a_fact_that_others_say_too_is_not_closed_also_when_they_say_it_me
     assert known.valid_to is None
 
 
-async def test_the_summary_of_a_thread_is_renewed_by_whoever_asks(owned: Hub, team: str) -> None:
+async def test_the_summary_of_a_thread_is_renewed_by_any_caller(owned: Hub, team: str) -> None:
     bob, eve = owned.store(team, actor="bob"), owned.store(team, actor="eve")
     await bob.memory.add(TEXT, thread_id="t1", messages=[{"role": "user", "content": TEXT}])
     await bob.memory.summarize_thread("t1")

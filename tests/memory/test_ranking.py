@@ -87,7 +87,7 @@ def test_ties_are_told_by_id_and_a_limit_keeps_the_best() -> None:
     assert [one.id for one in order] == ["a", "b"]
 
 
-def test_dialogue_changes_nothing_among_memories_that_nobody_said() -> None:
+def test_dialogue_changes_nothing_among_memories_without_a_speaker() -> None:
     facts = {"a": PLAIN._replace(asks=True), "b": PLAIN._replace(position=1)}
     hits = {"a": 2.0, "b": 1.0}
 
@@ -244,7 +244,7 @@ def test_neighbours_are_asked_for_once_in_ranges_that_lie_apart() -> None:
     assert wanted == {"t": [(0, 5), (18, 22)], "u": [(5, 9)]}
 
 
-def test_without_lending_nobody_is_asked_for() -> None:
+def test_without_lending_no_neighbour_is_read() -> None:
     assert neighbour_ranges(found({"a": said(0)}, {"a": 1.0}), STILL) == {}
 
 
@@ -304,5 +304,5 @@ def test_the_facts_of_a_turn_come_back_as_they_were(text: str, asks: bool) -> No
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'["t",0,["a"],0,1,0,"low"]', b'["t",1e999,null,0,1,0,"low"]'])
-def test_facts_that_somebody_else_has_written_are_no_turn(data: bytes) -> None:
+def test_foreign_facts_are_no_turn(data: bytes) -> None:
     assert decode_features(data).author is None

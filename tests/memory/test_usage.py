@@ -28,7 +28,7 @@ async def counted(hub: Hub, namespace: str = "ns") -> list[bytes]:
     return [id_ for id_ in ids if isinstance(id_, bytes)] if isinstance(ids, list) else []
 
 
-async def test_a_use_is_counted_by_and_by_and_nobody_waits_for_it(settings: Settings) -> None:
+async def test_a_use_is_counted_in_the_background_and_no_caller_waits_for_it(settings: Settings) -> None:
     clock = ManualClock()
     async with fake_hub(settings=settings, clock=clock) as hub:
         memory = hub.store("ns").memory

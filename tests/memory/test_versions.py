@@ -1,4 +1,4 @@
-"""A memory tells what it was, and every change of it can be taken back."""
+"""A memory has its past versions, and every change of it can be undone."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_history_tells_every_version_newest_first_and_who_made_it(
     assert [one.at for one in told] == sorted((one.at for one in told), reverse=True)
 
 
-async def test_nobody_knows_anything_of_what_never_was(memory: Memories) -> None:
+async def test_a_memory_that_never_existed_has_no_history(memory: Memories) -> None:
     assert await memory.history("nothing") == []
     with pytest.raises(NotFoundError):
         await memory.undo("nothing")

@@ -127,7 +127,7 @@ def metadata_of(wheel: Path) -> Distribution:
 
 
 def needed_distributions(requirements: Iterable[str]) -> set[str]:
-    """Those that pip would install for some requirements, by their canonical names."""
+    """The distributions that pip would install for some requirements, by their canonical names."""
     needed: set[str] = set()
     waiting = [*requirements]
     while waiting:

@@ -67,7 +67,7 @@ def test_a_block_that_does_not_run_says_why(block: Block) -> None:
 
 
 def in_reading_order() -> list[Path]:
-    """The pages that run: README.md, those that it links in its order, and the rest."""
+    """The pages that run: README.md, the pages that it links in its order, and the rest."""
     linked = [ROOT / found for found in re.findall(r"\]\((docs/[\w/-]+\.md)", (ROOT / "README.md").read_text("utf-8"))]
     programs = {block.page for block in PROGRAMS if block.left_out is None}
     return [page for page in dict.fromkeys([ROOT / "README.md", *linked, *sorted(programs)]) if page in programs]
@@ -83,7 +83,7 @@ def one_server() -> Iterator[Path]:
 
 
 def runs() -> Iterator[Any]:
-    """All pages once, and again; each run tries the second time on those that are read first."""
+    """All pages once, and again; each run tries the second time on the pages that are read first."""
     for page in in_reading_order():
         yield pytest.param(page, "first", id=f"first-{name(page)}")
     for number, page in enumerate(in_reading_order()):
@@ -107,7 +107,7 @@ def test_no_two_pages_share_a_namespace() -> None:
 
 
 def pasted() -> Iterator[Any]:
-    """The pages that say that their blocks can be pasted; each run tries those that are read first."""
+    """The pages that say that their blocks can be pasted; each run tries the ones that are read first."""
     pages = [page for page in in_reading_order() if PASTING in re.sub(r"\s+", " ", page.read_text("utf-8"))]
     for number, page in enumerate(pages):
         yield pytest.param(page, id=name(page), marks=[pytest.mark.nightly] if number >= _READ_FIRST else [])

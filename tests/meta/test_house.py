@@ -21,7 +21,7 @@ from sharedmem import SharedMemoryStore
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "sharedmem"
 
-# Lowest first: a module imports from rows below its own, and from nobody beside it.
+# Lowest first: a module imports from rows below its own, and not from its own row.
 LAYERS = (
     ("errors", "clock", "deferred_builds"),
     ("models", "config", "runtime"),
@@ -216,7 +216,7 @@ def no_outliers(found: list[str], rule: str) -> None:
 
 def row_of(unit: str) -> int:
     rows = [number for number, row in enumerate(LAYERS) if unit in row]
-    assert rows, f"sharedmem/{unit} stands in no row of LAYERS: decide what it may import"
+    assert rows, f"sharedmem/{unit} is in no row of LAYERS: decide what it may import"
     return rows[0]
 
 

@@ -60,7 +60,7 @@ HOSTILE = (
     "x" * 300,
 )
 STORED = tuple(text for text in HOSTILE if text == text.strip() != "" and text.isprintable() and len(text) < 256)
-"""Those that a memory may have as its user."""
+"""Texts that a memory may have as its user."""
 OPERATORS: dict[str, Callable[[Any, str], Any]] = {
     "==": lambda field, text: field == text,
     "!=": lambda field, text: ~(field != text),

@@ -1,4 +1,4 @@
-"""docs/providers.md: nobody pays twice for the same text, neither a process nor a team."""
+"""docs/providers.md: the same text is paid for once, in a process and in a team."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ async def test_embeddings_expire_and_are_two_bytes_a_number(team: Team, namespac
     assert team.keyspace.is_part(mine[0])
 
 
-async def test_what_somebody_else_has_put_there_is_not_believed(team: Team, namespace: str, slow: Slow) -> None:
+async def test_a_foreign_entry_of_the_cache_is_rejected(team: Team, namespace: str, slow: Slow) -> None:
     await team.member(namespace).embed(["one"])
     for key in await team.keys(namespace):
         await team.client.call("SET", key, b"no vector", "EX", 60)
@@ -345,7 +345,7 @@ async def test_a_cache_that_would_slow_things_down_is_left_out(
 
 @pytest.mark.parametrize("is_remote", [True, False])
 async def test_what_one_namespace_has_embedded_another_is_not_told(slow: Slow, is_remote: bool) -> None:
-    """docs/providers.md: the time of an answer would tell what another tenant has embedded."""
+    """docs/providers.md: the time of a reply would reveal what another tenant has embedded."""
     slow.is_remote = is_remote
     async with fake_hub(embedder=slow) as hub:
         for _ in range(2):
@@ -355,7 +355,7 @@ async def test_what_one_namespace_has_embedded_another_is_not_told(slow: Slow, i
     assert slow.asked == [["our secret plan"]] * 2
 
 
-async def test_nobody_waits_for_a_question_of_another_namespace(slow: Slow) -> None:
+async def test_a_caller_does_not_wait_for_a_question_of_another_namespace(slow: Slow) -> None:
     async with fake_hub(embedder=slow) as hub:
         slow.lets.clear()
         asking = [

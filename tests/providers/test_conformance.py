@@ -122,7 +122,7 @@ def test_the_offline_embedder_that_is_asked_for_and_missing_is_an_error(monkeypa
         opened(embedder="wordllama")
 
 
-def test_none_is_nobody() -> None:
+def test_the_setting_none_gives_no_embedder() -> None:
     assert open_embedder(Settings(embedder="none"), SystemClock(), Counters()) is None
 
 

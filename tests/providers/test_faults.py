@@ -291,7 +291,7 @@ async def test_the_key_is_in_no_log_no_repr_and_no_error(
     await embedder.embed(["one"])
     await embedder.close()
 
-    service = embedder._inner._service  # type: ignore[attr-defined]  # whoever prints it by accident
+    service = embedder._inner._service  # type: ignore[attr-defined]  # as an accidental print would
     shown = [caplog.text, *told, repr(embedder), repr(settings), repr(embedder._inner), repr(service)]
     shown += [repr(service.endpoint), str(service.endpoint), repr(counters.snapshot())]
     assert server.requests

@@ -1,4 +1,4 @@
-"""docs/providers.md: embedders and rerankers in the form of ONNX, with real models that lie in wheels."""
+"""docs/providers.md: embedders and rerankers in the form of ONNX, with real models from wheels."""
 
 from __future__ import annotations
 

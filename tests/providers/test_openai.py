@@ -176,7 +176,7 @@ def test_the_url_of_azure_may_name_the_version_of_its_api(ending: str, path: str
 
 
 class Login:
-    """Stands in for azure-identity's credential."""
+    """Replaces azure-identity's credential."""
 
     closed = False
 

@@ -97,7 +97,7 @@ class Mirrored:
         self.keyspace = keyspace
         self.line = CountingLine(line)
         self.family = suite_family()
-        self.index = ExactIndex(self.line, keyspace, self.family, clock)  # type: ignore[arg-type]  # stands in for one
+        self.index = ExactIndex(self.line, keyspace, self.family, clock)  # type: ignore[arg-type]  # replaces one
         self.shelf = self.of("team")
 
     def of(self, namespace: str) -> IndexedNamespace:
@@ -131,7 +131,7 @@ async def test_a_search_takes_one_trip_while_nothing_changes_and_two_when_someth
     assert await mirrored.trips_of_a_search() == 1
 
 
-async def test_whoever_has_written_finds_it_although_another_search_is_under_way(mirrored: Mirrored) -> None:
+async def test_a_writer_finds_its_record_although_another_search_is_under_way(mirrored: Mirrored) -> None:
     await mirrored.shelf.put("a", "apple")
     await mirrored.apples()
     mirrored.line.gate = asyncio.Event()

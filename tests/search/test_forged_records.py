@@ -32,7 +32,7 @@ class Ground(NamedTuple):
     root: Any
 
     async def sample(self, family: str) -> list[dict[bytes, bytes]]:
-        """The team's records of a family, as they lie in Redis."""
+        """The team's records of a family, as Redis stores them."""
         found = [key async for key in self.root.scan_iter(f"sm:${family}:{{team}}:*")]
         return [await self.root.hgetall(key) for key in sorted(found)]
 

@@ -204,7 +204,7 @@ def test_a_search_finds_what_its_words_and_filters_say_and_nothing_else(
 @_FEW
 @given(terms=st.lists(TEXTS, max_size=5), filters=FILTERS)
 @example(terms=["the", "|", "and", "|", "interview"], filters=ALL)
-def test_words_that_nobody_has_analysed_harm_nobody(world: World, terms: list[str], filters: Every) -> None:
+def test_words_that_were_not_analysed_do_no_harm(world: World, terms: list[str], filters: Every) -> None:
     async def search() -> None:
         async with _shelved(world, [Item("apple", "a", ("a",), 0)]) as shelf:
             found = await world.searched.search(shelf.namespace, IndexQuery(tuple(terms), direction(1), filters))

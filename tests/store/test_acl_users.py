@@ -128,12 +128,12 @@ async def test_an_acl_user_agrees_with_others(limited: Hub, operator: Hub) -> No
 
     async with ada.lock("index") as lease, ada.semaphore("gpu", 2), ada.leader("planner") as candidacy:
         waiting = asyncio.create_task(taken(bob))
-        await wait_until(lambda: somebody_waits(ada), description="bob stands in line")
+        await wait_until(lambda: a_caller_waits(ada), description="bob waits in line")
         await candidacy.elected()
     assert await waiting > lease.token
     async with bob.lock("index"):
         called = asyncio.create_task(taken(ada))
-        await wait_until(lambda: somebody_waits(bob), description="ada stands in line")
+        await wait_until(lambda: a_caller_waits(bob), description="ada waits in line")
     assert await called > lease.token
 
     assert await ada.once("report", lambda: "done", ttl=60) == "done"
@@ -176,7 +176,7 @@ async def taken(store: SharedMemoryStore) -> int:
         return lease.token
 
 
-async def somebody_waits(store: SharedMemoryStore) -> bool:
+async def a_caller_waits(store: SharedMemoryStore) -> bool:
     return (await store.lease_state("index")).waiting > 0
 
 

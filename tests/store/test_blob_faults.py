@@ -97,7 +97,7 @@ async def test_a_disk_that_fills_up_between_reference_and_content_leaves_no_refe
     assert files(folder) == []
 
 
-async def test_a_folder_that_may_not_be_written_is_told(folder_of_nobody: Path) -> None:
+async def test_a_folder_that_may_not_be_written_is_reported(folder_of_nobody: Path) -> None:
     set_mode(folder_of_nobody, 0o500)
 
     with pytest.raises(UnavailableError, match=r"Permission denied; free space, correct its permissions"):

@@ -45,7 +45,7 @@ class SteppedStore:
         self.objects[name] = f"{self.acting} {len(self.told[self.acting])}"
 
     async def get(self, _: str) -> bytes | None:
-        raise AssertionError("nobody reads here")
+        raise AssertionError("no caller reads here")
 
     async def mark(self, name: str) -> str | None:
         await turn()

@@ -35,7 +35,7 @@ def still_held(printed: bytes) -> dict[str, BlobReference]:
 
 
 async def check(folder: Path, held: dict[str, BlobReference]) -> None:
-    """Each of them is there, intact, and nothing else after a sweep that takes whatever nobody holds."""
+    """Each of them is there, intact, and nothing else after a sweep of all content without a reference."""
     blobs = Blobs(FolderBlobStore(folder))
     found = {path: key async for key, path in blobs.referrers(NAMESPACE, older_than_s=-60)}
     for path, key in found.items():

@@ -187,7 +187,7 @@ def make_old(folder: Path) -> None:
 
 
 async def lose(hub: Hub, key: str) -> None:
-    """As an expiry does it: nobody is told."""
+    """As an expiry does it: without a change entry."""
     await client_of(hub).call("DEL", key)
 
 

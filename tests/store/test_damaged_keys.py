@@ -32,7 +32,7 @@ CALLS_EACH_WITH_A_TIER = example_count(4, thorough=40)
 
 
 class Ground(NamedTuple):
-    """A namespace in which everything was used, another client, and what lay in each key."""
+    """A namespace in which everything was used, another client, and the content of each key."""
 
     hub: Hub
     store: SharedMemoryStore
@@ -93,7 +93,7 @@ async def first_of(changes: AsyncIterator[Any]) -> Any:
 
 
 def calls(store: SharedMemoryStore, memory_id: str) -> dict[str, Callable[[], Awaitable[Any]]]:
-    """Public calls that meet service keys, those that only look first."""
+    """Public calls that meet service keys, the reading ones first."""
     queue, memory, graph, synthesis = store.queue("mail"), store.memory, store.graph, store.synthesis
     return {
         "watch": lambda: first_of(store.watch("*", since=0)),

@@ -16,7 +16,7 @@ PARTS = tuple(part for part in SharedMemoryStore.__bases__ if part is not Proces
 
 
 def _members(part: type) -> set[str]:
-    """The names that a class defines, and those that it gives its objects."""
+    """The names that a class defines, and the names that it gives its objects."""
     (tree,) = ast.parse(inspect.getsource(part)).body
     given = {
         node.attr

@@ -155,9 +155,9 @@ def test_a_hub_can_be_opened_again(settings: Settings) -> None:
 
 def test_a_failed_opening_leaves_no_thread_behind() -> None:
     before = threading.active_count()
-    nobody = Settings(redis_url="redis://127.0.0.1:1", retry_for_s=0)
+    unreachable = Settings(redis_url="redis://127.0.0.1:1", retry_for_s=0)
 
-    with pytest.raises(UnavailableError), Hub(settings=nobody):
+    with pytest.raises(UnavailableError), Hub(settings=unreachable):
         pass
 
     assert threading.active_count() == before

@@ -127,7 +127,7 @@ class AgentProcess:
 async def running_agents(
     number: int, what: str, url: str, argument: int = 0, *, module: str = "support.agent_processes"
 ) -> AsyncIterator[list[AgentProcess]]:
-    """So many agents with open hubs, which begin together; those that still run at the end are killed."""
+    """So many agents with open hubs, which begin together; the ones that still run at the end are killed."""
     async with agents_begun_together(module, [(what, url, argument)] * number) as agents:
         yield agents
 

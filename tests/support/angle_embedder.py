@@ -12,7 +12,7 @@ from sharedmem.providers.protocol import Embeddings, Purpose
 
 
 class AngleEmbedder:
-    """Gives each text the direction that its test has said, in degrees; texts nobody spoke of have no meaning.
+    """Gives each text the direction that its test has said, in degrees; all other texts have no meaning.
 
     The similarity of two texts is the cosine of the angle between them: 0.985 at 10 degrees, 0.94 at 20.
     """

@@ -156,7 +156,7 @@ def body_chunks(body: object) -> Iterator[dict[str, Any]]:
 
 
 def quote_segment(part: str) -> str:
-    """A name as it stands in a path."""
+    """A name as it is written in a path."""
     return quote(part, safe="")
 
 

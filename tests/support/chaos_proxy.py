@@ -269,7 +269,7 @@ class _Bytes:
 
 
 class _Frames:
-    """Cuts one direction of a connection into RESP frames, and counts those that belong to a request."""
+    """Cuts one direction of a connection into RESP frames, and counts the ones that belong to a request."""
 
     def __init__(self) -> None:
         self.count = 0

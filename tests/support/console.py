@@ -104,7 +104,7 @@ class ConsolePage:
         self.service = service
 
     def enter(self, place: str = "overview", *, who: str = "writer", theme: str = "light") -> None:
-        """Open a view with the token of somebody in this tab."""
+        """Open a view with a given token in this tab."""
         self.browser.get(f"{self.service.server.url}/console/icon.svg")
         self.run(
             "sessionStorage.setItem('sharedmem.token', arguments[0]);"

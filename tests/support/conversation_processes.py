@@ -28,7 +28,7 @@ async def append(store: SharedMemoryStore, rounds: int) -> None:
 
 
 async def count(store: SharedMemoryStore, rounds: int) -> None:
-    """Append the length of the log that was read, on the condition that nobody has appended since."""
+    """Append the length of the log that was read, on the condition that the log has not grown since."""
     for _ in range(rounds):
         while True:
             page = await store.conversations.read(TALK, last=1)

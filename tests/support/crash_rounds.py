@@ -196,7 +196,7 @@ class CrashRound:
         return had
 
     def end_leases(self) -> None:
-        """Whoever brought a key back when it died holds the others up for ten seconds, which a round has not."""
+        """A hub that died while it loaded a key blocks the others for ten seconds, which a round has not."""
         with self.server.client() as client:
             for state in self._places()[1::2]:
                 client.eval(_END_LEASE, 1, state)
@@ -256,7 +256,7 @@ async def read_all_keys(store: SharedMemoryStore) -> Seen:
 # -- faults: each returns whether Redis has all that it ever acknowledged ----------------------------
 
 
-async def nobody(_: CrashRound) -> bool:
+async def no_process(_: CrashRound) -> bool:
     return True
 
 
@@ -330,6 +330,6 @@ async def a_client_and_all(round_: CrashRound) -> bool:
 FAULTS = {
     fault.__name__: fault
     for fault in (
-        nobody, a_client, both_clients, the_carrier, the_server, a_flush, the_disk, a_set_back, power, a_client_and_all,
+        no_process, a_client, both_clients, the_carrier, the_server, a_flush, the_disk, a_set_back, power, a_client_and_all,
     )
 }  # fmt: skip

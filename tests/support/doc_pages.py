@@ -1,8 +1,8 @@
-"""Documentation pages as programs: finds their fenced blocks, and runs those that are meant to run.
+"""Documentation pages as programs: finds their fenced blocks, and runs the ones that are meant to run.
 
 `python -m support.doc_pages docs/page.md` runs one page: its ```python blocks share a namespace and an event loop
 and run in order; lines of ```bash and ```console blocks that begin with `$ sharedmem` run in between. A ```text
-output block shows what the Python block before it prints; `...` stands for text of a line that varies. A block
+output block shows what the Python block before it prints; `...` matches text of a line that varies. A block
 whose info string says `no-run <reason>` is left out. The namespaces that the page says to clear before it is run
 again (`sharedmem clear -n NAME --yes`, in its text) are cleared first. A command that needs no shell is run in the
 process of its page: a process for each would spend most of its time on imports.

@@ -254,7 +254,7 @@ class DropTombstonesDurable:
         return getattr(self._durable, name)
 
     async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
-        """Store those that are no tombstones."""
+        """Store the documents that are no tombstones."""
         await self._durable.put([record for record in records if not record.deleted])
         return [Put(outcome=Outcome.STORED)] * len(records)
 

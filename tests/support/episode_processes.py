@@ -123,7 +123,7 @@ async def _main(what: str, url: str, number: str, seed: str) -> None:
 
 @asynccontextmanager
 async def running_writers(number: int, what: str, url: str, *, seed: int) -> AsyncIterator[list[AgentProcess]]:
-    """So many agents with numbers of their own, which begin together; those that still run at the end are killed."""
+    """So many agents with numbers of their own, which begin together; the ones that still run at the end are killed."""
     arguments = [(what, url, one, seed) for one in range(number)]
     async with agents_begun_together("support.episode_processes", arguments) as writers:
         yield writers

@@ -20,7 +20,7 @@ from support.contexts import transport_and_driver_of
 
 
 def impatient_settings(url: str, **choices: Any) -> Settings:
-    """Settings under which a fault is told within a few seconds, and blob files lie where nobody looks."""
+    """Settings under which a fault is reported within a few seconds, with blob files in a folder of their own."""
     waits = {"connect_timeout_s": 2.0, "response_timeout_s": 0.5, "retry_for_s": 0.3}
     return Settings(redis_url=url, **(waits | {"data_dir": Path("/nonexistent")} | choices))
 

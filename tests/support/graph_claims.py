@@ -1,4 +1,4 @@
-"""Claims for tests of the graph's algebra, and an oracle that tells what holds without any span or line.
+"""Claims for tests of the graph's algebra, and an oracle that computes what holds without any span or line.
 
 Days are stamps here: `make_claim("anna lives_in rome", day=3)` holds since day 3, and is recorded then too.
 """

@@ -26,7 +26,7 @@ class GraphOracle:
     episodes: dict[str, int] = field(default_factory=dict)
     """Of each, how many statements it has made."""
     contents: dict[str, str] = field(default_factory=dict)
-    """Of those that were told as episodes, and not by statements alone."""
+    """Of the ones that came as episodes, and not by statements alone."""
     undone: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     into: dict[str, str] = field(default_factory=dict)

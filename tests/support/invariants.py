@@ -37,7 +37,7 @@ class RecordedCall:
 
 RecordedCalls = Sequence[RecordedCall]
 Seen = dict[str, object]
-"""What keys hold; those that are nowhere are left out."""
+"""What keys hold; missing keys are left out."""
 
 
 def durability_violations(agents: Sequence[RecordedCalls], seen: Seen) -> list[str]:
@@ -77,7 +77,7 @@ def _of_key(key: str, attempts: RecordedCalls, value: object) -> Iterable[str]:
     parts = {attempt.call.part for attempt in attempts if attempt.call.what not in _ON_WHOLE_KEYS}
     held = _parts(key, value)
     if strange := held.keys() - parts:
-        yield f"{key} has {sorted(strange)}, which nobody put there"
+        yield f"{key} has {sorted(strange)}, which were never added"
     for part in sorted(parts):
         allowed = _allowed(attempts, part)
         if held.get(part) not in allowed:

@@ -7,7 +7,7 @@ unknown may take effect at any time after its call, or never.
 
 The model of a key: a value under a version, or nothing. Versions of one key rise for ever, also over a
 deletion, and are handed out by the server; the version that a write of unknown outcome got is open
-until somebody sees it.
+until a read returns it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class History:
 
 # -- the model ------------------------------------------------------------------------------------
 
-_OPEN = -1  # a version that was handed out and that nobody has seen yet
+_OPEN = -1  # a version that was handed out and that no read has returned yet
 
 
 class State(NamedTuple):
@@ -168,7 +168,7 @@ class State(NamedTuple):
         return State(None, 0, self._next_floor())
 
     def _next_floor(self) -> int:
-        # A hidden version lies at least one above the last that was seen.
+        # A hidden version is at least one above the last that was seen.
         return self.floor + 1 if self.version == _OPEN else self.floor
 
 
@@ -268,7 +268,7 @@ class UndecidedError(Exception):
 def violations(
     operations: Iterable[Operation], *, most_states: int | None = None, undecided: list[str] | None = None
 ) -> list[Violation]:
-    """Check each key by itself (linearizability is local) and answer those whose history is impossible.
+    """Check each key by itself (linearizability is local) and return the keys whose history is impossible.
 
     Takes time linear in the operations of a key where the history is explained straight on, and at worst
     exponential in the number of operations that overlap or whose outcome is unknown.

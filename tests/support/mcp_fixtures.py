@@ -92,27 +92,27 @@ def _add_contents(server: MCPServer[Any]) -> None:
 
     @server.tool()
     def test_simple_text() -> str:
-        """Answer with a text."""
+        """Return a text."""
         return "This is a simple text response for testing."
 
     @server.tool()
     def test_image_content() -> list[ImageContent]:
-        """Answer with a picture."""
+        """Return a picture."""
         return [picture]
 
     @server.tool()
     def test_audio_content() -> list[AudioContent]:
-        """Answer with a sound."""
+        """Return a sound."""
         return [AudioContent(type="audio", data=SOUND_TEXT, mime_type="audio/wav")]
 
     @server.tool()
     def test_embedded_resource() -> list[EmbeddedResource]:
-        """Answer with a resource."""
+        """Return a resource."""
         return [_embedded("test://embedded-resource", "This is an embedded resource content.")]
 
     @server.tool()
     def test_multiple_content_types() -> list[TextContent | ImageContent | EmbeddedResource]:
-        """Answer with a text, a picture and a resource."""
+        """Return a text, a picture and a resource."""
         document = json.dumps({"test": "data", "value": 123})
         return [
             TextContent(type="text", text="Multiple content types test:"),
@@ -230,7 +230,7 @@ async def test_input_required_result_request_state(ctx: Context[Any, Any]) -> st
 
 
 async def test_input_required_result_tampered_state(ctx: Context[Any, Any]) -> str | InputRequiredResult:
-    """Ask, with a state that nobody may change."""
+    """Ask, with a state that must not be changed."""
     return "state-ok" if ctx.request_state == "asked" else _ask("asked", confirm=_ASK_OK)
 
 

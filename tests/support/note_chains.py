@@ -96,7 +96,7 @@ def _with(one: Note, **fields: object) -> Note:
 
 
 def reachable_ids(notes: Iterable[Note]) -> set[str]:
-    """Ids of the notes that can be reached from those that stand for their chains, found the plain way."""
+    """Ids of the notes that can be reached from living notes, found the plain way."""
     known = {one.id: one for one in notes}
     alive = {"active", "conflict_pending", "archived"}
     waiting = [one.id for one in known.values() if one.status in alive or one.status_reason == "manual_update"]

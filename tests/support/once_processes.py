@@ -129,7 +129,7 @@ class OnceAgent:
 async def running_once_agents(
     number: int, how: str, url: str, *, keys: int, seed: int
 ) -> AsyncIterator[list[OnceAgent]]:
-    """So many agents, which begin together; those that still run at the end are killed."""
+    """So many agents, which begin together; the ones that still run at the end are killed."""
     started = []
     for name in (f"agent{one}" for one in range(number)):
         process = await ForkedProcess.start("support.once_processes", how, url, name, keys, seed)
@@ -162,7 +162,7 @@ def once_violations(events: Iterable[OnceEvent]) -> list[str]:
             (got if event.what == "got" else lost)[event.key].add(event.value)
     found = [f"{key}: two results, {sorted(values)}" for key, values in got.items() if len(values) > 1]
     for key, values in got.items():
-        found += [f"{key}: nobody made {value}" for value in values - {event.value for event in begun[key]}]
+        found += [f"{key}: {value} was never made" for value in values - {event.value for event in begun[key]}]
         found += [f"{key}: {value} was stored, and its runner told that it was not" for value in values & lost[key]]
     for key, runs in begun.items():
         tokens = [event.token for event in runs]
@@ -170,7 +170,7 @@ def once_violations(events: Iterable[OnceEvent]) -> list[str]:
             found.append(f"{key}: a token was given twice")
         stored = [event.token for event in runs if event.value in got[key]]
         if stored and stored[0] < max(tokens):
-            found.append(f"{key}: somebody began after the result was stored")
+            found.append(f"{key}: a run began after the result was stored")
     return found
 
 

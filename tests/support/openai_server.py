@@ -125,7 +125,7 @@ class OpenAIServer:
     async def _embeddings(self, body: Any) -> Answer:
         texts = body["input"]
         vectors, _ = await HashingEmbedder(body.get("dimensions", self.dimension)).embed(texts)
-        # Not in order: only the index tells which is which.
+        # Not in order: only the index identifies them.
         coded = [_coded(vector, body.get("encoding_format", "float")) for vector in vectors]
         data = [{"index": index, "embedding": coded[index]} for index in reversed(range(len(texts)))]
         usage = {"prompt_tokens": 10 * len(texts), "total_tokens": 10 * len(texts)}

@@ -1,4 +1,4 @@
-"""One hub's way into the durable tier, put together by hand, so that a test can stand at each step of it."""
+"""One hub's way into the durable tier, put together by hand, so that a test can stop at each step of it."""
 
 from __future__ import annotations
 
@@ -128,22 +128,22 @@ class OutboxHarness:
             await self.recall(target, mode)
 
     async def documents(self, target: Target) -> list[DurableRecord]:
-        raise InternalError(f"{target.key}: nobody reads documents here")
+        raise InternalError(f"{target.key}: no test reads documents here")
 
     def absent(self, namespace: str, present: Container[str]) -> AsyncIterator[list[str]]:
-        raise InternalError(f"{namespace}: nobody lists keys here, {present} or not")
+        raise InternalError(f"{namespace}: no test lists keys here, {present} or not")
 
     async def clear(self, namespace: str, stamp: int) -> None:
-        raise InternalError(f"{namespace}: nobody clears here, at {stamp} or else")
+        raise InternalError(f"{namespace}: no test clears here, at {stamp} or else")
 
     def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
-        raise InternalError(f"{namespace}: nobody lists logs of {scope} here")
+        raise InternalError(f"{namespace}: no test lists logs of {scope} here")
 
     async def has_all_records(self, namespace: str) -> bool:
-        raise InternalError(f"{namespace}: nobody remembers here")
+        raise InternalError(f"{namespace}: no test remembers here")
 
     async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        raise InternalError(f"{namespace}: nobody remembers here, {again=}")
+        raise InternalError(f"{namespace}: no test remembers here, {again=}")
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int] | None = None) -> None:
         await self.relay.settle(namespace, entries, changed)

@@ -26,7 +26,7 @@ _PAUSE_S = 0.05
 
 
 class QueueEvent(NamedTuple):
-    """One line: `claimed` and `done` tell what has happened, `finishing` what is about to, `lost` what has not."""
+    """One line: `claimed` and `done` say what has happened, `finishing` what is about to, `lost` what has not."""
 
     what: str
     task: str
@@ -94,7 +94,7 @@ class WorkerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process is gone, whoever has ended it."""
+        """Whether its process is gone, for any reason."""
         return self._process.returncode is not None
 
     def pause(self) -> None:
@@ -147,7 +147,7 @@ def _is_second(event: QueueEvent, claims: dict[int, QueueEvent]) -> bool:
 
 def _find_task_faults(task: str, history: list[QueueEvent]) -> list[str]:
     done = [event for event in history if event.what == "done"]
-    # Whoever was killed while it finished may have succeeded.
+    # A worker that was killed while it finished may have succeeded.
     answered = {event.token for event in history if event.what in {"done", "lost"}}
     unsure = [event for event in history if event.what == "finishing" and event.token not in answered]
     faults = []

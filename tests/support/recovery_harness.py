@@ -1,4 +1,4 @@
-"""One hub's way into the durable tier and back, put together by hand, so that a test can stand at each step of it."""
+"""One hub's way into the durable tier and back, put together by hand, so that a test can stop at each step of it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def open_recovery_harness(
     times: LoadTimes | None = None,
     limits: JoinLimits = JOIN_LIMITS,
 ) -> AsyncIterator[RecoveryHarness]:
-    """A bridge on an open line; whatever lies in its namespace afterwards stays."""
+    """A bridge on an open line; its namespace is not cleared afterwards."""
     clock = clock or SystemClock()
     connection = await connect(settings, clock)
     try:
@@ -209,7 +209,7 @@ async def open_recovery_harness(
 
 
 async def delete_namespace(made: RecoveryHarness) -> None:
-    """Take away all that lies in a bridge's namespace."""
+    """Delete all keys of a bridge's namespace."""
     async for keys in made.line.scan(made.keyspace.pattern(made.namespace), near=None):
         await made.line.call("UNLINK", *keys)
 

@@ -45,22 +45,22 @@ async def restore_dump(hub: Hub, held: list[bytes]) -> None:
 
 
 class RedisLosingProxy:
-    """Passes calls on to somebody, and loses Redis before each of them.
+    """Passes calls on, and loses Redis before each of them.
 
     Args:
-        somebody: whose methods are called.
+        inner: the object whose methods are called.
         hub: on whose server.
     """
 
-    def __init__(self, somebody: object, hub: Hub) -> None:
-        self._somebody = somebody
+    def __init__(self, inner: object, hub: Hub) -> None:
+        self._inner = inner
         self._hub = hub
         self._under_way = 0
         self._is_there = asyncio.Event()
         self._is_there.set()
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._somebody, name)
+        attribute = getattr(self._inner, name)
         return attribute if name == "executing" else self._transient_error(attribute)
 
     def _transient_error(self, method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:

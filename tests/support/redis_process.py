@@ -152,7 +152,7 @@ class RedisProcess:
 
 
 def free_port() -> int:
-    """A loopback port on which nobody listens now."""
+    """A loopback port on which no process listens now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

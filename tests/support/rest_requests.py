@@ -24,7 +24,7 @@ class LureRequest(NamedTuple):
 
     @property
     def violence(self) -> int:
-        """Those that look should come before those that change, and these before those that destroy."""
+        """Reading ones come before changing ones, and these before destroying ones."""
         return ("GET", "POST", "PUT", "PATCH", "DELETE").index(self.method) + 5 * ("erase" in self.path)
 
 
@@ -33,7 +33,7 @@ def lure_requests(document: Schema, lure: Lure, *, whole: bool) -> Iterator[Lure
 
     Args:
         document: the OpenAPI description.
-        lure: says what stands in a field.
+        lure: gives the content of a field.
         whole: whether fields that may be left out are given too, if they are texts.
     """
     maker = _RequestBuilder(document, lure, whole=whole)

@@ -19,7 +19,7 @@ class Schedule:
     """One order: programs stop before each of their steps, and one at a time goes on.
 
     Args:
-        choices: which of those that can go on does, step by step; the first one when they are used up.
+        choices: which of the runnable ones goes on, step by step; the first one when they are used up.
     """
 
     def __init__(self, choices: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class Schedule:
             await self._park(who)
 
     async def rest(self) -> None:
-        """A program goes on when another one has made a step, or when nobody else can."""
+        """A program goes on when another one has made a step, or when no other one can."""
         who = _who.get()
         if who is not None:
             self._idle[who] = len(self.steps)

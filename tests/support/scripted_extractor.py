@@ -1,6 +1,6 @@
 """An extractor that finds in an episode exactly what a test has put there, as lines of plain text.
 
-`Anna | lives_in | Rome | 3 | 5 | holds`: since day 3 until day 5; days may be empty, and since `?` nobody knows.
+`Anna | lives_in | Rome | 3 | 5 | holds`: since day 3 until day 5; days may be empty, and `?` is an unknown beginning.
 A line of one name alone is a mention; `Anna | @tier | 1 | 3` is an attribute.
 """
 
@@ -27,7 +27,7 @@ class ScriptLine:
     type: str
     target: str
     start: int | None = None
-    """None: nobody knows."""
+    """None: unknown."""
     end: int | None = None
     says: Literal["holds", "ends"] = "holds"
 

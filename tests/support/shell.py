@@ -117,7 +117,7 @@ def on_a_terminal(*words: str, typed: str = "", program: str = _COMMAND) -> Shel
         while chunk := os.read(master, 65_536):
             screen += chunk
     except OSError:
-        pass  # how Linux tells that the other side is closed
+        pass  # how Linux reports that the other side is closed
     finally:
         os.close(master)
     process.wait(timeout=_PATIENCE_S)

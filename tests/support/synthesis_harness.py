@@ -136,7 +136,7 @@ class SynthesisHarness(NamedTuple):
         return found
 
     async def heads(self, app_id: str = APP) -> list[Note]:
-        """Those that are alive."""
+        """The notes that are alive."""
         return [note for note in await self.notes(app_id) if note.status in ALIVE]
 
     async def check(self, app_id: str = APP, *, facts: Sequence[str] = ()) -> None:

@@ -40,7 +40,7 @@ def chosen(url: str) -> Settings:
 
 
 async def add(store: SharedMemoryStore, count: int) -> None:
-    """Ask for some notes of one topic, each with a fact that nobody else knows, and work until they are done."""
+    """Ask for some notes of one topic, each with a fact of its own, and work until they are done."""
     bench = make_synthesis_harness(store, ScriptedAgents())
     bench.worker.start()
     requests = [note_request(numbered_fact(os.getpid() * 100 + number)) for number in range(count)]

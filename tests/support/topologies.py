@@ -48,7 +48,7 @@ class RedisCluster:
         return next(master for master in self.masters if slot in _slots_of(master))
 
     def move_slot(self, key: str) -> None:
-        """Move the slot of a key, with all that lies in it, to the next master, key by key."""
+        """Move the slot of a key, with all keys in it, to the next master, key by key."""
         source = self.owner(key)
         target = self.masters[(self.masters.index(source) + 1) % len(self.masters)]
         slot: Any = source.tell("CLUSTER", "KEYSLOT", key)

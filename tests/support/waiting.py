@@ -24,7 +24,7 @@ async def wait_until(
     """
     try:
         async with asyncio.timeout(within_s) as patience:
-            while not await _holds(condition):  # noqa: ASYNC110 - the condition may lie in another process
+            while not await _holds(condition):  # noqa: ASYNC110 - the condition may be in another process
                 await asyncio.sleep(_PAUSE_S)
     except TimeoutError as error:
         if not patience.expired():

@@ -1,4 +1,4 @@
-"""Memories that nobody has needed for years are put away whole, found again on demand, and never lost on the way."""
+"""Memories that were not used for years are archived whole, found again on demand, and never lost on the way."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ async def test_a_crash_while_archiving_harms_nothing_and_the_next_call_goes_on(
 
 
 def _age_archives(harness: NoteHarness) -> None:
-    """Make all that lies in the blob store two hours older."""
+    """Make everything in the blob store two hours older."""
     for path in Path(harness.context.settings.blob_path()).rglob("*"):
         if path.is_file():
             stat = path.stat()

@@ -47,7 +47,7 @@ async def put_two_users(harness: NoteHarness) -> None:
     await harness.repository.remember("other", {"d": b"{}"}, ttl_s=60)
 
 
-async def test_a_user_is_forgotten_and_nobody_else(harness: NoteHarness) -> None:
+async def test_only_the_named_user_is_forgotten(harness: NoteHarness) -> None:
     await put_two_users(harness)
     before = await harness.all()
 

@@ -65,7 +65,7 @@ async def test_a_damaged_chain_ends_and_tells_what_is_missing(harness: NoteHarne
         await harness.evolution.restore(APP, "c")
 
 
-async def test_what_is_not_there_and_where_nobody_can_go_is_refused(harness: NoteHarness) -> None:
+async def test_a_missing_note_and_an_unknown_direction_are_refused(harness: NoteHarness) -> None:
     with pytest.raises(NotFoundError, match="nobody"):
         await harness.evolution.chain(APP, "nobody")
     with pytest.raises(InvalidError, match="forward, backward, both"):

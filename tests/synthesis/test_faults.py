@@ -99,7 +99,7 @@ async def crash_points(store: SharedMemoryStore) -> int:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_wherever_it_dies_the_task_ends_once_and_nobody_is_paid_twice(
+async def test_wherever_it_dies_the_task_ends_once_and_no_call_is_paid_twice(
     store: SharedMemoryStore, *, after: bool
 ) -> None:
     points = await crash_points(store)

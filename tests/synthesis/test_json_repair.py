@@ -132,7 +132,7 @@ BOMBS += ['{"' * 50_000, ':"a' * 30_000, '{"a" ' * 20_000, " " * 200_000, "{" + 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb[:6])
 def test_what_is_made_to_cost_time_costs_little(bomb: str) -> None:
-    # Each of them takes milliseconds; those that are looked into further would take minutes.
+    # Each of them takes milliseconds; if they were looked into further, they would take minutes.
     try:
         parse_json(bomb)
     except InvalidError:

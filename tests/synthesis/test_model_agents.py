@@ -262,7 +262,7 @@ async def test_verdicts_of_no_use_are_an_error_after_two_answers(
         await agents.judge(NEW, OLD)
 
 
-async def test_without_older_notes_nobody_is_asked(agents: Agents, server: OpenAIServer) -> None:
+async def test_without_older_notes_no_model_is_asked(agents: Agents, server: OpenAIServer) -> None:
     assert await agents.judge(NEW, []) == []
     assert server.requests == []
 

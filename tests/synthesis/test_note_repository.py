@@ -36,7 +36,7 @@ NEW_FIELDS = {"consolidation", "conversation_complexity", "embedding_dimensions"
 
 
 class NoteRepositorySuite:
-    """What a repository does, whoever searches."""
+    """What a repository does, with every search backend."""
 
     @pytest.fixture
     async def namespace(self, hub: Hub) -> AsyncIterator[str]:
@@ -194,7 +194,7 @@ class NoteRepositorySuite:
         assert sorted(type(one).__name__ for one in done) == ["CommittedNotes"] + ["StaleNotes"] * 7
         assert len(await repository.page("desk")) == 1
 
-    async def test_erasing_the_newest_note_holds_nobody_up(self, repository: RedisNoteRepository) -> None:
+    async def test_erasing_the_newest_note_blocks_no_other_call(self, repository: RedisNoteRepository) -> None:
         await put_notes(repository, make_fresh_note("a", 1))
         await put_notes(repository, make_fresh_note("b", 1), make_fresh_note("c", 1, user="bob"))
         await repository.erase("desk", ["b"])

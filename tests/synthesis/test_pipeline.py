@@ -1,4 +1,4 @@
-"""Conversations become notes, settled with what is known: nothing is lost, and one note stands for a chain."""
+"""Conversations become notes, settled with what is known: nothing is lost, and a chain has one head."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ async def test_what_comes_together_from_several_sessions_is_of_none(bench: Synth
     assert head.session_id is None
 
 
-async def test_a_task_that_is_repeated_finds_its_note_and_pays_nobody(
+async def test_a_task_that_is_repeated_finds_its_note_and_calls_no_model(
     bench: SynthesisHarness, panel: ScriptedAgents
 ) -> None:
     await add(bench, 1)

@@ -104,7 +104,7 @@ async def test_who_lost_the_lock_while_judging_changes_nothing_by_it(
             line = context_of(store).client
             keys = [key async for page in line.scan(b"*:$lock:shared:synthesis-*", near=None) for key in page]
             await line.call("UNLINK", *keys)
-            # Somebody else takes the lock, changes the chain and is done before the one here goes on.
+            # Another worker takes the lock, changes the chain and is done before the one here goes on.
             async with ChainLocks(scope_of(store), context_of(store)).held(APP, [old.chain_id]) as fences:
                 done = await bench.repository.commit(
                     APP, changes=(NoteChange(old, links=(NoteLink(memory_id="seen"),)),), fences=fences

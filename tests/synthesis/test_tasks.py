@@ -471,7 +471,7 @@ async def test_wherever_a_batcher_dies_each_message_ends_in_one_note(
             pass
 
         kept = [m.content for note in await bench.notes() if note.user_id == user for m in note.messages]
-        # Whether the last one was added nobody has been told.
+        # It is unknown whether the last one was added.
         assert sorted(kept) in (sorted(said), sorted(said[:-1])), point
         assert await batcher(bench, user_id=user).waiting() == 0
     await bench.check()

@@ -1,4 +1,4 @@
-"""Webhooks reach who asked for them, signed and once, however receivers misbehave; and nobody on the inside."""
+"""Webhooks reach their receivers, signed and once, however these misbehave; and no address of the inside."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ async def test_a_call_that_was_cut_off_is_made_again(opened: Open, receiver: Rec
     assert delivery.is_delivered
 
 
-async def test_a_slow_receiver_keeps_nobody_waiting(opened: Open, receiver: Receiver) -> None:
+async def test_a_slow_receiver_does_not_delay_others(opened: Open, receiver: Receiver) -> None:
     receiver.will(Reaction(hangs=True))
     webhooks = opened(resolve=leads_to("127.0.0.1"))
     for number in range(5):
@@ -252,7 +252,7 @@ async def test_a_slow_receiver_keeps_nobody_waiting(opened: Open, receiver: Rece
     assert len({call.event["id"] for call in receiver.calls}) == 5
 
 
-async def test_a_call_that_somebody_else_has_taken_over_stops_nobody(opened: Open, receiver: Receiver) -> None:
+async def test_a_call_that_another_worker_has_taken_over_stops_no_worker(opened: Open, receiver: Receiver) -> None:
     webhooks = opened(resolve=leads_to("127.0.0.1"))
 
     class Thief:
@@ -273,7 +273,7 @@ async def test_a_call_that_somebody_else_has_taken_over_stops_nobody(opened: Ope
     await asyncio.gather(working, return_exceptions=True)
 
 
-async def test_what_somebody_else_put_into_the_queue_harms_nobody(opened: Open) -> None:
+async def test_a_foreign_entry_of_the_queue_does_no_harm(opened: Open) -> None:
     webhooks = opened()
     await webhooks.queue.put({"rm": "-rf"})
 
@@ -286,13 +286,13 @@ async def test_what_somebody_else_put_into_the_queue_harms_nobody(opened: Open) 
 
 
 class Broken(HashingEmbedder):
-    """An embedder that fails as nobody expects."""
+    """An embedder that fails with an unexpected error."""
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose = "document") -> Embeddings:  # noqa: ARG002
         raise RuntimeError("a bug")
 
 
-async def test_whoever_asked_is_told_what_became_of_a_memory_and_of_a_summary(hub: Hub, receiver: Receiver) -> None:
+async def test_the_receiver_gets_the_result_of_a_memory_and_of_a_summary(hub: Hub, receiver: Receiver) -> None:
     synthesis, url = hub.store("shop").synthesis, f"http://127.0.0.1:{receiver.port}/"
     asked: dict[str, Any] = {"app_id": "shop", "user_id": "mara", "callback_url": url}
 
@@ -307,7 +307,7 @@ async def test_whoever_asked_is_told_what_became_of_a_memory_and_of_a_summary(hu
     assert all(verify_webhook(SECRET, call.headers, call.body) for call in receiver.calls)
 
 
-async def test_whoever_asked_is_told_that_it_failed(receiver: Receiver) -> None:
+async def test_the_receiver_gets_the_failure(receiver: Receiver) -> None:
     settings = Settings(webhook_private=True, synthesis_attempts=1)
     async with fake_hub(settings=settings, embedder=Broken()) as hub:
         await hub.store("shop").synthesis.add_memory(
@@ -350,7 +350,7 @@ async def test_this_machine_is_refused_unless_it_is_allowed(opened: Open, host: 
     await opened(private=True).check(f"http://{host}:6379/")
 
 
-async def test_a_name_that_nobody_knows_is_refused_and_one_that_nobody_knows_just_now_is_not(opened: Open) -> None:
+async def test_an_unknown_host_is_refused_and_one_that_cannot_be_resolved_just_now_is_not(opened: Open) -> None:
     def fails(code: int) -> ResolveHost:
         async def resolve(_host: str, _port: int) -> Sequence[str]:
             raise socket.gaierror(code, "as the system words it")
@@ -390,7 +390,7 @@ async def test_a_name_is_looked_up_once_for_an_attempt(opened: Open, receiver: R
     assert looks == [HOST]
 
 
-async def test_the_next_address_is_tried_where_nobody_is_at_the_first(opened: Open, receiver: Receiver) -> None:
+async def test_the_next_address_is_tried_where_the_first_does_not_respond(opened: Open, receiver: Receiver) -> None:
     delivery = await told(opened(resolve=leads_to("127.9.9.9", "127.0.0.1")), receiver, status="done")
 
     assert (delivery.outcome, delivery.attempts) == ("delivered", 1)

@@ -148,7 +148,7 @@ async def test_more_watchers_than_connections_have_one_each(free_server: RedisPr
 
 
 async def test_a_closed_hub_leaves_no_connection(free_server: RedisProcess, tmp_path: Path) -> None:
-    await wait_until(lambda: _connections(free_server) == 0, description="nobody is left of earlier tests")
+    await wait_until(lambda: _connections(free_server) == 0, description="no connection is left of earlier tests")
     async with Hub.open(free_server.url, settings=Settings(data_dir=tmp_path)) as hub:
         store = hub.store("closing")
         await store.subscribe("news", print)
@@ -157,7 +157,7 @@ async def test_a_closed_hub_leaves_no_connection(free_server: RedisProcess, tmp_
         assert (await watching).operation == "write"
         assert _connections(free_server) > 2
 
-    await wait_until(lambda: _connections(free_server) == 0, description="the server sees nobody")
+    await wait_until(lambda: _connections(free_server) == 0, description="the server sees no connection")
 
 
 async def _next_change(store: SharedMemoryStore, since: int | None = None) -> Change:
@@ -167,7 +167,7 @@ async def _next_change(store: SharedMemoryStore, since: int | None = None) -> Ch
 
 
 def _connections(server: RedisProcess) -> int:
-    """How many clients a server has over TCP; whoever asks here comes by its socket."""
+    """How many clients a server has over TCP; this query itself uses the socket."""
     listed = server.tell("CLIENT", "LIST")
     return (listed.decode() if isinstance(listed, bytes) else str(listed)).count(" addr=127.0.0.1")
 

@@ -1,4 +1,4 @@
-"""Agents of a cluster agree as on one server: whoever waits is called across its servers."""
+"""Agents of a cluster agree as on one server: waiters are notified across its servers."""
 
 from __future__ import annotations
 

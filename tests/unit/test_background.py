@@ -21,7 +21,7 @@ async def background(counters: Counters) -> AsyncIterator[Background]:
 
 
 class Sleeper:
-    """Work that runs until it is cancelled, and tells what happens to it."""
+    """Work that runs until it is cancelled, and records what happens to it."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
@@ -56,7 +56,7 @@ async def test_work_runs_to_its_end_by_itself(background: Background, counters: 
 
     async def run() -> str:
         ran.set()
-        return "a result that nobody needs"
+        return "an unused result"
 
     work = background.start("greet world", run())
     await ran.wait()
@@ -127,7 +127,7 @@ async def test_a_failure_while_cleaning_up_is_told_too(background: Background, c
     assert counters.read(FAILURE_COUNTER, work="serve", error="OSError") == 1
 
 
-async def test_work_cancelled_by_somebody_else_does_not_vanish_in_silence(
+async def test_work_cancelled_from_elsewhere_does_not_vanish_in_silence(
     background: Background, counters: Counters, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The checker of histories: it passes those that are possible and finds those that are not."""
+"""The checker of histories: it passes possible ones and finds impossible ones."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ POSSIBLE = {
 IMPOSSIBLE = {
     "a stale read": in_order((Write("a"), Written(1)), (Write("b"), Written(2)), (Read(), Found("a", 1))),
     "a lost write": in_order((Write("a"), Written(1)), (Read(), Absent())),
-    "a value that nobody wrote": in_order((Write("a"), Written(1)), (Read(), Found("z"))),
+    "a value that was never written": in_order((Write("a"), Written(1)), (Read(), Found("z"))),
     "a value under another version": in_order((Write("a"), Written(1)), (Read(), Found("a", 2))),
     "two conditional writes over one version": [
         op(Write("a"), Written(1), (0, 5)),

@@ -66,7 +66,7 @@ CALLERS: tuple[type, ...] = (
 GIVEN = {"slot", "number", "keep_ms", "actor"}
 # How a key is kept (`wire.tier.Keep`) becomes the keys and arguments of include/kept.lua, which are cut off first.
 KEPT_BY_THE_HUB = {"keep"}
-# `INCLUDE keeping` stands for one of these: with a durable tier, or without.
+# `INCLUDE keeping` means one of these: with a durable tier, or without.
 KEEPING = {"keeping": ("kept", "unkept")}
 # What real servers or fakeredis lack, what changes users' values, and what differs from run to run.
 FORBIDDEN = ("os", "io", "cjson", "cmsgpack", "struct", "bit", "math.random", "print", "error", "loadstring", "_G")
@@ -144,7 +144,7 @@ def test_a_body_uses_every_key_and_argument_of_its_header(path: Path) -> None:
         used = {int(number) for number in re.findall(rf"\b{word}\[(\d+)\]", assembled(path))}
         fixed = [name for name in names if not name.endswith("...")]
         assert used <= set(range(1, len(fixed) + 1)), f"{word} beyond the header"
-        assert set(range(1, len(fixed) + 1)) <= used, f"{word} that nobody reads"
+        assert set(range(1, len(fixed) + 1)) <= used, f"{word} that is never read"
         assert len(fixed) == len(names) or re.search("#(KEYS|ARGV)", assembled(path)), f"{word} that repeats"
 
 
@@ -293,7 +293,7 @@ def test_every_key_that_is_touched_was_declared(path: Path) -> None:
 
 
 def keys_of(text: str) -> set[str]:
-    """The locals that stand for keys."""
+    """The locals that contain keys."""
     found = {"clock", "changes", "operations"}  # given by the include that every mutation begins with
     for names, values in re.findall(r"\blocal +([\w, ]+) = ([^\n]+)", text):
         for name, value in zip(names.split(","), values.split(","), strict=False):

@@ -96,7 +96,7 @@ async def test_the_proxy_of_a_unix_socket_names_its_database_like_any_other() ->
         assert proxy.url.endswith("/2")
 
 
-async def test_the_proxy_passes_what_nobody_asked_it_to_spoil(proxy: ChaosProxy) -> None:
+async def test_the_proxy_passes_what_it_was_not_asked_to_spoil(proxy: ChaosProxy) -> None:
     async with connected(proxy) as client:
         client.send(b"INCR a", b"INCR b")
 

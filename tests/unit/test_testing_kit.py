@@ -116,7 +116,7 @@ async def test_what_a_dead_consumer_held_is_free_when_the_clock_is_turned() -> N
     assert inherited == held
 
 
-async def test_updates_that_race_need_nobody_to_turn_the_clock() -> None:
+async def test_updates_that_race_need_no_turn_of_the_clock() -> None:
     async with fake_hub(clock=ManualClock()) as hub:
         store: SharedMemoryStore = hub.store("research")
         async with asyncio.timeout(60):

@@ -142,7 +142,7 @@ graph = typer.Typer(
 app.add_typer(graph, name="graph", rich_help_panel=MEMORY, epilog="Try:  sharedmem graph groups")
 notes = typer.Typer(help="Notes made of conversations; `notes` lists the apps, `notes ID --app APP` shows a note.")
 app.add_typer(notes, name="notes", rich_help_panel=MEMORY, epilog="Try:  sharedmem notes search address --app shop")
-tasks = typer.Typer(help="Tasks of synthesis; `task` lists those that are not done, `task ID` shows one.")
+tasks = typer.Typer(help="Tasks of synthesis; `task` lists the ones that are not done, `task ID` shows one.")
 app.add_typer(tasks, name="task", rich_help_panel=MEMORY, epilog="Try:  sharedmem task list")
 cache = typer.Typer(help="Answers of models that were paid for once; `cache` shows its statistics.")
 app.add_typer(cache, name="cache", rich_help_panel=MEMORY, epilog="Try:  sharedmem cache stats")

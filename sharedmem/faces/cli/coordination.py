@@ -197,7 +197,7 @@ def revoke(
 ) -> RenderableType:
     """End the lease of a holder that hangs; only the one with this fencing token, none that came after it."""
     if not was_held:
-        return styled_text(("gone: ", "yellow"), f"nobody holds {kind} {name} with token {token}")
+        return styled_text(("gone: ", "yellow"), f"no holder of {kind} {name} has token {token}")
     return styled_text(("revoked ", "green"), f"{kind} {name}, token {token}; its holder notices at its next renewal")
 
 

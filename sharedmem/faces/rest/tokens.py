@@ -34,7 +34,7 @@ class TokenRequest(Record):
     """A token to be made for an actor of the caller's namespace."""
 
     actor: str | None = None
-    """Whom it stands for; null speaks for the namespace itself."""
+    """The actor of the token; null: the whole namespace."""
     label: str = ""
     """Whose it is, what it is for."""
     read_only: bool = False
@@ -96,7 +96,7 @@ class MadeToken(Record):
 
 
 class RevokedTokens(Record):
-    """Tokens that let nobody in any more."""
+    """Tokens that are not accepted any more."""
 
     ids: list[str]
     within_s: float
@@ -163,7 +163,7 @@ class TokenEndpoints:
         rate = None if asked.rate is None else Rate.of(asked.rate)
         _check_weaker(bearer, rate, asked.expires, caller)
         if len(await self._known(call, caller)) >= _MOST_TOKENS:
-            advice = f"this namespace has {_MOST_TOKENS} tokens; revoke those that nobody uses"
+            advice = f"this namespace has {_MOST_TOKENS} tokens; revoke tokens that are not used"
             raise InvalidError("tokens", _MOST_TOKENS, advice)
         registry = self._registry(call)
         token, entry = await registry.create(
@@ -174,7 +174,7 @@ class TokenEndpoints:
         return json_response(made, 201, {**_NOT_STORED, "location": f"/api/v1{TOKENS}/{entry.id}"})
 
     async def revoke(self, call: Call) -> Response:
-        """Take a token back, with `made=true` also those that it has made.
+        """Revoke a token, with `made=true` also the tokens that it has made.
 
         Raises:
             AccessDeniedError: the caller may not administrate, or the token may do more than the caller.

@@ -200,7 +200,7 @@ class ModelExtractor:
 
     @property
     def wants_known(self) -> bool:
-        """True: the prompt contains facts of the graph, so that the model can name those that ended."""
+        """True: the prompt contains facts of the graph, so that the model can name the ended ones."""
         return True
 
     async def extract(self, episode: Episode, known: Known) -> Extraction:

@@ -34,7 +34,7 @@ class Barriers(Scenario):
 
     name = "barriers"
     promise = "Nobody passes a barrier before all have come, and each opening lets each of them through once."
-    fault = "Replies of those who wait are lost, connections are reset, the server is killed with kill -9."
+    fault = "Replies to waiters are lost, connections are reset, the server is killed with kill -9."
     work = "Five parties of three hubs wait for each other, again and again."
     control = "Hubs whose repeated calls carry a new operation id each time: who comes once counts twice."
 
@@ -77,7 +77,7 @@ async def _meet(trial: Trial, barriers: list[Barrier], passed: list[Passage]) ->
 
 
 def find_broken_passages(passed: Iterable[Passage]) -> list[str]:
-    """What is wrong: somebody passed before all had come, or passed twice with one opening."""
+    """What is wrong: a party passed before all had arrived, or passed twice with one opening."""
     found, openings = [], defaultdict[int, list[Passage]](list)
     for passage in passed:
         openings[passage.generation].append(passage)

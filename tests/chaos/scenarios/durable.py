@@ -98,7 +98,7 @@ def _failing(room: EmulatedDatabase) -> HarmTier:
                 {"status": 429, "retryAfterMs": trial.dice.randrange(500)},
                 {"status": 503},
                 {"drop": True},
-                {"drop": True, "after": True},  # stored, and nobody hears of it
+                {"drop": True, "after": True},  # stored, but the reply is lost
             )
         )
         await room.fault(times=trial.dice.randrange(1, 6), **fault)

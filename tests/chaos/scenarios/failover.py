@@ -98,12 +98,12 @@ async def _gone_on(trial: Trial, logs: Sequence[Log]) -> None:
 
 
 def find_lost_writes(key: str, log: Log, found: object) -> list[str]:
-    """What is wrong with a key: less than was replicated, something nobody wrote, or versions that fall."""
+    """What is wrong with a key: less than was replicated, a value that was never written, or versions that fall."""
     sentences = []
     if log.replicated >= 0 and (not isinstance(found, int) or found < log.replicated):
         sentences.append(f"{key} is {found}; {log.replicated} was replicated")
     if found is not None and found not in log.tried:
-        sentences.append(f"{key} is {found}, which nobody wrote")
+        sentences.append(f"{key} is {found}, which was never written")
     if log.versions != sorted(set(log.versions)):
         sentences.append(f"the versions of {key} do not rise")
     return sentences

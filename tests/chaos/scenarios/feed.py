@@ -119,7 +119,7 @@ class _Reader:
                         break
 
     async def _plain(self, cursor: str) -> AsyncIterator[Change]:
-        """What somebody gets who asks the stream for the next entries."""
+        """What a reader of the stream gets as the next entries."""
         while True:
             entries: Any = []
             with suppress(RedisError, OSError):

@@ -27,7 +27,7 @@ class GraphFacts(Scenario):
     """Rounds: a graph is made, checked and forgotten."""
 
     name = "graph"
-    promise = "The facts of a graph follow from its claims, whoever changed it at the same time."
+    promise = "The facts of a graph follow from its claims, whichever hubs changed it at the same time."
     fault = "One process is slow and its replies are lost; it is killed in some of the rounds."
     work = "Two processes state facts of a type that is symmetric and functional at both ends (`married_to`)."
     control = "Steps of four processes that are not told when what they have read was changed; since short rounds may \

@@ -121,7 +121,7 @@ def _sampled(server: RedisProcess, tasks: int) -> Sample:
         memory_kib=pages * (os.sysconf("SC_PAGE_SIZE") // 1024),
         tasks=tasks,
         descriptors=sum(1 for _ in Path("/proc/self/fd").iterdir()),
-        # Those that expire end by themselves: how many there are says how fast the callers are.
+        # Keys that expire end by themselves: how many there are says how fast the callers are.
         keys=held["keys"] - held["expires"],
         server_kib=int(told["used_memory"]) // 1024,
     )

@@ -24,7 +24,7 @@ async def has_arrived(store: SharedMemoryStore, number: int) -> bool:
 class BarrierSuite(StoreFixtures):
     """`barrier`."""
 
-    async def test_nobody_goes_on_before_all_have_come(
+    async def test_no_party_continues_before_all_have_arrived(
         self, ada: SharedMemoryStore, bob: SharedMemoryStore, team: SharedMemoryStore
     ) -> None:
         early = [asyncio.ensure_future(one.barrier("start", 3).wait()) for one in (ada, bob)]

@@ -20,7 +20,7 @@ Block = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 async def is_waiting(store: SharedMemoryStore, name: str, count: int, kind: LeaseKind = "lock") -> None:
-    """Return when so many stand in line."""
+    """Return when so many wait in line."""
 
     async def they_do() -> bool:
         return (await store.lease_state(name, kind)).waiting == count
@@ -359,7 +359,7 @@ class SemaphoreTests(StoreFixtures):
             for number in range(3):
                 crowd.add(ada.semaphore("gpu", 3), stays=True)
                 await is_waiting(ada, "gpu", number + 1, "semaphore")
-        # Those whose turn has come at once speak up in any order.
+        # Waiters that are woken at once report in any order.
         await eventually(lambda: sorted(crowd.came) == [0, 1, 2])
         await crowd.end()
 
@@ -537,7 +537,7 @@ async def revoked(store: SharedMemoryStore, namespace: str) -> list[tuple[str, s
 
 
 class RevocationTests(StoreFixtures):
-    """Leases that somebody else ends."""
+    """Leases that another client ends."""
 
     async def test_a_holder_whose_lease_is_revoked_loses_its_block_and_the_next_one_enters(
         self, ada: SharedMemoryStore, bob: SharedMemoryStore, namespace: str

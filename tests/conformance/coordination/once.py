@@ -99,9 +99,7 @@ class OnceSuite(StoreFixtures):
         state = await ada.once_state("report")
         assert (state.state, state.attempt, state.actor) == ("done", 2, "bob")
 
-    async def test_work_that_failed_while_nobody_waited_is_done_by_the_next_caller(
-        self, ada: SharedMemoryStore
-    ) -> None:
+    async def test_work_that_failed_without_waiters_is_done_by_the_next_caller(self, ada: SharedMemoryStore) -> None:
         def fails() -> object:
             raise ZeroDivisionError
 
@@ -112,7 +110,7 @@ class OnceSuite(StoreFixtures):
         assert await ada.once("report", lambda: "fine", ttl=_LONG) == "fine"
 
     @pytest.mark.parametrize("result", [object(), float("nan")], ids=["object", "nan"])
-    async def test_a_result_that_cannot_be_coded_is_told_to_its_maker_and_holds_nobody_up(
+    async def test_a_result_that_cannot_be_coded_is_an_error_of_its_runner_and_blocks_no_other(
         self, ada: SharedMemoryStore, bob: SharedMemoryStore, result: object
     ) -> None:
         job = Job(result, "small")

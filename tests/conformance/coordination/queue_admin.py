@@ -1,4 +1,4 @@
-"""What those who look after a queue are promised, and what is refused, on every backend."""
+"""What operators of a queue are promised, and what is refused, on every backend."""
 # a test's name is its sentence
 
 from __future__ import annotations

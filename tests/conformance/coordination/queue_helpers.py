@@ -18,5 +18,5 @@ async def claim_all(queue: Any, *, wait: float = 0.0) -> Task:
 
 
 async def waiting_worker(queue: Any, count: int) -> bool:
-    """Whether so many workers stand in line."""
+    """Whether so many workers wait in line."""
     return bool((await queue.stats()).workers_waiting == count)

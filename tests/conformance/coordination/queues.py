@@ -69,7 +69,7 @@ class PutTests(StoreFixtures):
         assert (await queue.stats()).counters.put == 500
         assert len({result.id for result in put}) == 500
 
-    async def test_a_delayed_task_is_nobodys_until_its_time(self, ada: SharedMemoryStore) -> None:
+    async def test_a_delayed_task_is_not_claimed_before_its_time(self, ada: SharedMemoryStore) -> None:
         queue = ada.queue("jobs")
         put = await queue.put("later", delay=3600)
 
@@ -193,9 +193,7 @@ class ClaimTests(StoreFixtures):
         assert (await slow.result(first.id)).value == "in time"
         assert (await slow.stats()).counters.recovered == 1
 
-    async def test_a_worker_that_is_late_keeps_its_task_while_nobody_else_wants_it(
-        self, ada: SharedMemoryStore
-    ) -> None:
+    async def test_a_worker_that_is_late_keeps_its_task_while_no_other_wants_it(self, ada: SharedMemoryStore) -> None:
         queue = ada.queue("jobs", visibility=0.05)
         await queue.put("a")
         task = await claim_all(queue)
@@ -412,7 +410,9 @@ class WaitTests(StoreFixtures):
         assert again is not None
         assert again.attempt == 2
 
-    async def test_whoever_waits_for_an_outcome_is_called(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
+    async def test_a_caller_that_waits_for_an_outcome_is_notified(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
         queue = ada.queue("jobs")
         ids = [(await queue.put(name)).id for name in ("good", "bad")]
         calls = [asyncio.ensure_future(bob.queue("jobs").result(id_, wait=LONG_S)) for id_ in ids]
@@ -426,7 +426,7 @@ class WaitTests(StoreFixtures):
             ("dead", None, "broken"),
         ]
 
-    async def test_whoever_does_not_wait_long_enough_is_told_how_far_it_is(self, ada: SharedMemoryStore) -> None:
+    async def test_a_caller_that_does_not_wait_long_enough_gets_the_present_state(self, ada: SharedMemoryStore) -> None:
         queue = ada.queue("jobs")
         put = await queue.put("a")
 

@@ -39,7 +39,7 @@ class DecisionFixtures:
 
     @pytest.fixture
     async def plan(self, decisions: Decisions, session: str) -> PlanRecord:
-        """A plan to buy BTC that nobody has executed."""
+        """A plan to buy BTC that was not executed."""
         return await save_test_plan(decisions, session)
 
 

@@ -35,12 +35,12 @@ class ExecutionClaimTests(DecisionFixtures):
             assert claim.started or (claim.state, claim.fence) == ("running", 0)
             assert 0 < claim.remaining_ms <= _LEASE_S * 1000
 
-    async def test_a_plan_nobody_has_begun_is_not_executed(
+    async def test_a_plan_that_was_not_begun_is_not_executed(
         self, decisions: Decisions, session: str, plan: PlanRecord
     ) -> None:
         assert await decisions.check_executed(session, plan.plan_hash) == (False, None)
 
-    async def test_whoever_checks_is_told_that_somebody_is_at_it(
+    async def test_a_check_reports_a_running_execution(
         self, decisions: Decisions, session: str, plan: PlanRecord
     ) -> None:
         claim = await decisions.begin_execution(session, plan.plan_id)
@@ -129,7 +129,7 @@ class ExecutionClaimTests(DecisionFixtures):
         refused = await decisions.begin_execution(session, plan.plan_id)
         assert _LEASE_S * 1000 < refused.remaining_ms <= 600_000
 
-    async def test_nobody_finishes_what_was_never_begun(
+    async def test_an_execution_that_was_never_begun_cannot_be_finished(
         self, decisions: Decisions, session: str, plan: PlanRecord
     ) -> None:
         with pytest.raises(ClaimLostError):
@@ -151,7 +151,7 @@ class ExecutionClaimTests(DecisionFixtures):
 
 
 async def _resolves(decisions: Decisions, session: str, plan: PlanRecord, fence: int) -> None:
-    """A person tells how it ended; the one who began it cannot any more."""
+    """A person reports how it ended; its executor cannot any more."""
     record = await decisions.resolve(session, plan.plan_hash, status="success", order_id="found")
 
     assert (record.state, record.order_id, record.executed) == ("succeeded", "found", True)

@@ -28,7 +28,7 @@ class MemoryUsageTests(MemoryFixtures):
             assert one.last is not None
             assert abs(datetime.now(UTC) - one.last) < timedelta(minutes=5)
 
-    async def test_given_memories_are_told_in_their_order_also_when_nobody_asked_for_them(
+    async def test_given_memories_are_returned_in_their_order_also_when_they_were_never_used(
         self, memory: Memories
     ) -> None:
         zebra, lion = await add_texts(memory, ["the zebra sleeps", "a lion hunts at night"])

@@ -1,4 +1,4 @@
-"""Messages and changes: whoever listens hears, and whoever follows the feed misses nothing."""
+"""Messages and changes: subscribers receive messages, and readers of the feed miss nothing."""
 # a test's name is its sentence
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class MessageTests(StoreFixtures):
         if hub.powers.mode != "cluster":  # there a publisher is told of the subscribers of one server
             assert receivers == [1, 1, 1, 1]
 
-    async def test_a_message_that_nobody_hears_is_gone(self, ada: SharedMemoryStore) -> None:
+    async def test_a_message_without_subscribers_is_gone(self, ada: SharedMemoryStore) -> None:
         assert await ada.publish("news", "hello") == 0
 
-    async def test_whoever_unsubscribed_hears_no_more(self, ada: SharedMemoryStore) -> None:
+    async def test_a_former_subscriber_receives_no_more(self, ada: SharedMemoryStore) -> None:
         heard: list[object] = []
         unsubscribe = await ada.subscribe("news", heard.append)
         await unsubscribe()

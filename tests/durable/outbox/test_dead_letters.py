@@ -89,7 +89,7 @@ async def test_dead_letters_are_discarded_by_id_or_all(team: OutboxHarness, faul
         await team.relay.discard(team.namespace, ["*"])
 
 
-async def test_what_nobody_understands_becomes_a_dead_letter(team: OutboxHarness) -> None:
+async def test_an_unreadable_entry_becomes_a_dead_letter(team: OutboxHarness) -> None:
     await team.leave_junk()
     await team.leave_junk(b"value k 1 1 1 0 0 1 json ada elsewhere:shared:x", b"1")
     await team.write("note", "1")

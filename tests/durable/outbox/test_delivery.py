@@ -1,4 +1,4 @@
-"""What changes leave in the outbox gets into the durable tier, whoever carries it and whoever dies."""
+"""What changes leave in the outbox gets into the durable tier, whichever hub delivers it and whichever dies."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_change_that_was_made_meanwhile_keeps_its_key_from_becoming_a_me
     assert await team.state("note") == "cached"
 
 
-async def test_a_key_is_a_mere_copy_only_when_nobody_holds_an_older_change_of_it(
+async def test_a_key_is_a_mere_copy_only_when_no_relay_holds_an_older_change_of_it(
     open_shore: OpenOutboxHarness, faulty: FaultyDurable, durable: SqliteDurable
 ) -> None:
     first, second = await open_shore(), await open_shore()
@@ -309,7 +309,7 @@ async def test_many_busy_namespaces_take_turns(
             await wait_until(hub.is_empty, description=f"{hub.namespace} is carried")
 
 
-async def test_what_nobody_can_see_any_more_is_purged_in_time(
+async def test_invisible_documents_are_purged_in_time(
     faulty: FaultyDurable, durable: SqliteDurable, namespace: str, settings: Settings
 ) -> None:
     clock = ManualClock()

@@ -124,7 +124,7 @@ async def test_too_much_that_waits_refuses_changes_before_anything_is_written(
     await team.write("note-3", "1")
 
 
-# -- for those who wait ---------------------------------------------------------------------------
+# -- for waiting callers --------------------------------------------------------------------------
 
 
 async def test_a_change_through_is_in_the_tier_when_it_returns(open_shore: OpenOutboxHarness) -> None:
@@ -192,7 +192,7 @@ async def test_one_refused_change_through_does_not_fail_its_neighbours(
     assert all(isinstance(version, int) for version in others)
 
 
-async def test_an_entry_that_somebody_else_has_settled_is_done(open_shore: OpenOutboxHarness) -> None:
+async def test_an_entry_that_another_hub_has_settled_is_done(open_shore: OpenOutboxHarness) -> None:
     team = await open_shore()
 
     await team.settle(team.namespace, [b"1-1"])

@@ -164,7 +164,7 @@ def test_people_see_tables(shell: Shell, tmp_path: Path) -> None:
         assert word in done.out
 
 
-def test_whoever_stops_it_hears_how_to_go_on(shell: Shell, tmp_path: Path) -> None:
+def test_a_stopped_export_prints_how_to_go_on(shell: Shell, tmp_path: Path) -> None:
     records, mapping = tmp_path / "r.jsonl", tmp_path / "m.yaml"
     records.write_text("".join(f'{{"id": {n}, "text": "{n}"}}\n' for n in range(100_000)))
     mapping.write_text(f'key: "{shell.namespace}:shared:{{id}}"\n')

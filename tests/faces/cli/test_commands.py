@@ -1,4 +1,4 @@
-"""The command line against a real server: what it answers to programs, and how it tells what went wrong."""
+"""The command line against a real server: its output for programs, and its errors."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_global_options_stand_before_or_after_the_command(shell: Shell) -> None:
     assert shell("get", "dash").data == "--json"
 
 
-def test_an_actor_has_its_rights_and_nobody_all(shell: Shell) -> None:
+def test_an_actor_has_its_rights_and_no_actor_has_all(shell: Shell) -> None:
     alices = f"{shell.namespace}:alice:k"
 
     refused = shell("--actor", "bob", "set", alices, "1")

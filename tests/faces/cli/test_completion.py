@@ -146,7 +146,7 @@ def test_a_server_that_is_not_there_completes_nothing() -> None:
     assert completed("get", "pl", SHAREDMEM_REDIS_URL="no url at all") == []
 
 
-def test_a_server_that_does_not_answer_holds_nobody_up() -> None:
+def test_a_server_that_does_not_respond_does_not_block_the_shell() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         assert completed("get", "pl", SHAREDMEM_REDIS_URL=f"redis://127.0.0.1:{port}") == []

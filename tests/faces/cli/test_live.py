@@ -30,7 +30,7 @@ from sharedmem.redis.replies import Reply, ServerError
 # Feeds
 
 
-def test_messages_come_to_whoever_subscribes(shell: Shell, place: tuple[str, ...], launch: Launch) -> None:
+def test_messages_come_to_subscribers(shell: Shell, place: tuple[str, ...], launch: Launch) -> None:
     assert shell("publish", "news", "nobody hears this").data == 0
     listener = launch("subscribe", "news", "alerts-*", "--count", "2", *place)
     while not shell("publish", "news", '{"n": 1}').data:
@@ -321,7 +321,7 @@ def test_each_help_text_ends_with_a_line_to_paste() -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("hash",), ("members", "-h"), ("thread",)])
-def test_whoever_asks_for_nothing_gets_help(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_without_arguments_prints_help(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 0
     assert "Usage: sharedmem" in capsys.readouterr().out
 

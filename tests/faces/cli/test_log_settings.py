@@ -79,6 +79,6 @@ def test_a_service_writes_its_log_to_the_file(
 
 
 def test_a_command_does_not_take_the_port_of_the_application(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHAREDMEM_METRICS_PORT", "1")  # which only root may listen on, and nobody does
+    monkeypatch.setenv("SHAREDMEM_METRICS_PORT", "1")  # which only root may listen on
 
     assert shell("memories", "list").code == 0

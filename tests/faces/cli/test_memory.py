@@ -249,7 +249,7 @@ def test_the_help_of_a_group_tells_what_it_can_do(shell: Shell, group: str) -> N
     assert "Try:  sharedmem" in done.out
 
 
-def test_every_actor_of_the_namespace_recalls_and_nobody_elsewhere(shell: Shell) -> None:
+def test_every_actor_of_the_namespace_recalls_and_no_actor_elsewhere(shell: Shell) -> None:
     shell("memories", "add", LEASE, "--id", "lease", "--actor", "ada")
 
     assert texts(shell("memories", "search", "lease", "--actor", "eve").data) == [LEASE]

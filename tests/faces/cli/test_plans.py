@@ -72,7 +72,7 @@ def test_past_plans_are_found_by_reasoning_by_time_and_by_what_followed(
     assert shell("plans", "similar", " ").code == 2
 
 
-def test_what_nobody_knows_is_found_and_resolved(shell: Shell) -> None:
+def test_an_unknown_outcome_is_found_and_resolved(shell: Shell) -> None:
     short = meanwhile(shell, plan_and_lose)
     (waiting,) = shell("plans", "open", "desk").data
     assert (waiting["plan_hash"], waiting["state"], waiting["actor"]) == (short, "unknown", "ada")

@@ -23,7 +23,7 @@ START_MCP = {
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
 }
 WITHOUT_REST = "import sys; sys.modules['starlette'] = None; from sharedmem.faces.cli import main; main()"
-# Once somebody hears signals, the server is up and has said so; every event loop does that in its own way.
+# Once a process handles signals, the server is up and has said so; every event loop does that in its own way.
 ENDS_WHEN_SERVED = """
 import os, signal, threading, time
 from sharedmem.faces.cli import main
@@ -151,7 +151,7 @@ def test_a_server_that_would_not_do_is_not_started(shell: Shell, words: list[str
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_tokens_are_refused_where_they_would_keep_nobody_apart(shell: Shell, workers: str) -> None:
+def test_tokens_are_refused_where_every_token_would_have_all_rights(shell: Shell, workers: str) -> None:
     shell.patch.setenv("SHAREDMEM_ACCESS", "open")
 
     done = shell("serve", "rest", "--tokens", "registry", "--workers", workers)

@@ -72,7 +72,7 @@ def test_both_times_decide_what_is_shown(page: ConsolePage, service: ConsoleServ
     page.see("Ada works for Acme")
     page.see_not("Ada lives in Rome")
 
-    # Before March 2023 nobody knew that she had moved.
+    # Before March 2023 it was unknown that she had moved.
     page.go(f"graph/{GROUP}?as_of=2022-06-01T00:00:00Z&known_at=2022-06-01T00:00:00Z")
     page.see("Ada lives in Oslo")
     page.go(f"graph/{GROUP}?as_of=2022-06-01T00:00:00Z")

@@ -25,7 +25,7 @@ def audit_of(service: ConsoleService) -> list[tuple[str, str, str]]:
 
 
 def expected_complaints(page: ConsolePage, *statuses: str) -> bool:
-    """Whether the browser complained of nothing but answers with these statuses."""
+    """Whether the browser complained only of responses with these statuses."""
     return all(any(status in told for status in statuses) for told in page.complaints())
 
 

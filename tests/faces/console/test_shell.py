@@ -112,7 +112,7 @@ def test_views_can_be_used_by_all(page: ConsolePage, service: ConsoleService, vi
     assert page.violations() == []
 
 
-def test_the_page_asks_nobody_but_its_own_service(page: ConsolePage, service: ConsoleService) -> None:
+def test_the_page_calls_only_its_own_service(page: ConsolePage, service: ConsoleService) -> None:
     page.enter()
     page.see("Health")
     asked = page.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")

@@ -50,7 +50,7 @@ async def test_events_are_stored_found_and_summarized(memory: MemoryClient, fake
     assert await memory.episodes.summarize_episode("day") == await fake.store("desk").episodes.summarize_episode("day")
 
 
-async def test_a_message_reaches_whoever_listens_at_the_library(memory: MemoryClient, fake: Hub) -> None:
+async def test_a_message_reaches_subscribers_of_the_library(memory: MemoryClient, fake: Hub) -> None:
     async with fake.store("desk").subscription("news") as messages:
         assert await memory.publish("news", {"n": [1, 2.5, None, "ä"]}) == 1
         message = await anext(messages)
@@ -153,7 +153,7 @@ async def nobody(fake: Hub) -> str:
         return server.target
 
 
-async def test_a_server_that_is_not_there_is_told_with_advice(nobody: str) -> None:
+async def test_a_server_that_is_not_there_is_reported_with_advice(nobody: str) -> None:
     async with MemoryClient(nobody) as memory:
         with pytest.raises(UnavailableError, match=f"SavePlan at {nobody}: .* `sharedmem serve grpc` running"):
             await memory.decisions.save_plan("btc", "BTC", "BUY", 0.5, "")

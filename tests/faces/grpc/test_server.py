@@ -184,7 +184,7 @@ async def test_a_method_that_is_none_is_unimplemented(call: GrpcCaller) -> None:
     assert refused.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_a_request_that_is_no_message_harms_nobody(call: GrpcCaller) -> None:
+async def test_a_request_that_is_no_message_does_no_harm(call: GrpcCaller) -> None:
     garbage: Any = call.channel.unary_unary(f"/{SERVICE}/SavePlan")
 
     with pytest.raises(grpc.aio.AioRpcError):

@@ -163,7 +163,7 @@ async def test_a_former_route_says_so_when_it_refuses_too(http: httpx2.AsyncClie
     assert "deprecation" in refused.headers
 
 
-async def test_nobody_waits_longer_than_a_connection_can_stand(http: httpx2.AsyncClient) -> None:
+async def test_no_call_waits_longer_than_a_connection_lasts(http: httpx2.AsyncClient) -> None:
     claimed = await http.post(f"{API}/queues/mail/claim", json={"wait": None})
 
     assert (claimed.status_code, claimed.json()) == (200, {"task": None})

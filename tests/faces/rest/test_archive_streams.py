@@ -1,4 +1,4 @@
-"""Archives over HTTP: a namespace out and in again, damage that changes nothing, and nobody else's namespace."""
+"""Archives over HTTP: a namespace out and in again, damage that changes nothing, and no other namespace."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_an_archive_lands_nowhere_but_in_the_namespace_of_its_bearer(
     assert b"sharedmem-" not in answer.body, "the folder of this machine is told"
 
 
-async def test_a_reference_to_somebody_elses_blob_brings_nothing(room: Room) -> None:
+async def test_a_reference_to_a_foreign_blob_returns_nothing(room: Room) -> None:
     large = "secret " * 60_000
     await room.hub.store("desk", actor="ada").write("large", large)
     held = await client_of(room.hub).call("GET", b"sm:{desk}:ada:large")

@@ -131,7 +131,7 @@ async def test_a_repeated_post_is_done_once_and_answered_alike(http: httpx2.Asyn
 
 
 async def test_a_large_answer_is_repeated_and_its_work_done_once(http: httpx2.AsyncClient) -> None:
-    """docs/rest.md: an answer over 256 KiB lies in the blob store."""
+    """docs/rest.md: an answer over 256 KiB is in the blob store."""
     for letter in "xyz":
         await http.post(f"{API}/store/sets/s", json={"values": [letter * 262_100]})
 

@@ -119,7 +119,7 @@ async def test_a_comparison_tells_its_progress_and_what_differs(hub: Hub, lead: 
     assert [one["key"] for one in last.data["differences"]] == ["team:shared:note"]
 
 
-async def test_a_lost_namespace_comes_back_while_somebody_watches(hub: Hub, lead: AsgiCaller) -> None:
+async def test_a_lost_namespace_comes_back_while_a_client_watches(hub: Hub, lead: AsgiCaller) -> None:
     for number in range(5):
         await hub.store(TEAM).write(f"note-{number}", number, kind="knowledge")
     await hub.durable.drain(TEAM)

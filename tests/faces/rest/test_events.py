@@ -200,7 +200,7 @@ async def test_a_pattern_of_channels_is_followed(ada: AsgiCaller, read: Open, na
     assert message.data == {"channel": f"{namespace}:shared:room-7", "value": 7}
 
 
-async def test_messages_that_nobody_took_are_told_as_missed(ada: AsgiCaller) -> None:
+async def test_messages_that_were_not_read_are_reported_as_missed(ada: AsgiCaller) -> None:
     async with ada.asking("GET", "/channels/news/messages") as asked:
         reader = EventReader(asked)
         await reader.next()

@@ -95,7 +95,7 @@ async def test_a_body_that_trickles_in_is_given_up(server: RestServer) -> None:
     assert told(await exchanged(server, slow, b'{"value"')) == (408, "body_too_slow")
 
 
-async def test_who_leaves_in_the_middle_of_a_body_disturbs_nobody(
+async def test_a_client_that_leaves_in_the_middle_of_a_body_does_no_harm(
     server: RestServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(20):

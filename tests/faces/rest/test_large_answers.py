@@ -1,4 +1,4 @@
-"""Large answers over HTTP: they are sent as they are read, and hold nobody but those who asked for them."""
+"""Large answers over HTTP: they are sent as they are read, and block no client but their own."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_large_answer_is_sent_in_pieces() -> None:
     assert max(sizes) <= PIECE_BYTES
 
 
-async def test_who_does_not_read_large_answers_is_refused_more_and_holds_nobody_else() -> None:
+async def test_a_client_that_does_not_read_large_answers_is_refused_more_and_blocks_no_other() -> None:
     """docs/rest.md: answers of 64 MiB may wait for the readers of a token."""
     async with fake_hub() as hub, AsyncExitStack() as asking:
         await filled(hub)

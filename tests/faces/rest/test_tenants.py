@@ -1,4 +1,4 @@
-"""Tenants: whoever calls, by whatever name, nothing of another namespace is told, and nothing in it changes.
+"""Tenants: a caller, by whatever name, gets nothing of another namespace, and changes nothing in it.
 
 The requests are made of the service's own description, so that an endpoint which is added is tried too.
 """
@@ -56,7 +56,7 @@ class Room:
         return self.ids.get(name, "secret")
 
     async def caller(self, bearer: Bearer) -> AsgiCaller:
-        """Somebody with a token."""
+        """A client with a token."""
         return AsgiCaller(self.app, (await self.registry.create(bearer))[0])
 
 
@@ -151,7 +151,7 @@ async def asked(caller: AsgiCaller, request: LureRequest) -> AsgiResponse:
 
 
 def all_requests(room: Room, lure: Lure, *, both: bool = True) -> list[LureRequest]:
-    """For each endpoint one request with all fields, and `both` one with few; those that look come first."""
+    """For each endpoint one request with all fields, and `both` one with few; reading ones come first."""
     document = room.app.openapi()
     made = [one for whole in (False, True)[not both :] for one in lure_requests(document, lure, whole=whole)]
     return sorted(made, key=lambda one: one.violence)

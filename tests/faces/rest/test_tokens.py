@@ -158,7 +158,7 @@ async def test_only_administrators_of_the_namespace_reach_its_tokens(
     assert bearer.namespace == DESK or own.encode() not in seen.body
 
 
-async def test_nobody_administrates_a_service_that_asks_for_no_token(hub: Hub) -> None:
+async def test_a_service_without_tokens_has_no_administrator(hub: Hub) -> None:
     anybody = AsgiCaller(create_app(hub, admission="open_to_all"))
 
     refused = await anybody("POST", "/tokens", {"actor": "bob"})

@@ -119,7 +119,7 @@ def test_messages_come_in_as_they_were_recorded_and_never_before_they_were_sent(
     assert all(datetime.fromisoformat(one["occurred_at"]) < at for one, at in zip(episodes, recorded, strict=True))
 
 
-def test_the_questions_ask_of_other_times_of_corrections_and_of_what_nobody_knew(
+def test_the_questions_ask_of_other_times_of_corrections_and_of_the_unknown(
     questions: list[dict[str, Any]],
 ) -> None:
     assert len(questions) == 40

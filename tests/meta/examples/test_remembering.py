@@ -43,7 +43,7 @@ def test_the_rulebook_answers_every_question_and_keeps_former_wordings(data_dir:
     assert "R-403 put back: Reports are kept for seven years." in told
 
 
-def test_a_client_is_known_and_nobody_elses_file_is_opened(data_dir: Path) -> None:
+def test_a_client_is_known_and_no_other_file_is_opened(data_dir: Path) -> None:
     told = run("client_history.py", data_dir)
 
     assert "3,900 a month" in told

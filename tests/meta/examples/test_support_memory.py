@@ -20,7 +20,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """What the example prints, without settings of whoever runs the tests."""
+    """What the example prints, without settings of the machine."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SHAREDMEM_")}
     return run_forked(str(EXAMPLE / "support.py"), *words, cwd=folder, environment=environment)
 

@@ -40,7 +40,7 @@ class RuleAgents:
         return await _run_in_thread_if_long(describe_interaction, messages)
 
     async def summarizer(self, messages: Sequence[SynthesisMessage]) -> SummaryOutput:
-        """Run `Agents.summarizer`: sentences of the conversation, with all of those that contain facts."""
+        """Run `Agents.summarizer`: sentences of the conversation, with all sentences that contain facts."""
         return await _run_in_thread_if_long(summarize_messages, messages)
 
     async def fast_summary(self, messages: Sequence[SynthesisMessage]) -> ConversationSummary:
