@@ -1,4 +1,4 @@
-"""Workers that wait for tasks are notified by tasks, by timers and by workers that give up; the test turns the clock."""
+"""Workers that wait for tasks are woken by tasks, by timers and by workers that give up; the test turns the clock."""
 
 from __future__ import annotations
 

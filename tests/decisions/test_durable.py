@@ -152,7 +152,7 @@ _LEASE_END = re.compile(rb'"lease_ends_us":\d+,')
 
 
 async def _sessions_in_redis(hub: Hub) -> dict[bytes, object]:
-    """What people would see with redis-cli, but for the ends of leases; of duplicates the ones that a window can reach."""
+    """What redis-cli would show, without the ends of leases; of duplicates the ones that a window can reach."""
     line, found = client_of(hub), dict[bytes, object]()
     async for page in line.scan(f"{hub.settings.prefix}:*".encode(), near=None):
         for key in page:

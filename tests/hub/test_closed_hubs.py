@@ -1,4 +1,4 @@
-"""A caller that waits when its hub is closed gets an error at once, and does not wait for a server that it will never ask."""
+"""A caller that waits when its hub is closed gets an error at once; it does not wait for a server."""
 
 from __future__ import annotations
 

@@ -25,6 +25,11 @@ SOURCES = [
 PHRASES = re.compile(
     r"\b(?:(?:is|are) none|[Ww]hoever|(?:is|are) told|[Oo]f whom|stands? on|lends?|go(?:es)? by)\b(?! default)"
 )
+# A sentence names the caller, the client, the worker; data is stored, and texts contain.
+WHO = re.compile(
+    r"(?<![\"'~\w])(?:(?:[Nn]o|[Ss]ome)body(?:'s)?|[Tt]hose who|[Tt]hose that|stands? (?:for|at|beside|here|there|in)"
+    r"|(?:lie|lies|lay) (?:in|at|on|beside|under|there)|tells? (?:how|what|which|whether|who|when|that|where))\b"
+)
 # In prose for users, data is stored, programs return and report, and an actor, client or worker has a name of its kind.
 METAPHORS = re.compile(r"\b(?:lies?|tells?|told|(?:some|no|every|any)body(?:'s)?)\b")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
@@ -34,11 +39,23 @@ WORD_LISTS = {
     "sharedmem/graph/extraction/entity_spans.py",
     "sharedmem/text/contradictions.py",
 }
+# Instructions to language models: their wording was measured, and their readers are no engineers.
+PROMPTS = {
+    "sharedmem/graph/extraction/model_extractor.py",
+    "sharedmem/graph/summaries.py",
+    "sharedmem/memory/importance.py",
+    "sharedmem/memory/rollups.py",
+    "sharedmem/memory/threads.py",
+    "sharedmem/synthesis/agents/model.py",
+    "sharedmem/synthesis/schemas.py",
+}
 
 
 def phrases(file: Path) -> list[str]:
+    name = file.relative_to(ROOT).as_posix()
     text = re.sub(r"\s+", " ", file.read_text("utf-8"))
-    return [text[max(found.start() - 40, 0) : found.end() + 20] for found in PHRASES.finditer(text)]
+    found = [*PHRASES.finditer(text), *(() if name in PROMPTS else WHO.finditer(text))]
+    return [text[max(each.start() - 40, 0) : each.end() + 20] for each in found]
 
 
 @pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -1,4 +1,4 @@
-"""`store.remember`: one call stores a conversation as memories, facts and a note, once, and returns what became of it."""
+"""`store.remember`: one call stores a conversation as memories, facts and a note, once, and returns the ids."""
 
 from __future__ import annotations
 

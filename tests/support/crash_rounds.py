@@ -330,6 +330,7 @@ async def a_client_and_all(round_: CrashRound) -> bool:
 FAULTS = {
     fault.__name__: fault
     for fault in (
-        no_process, a_client, both_clients, the_carrier, the_server, a_flush, the_disk, a_set_back, power, a_client_and_all,
+        no_process, a_client, both_clients, the_carrier, the_server, a_flush, the_disk, a_set_back, power,
+        a_client_and_all,
     )
 }  # fmt: skip
