@@ -266,7 +266,7 @@ class CacheOperations:
         return await self._service.run(table.CACHE_STATS, {})
 
     async def list(self, tag: str | None = None, *, limit: int = 100, cursor: str | None = None) -> CachePage:
-        """Return some of the stored answers; those that expire last come first, those of a tag in any order.
+        """Return a page of the stored answers: the last to expire come first; with a tag in any order.
 
         Args:
             tag: only answers with this tag.
@@ -609,7 +609,7 @@ class CoordinationOperations:
 
         Args:
             kind: `lock`, `leader`, `semaphore`, `rwlock`, `barrier` or `limit`; None: all of them.
-            limit: most names to look at, 1 to 1,000. A page may have fewer: those that have come free are left out.
+            limit: most names to look at, 1 to 1,000. A page may have fewer: free ones are left out.
             cursor: the one of the page before; None: from the beginning.
 
         Raises:
@@ -1371,12 +1371,11 @@ class GraphOperations:
         limit: int = 100,
         cursor: str | None = None,
     ) -> ListPage[Episode]:
-        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were
-        undone.
+        """Return episodes, or summaries, page by page in the order in which they occurred, with undone ones.
 
         Args:
             group_id: group of the graph.
-            session: only those of this session.
+            session: only episodes of this session.
             kind: `summary` for the graph's summaries of earlier episodes.
             limit: most items, 1 to 1,000.
             cursor: the `next_cursor` of the page before.
@@ -1469,12 +1468,13 @@ class GraphOperations:
         return await self._service.run(table.GRAPH_GROUPS, {"limit": limit, "cursor": cursor})
 
     async def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, also the ones that turned out wrong; oldest knowledge
+        first.
 
         Args:
             entity: its name or id.
             group_id: group of the graph.
-            limit: most versions, 1 to 10,000; if there are more, those of the newest facts.
+            limit: most versions, 1 to 10,000; if there are more, the versions of the newest facts.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `facts`.
@@ -1583,7 +1583,7 @@ class GraphOperations:
             as_of: facts that were true then, and episodes until then; None for now.
             known_at: time of knowledge; later knowledge does not count; None for now.
             depth: steps from the entities that the question names, 1 to 6.
-            session: only episodes of this session; facts are those of the group.
+            session: only episodes of this session; facts are of the whole group.
             include_past: whether to include facts that have ended, except those found to be wrong.
             explain: whether each item has the contribution of every signal to its score.
             weights: other weights than the default.
@@ -1970,12 +1970,12 @@ class KnowledgeOperations:
             as_of: what was known and true then: earlier memories, facts that held, notes that were not retired yet;
                 None for now.
             user_id: only memories and notes of this user, and the group of the graph that `remember` uses for it.
-            parts: which of `memory`, `graph` and `notes` to search; None for those that are installed.
+            parts: which of `memory`, `graph` and `notes` to search; None for the installed ones.
             values: keys of shared values to show as well, up to 100; they are never unrelated.
             group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
             app_id: app of the notes; None for `main`.
             threshold: how much the best record must have to do with the question, 0 to 1: share of the question's
-                words plus similarity. None takes the measured one, 0 answers with whatever is nearest.
+                words plus similarity. None takes the measured one, 0 returns the nearest records in any case.
             model: the model that will read it, such as `openai:gpt-4o`, for an exact count of tokens where its
                 tokenizer is installed (tiktoken with the file of its encoding on disk).
 
@@ -2707,11 +2707,11 @@ class MemoryOperations:
         """Return how often memories were returned by searches and `get`, and when last.
 
         Args:
-            ids: the memories, in this order; None for those of this scope that were used most.
+            ids: the memories, in this order; None for the most used of this scope.
             limit: with `ids=None`, the most memories, 1 to 1,000.
 
         Returns:
-            Most used first, or those of the given ids that are in this scope; `times` is 0 for a memory that was
+            Most used first, or the given ids that are in this scope; `times` is 0 for a memory that was
             never returned.
 
         Raises:
@@ -2986,7 +2986,7 @@ class PlanOperations:
         until: datetime | str | None = None,
         limit: int = 100,
     ) -> list[PastDecision]:
-        """Return the decisions of a session, newest first: those that it lists, and those that the durable tier has.
+        """Return the decisions of a session, newest first, from Redis and from the durable tier.
 
         Args:
             session: its name.
@@ -4109,7 +4109,7 @@ class ValueOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> dict[str, int]:
-        """Write several values; those of one namespace atomically.
+        """Write several values, atomically within a namespace.
 
         Args:
             values: values by key, at most 1,000 a namespace.

@@ -193,7 +193,7 @@ class BlockingCacheOperations:
         return run_blocking(self._service.run(table.CACHE_STATS, {}))
 
     def list(self, tag: str | None = None, *, limit: int = 100, cursor: str | None = None) -> CachePage:
-        """Return some of the stored answers; those that expire last come first, those of a tag in any order."""
+        """Return a page of the stored answers: the last to expire come first; with a tag in any order."""
         return run_blocking(self._service.run(table.CACHE_LIST, {"tag": tag, "limit": limit, "cursor": cursor}))
 
 
@@ -782,9 +782,7 @@ class BlockingGraphOperations:
         limit: int = 100,
         cursor: str | None = None,
     ) -> ListPage[Episode]:
-        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were
-        undone.
-        """
+        """Return episodes, or summaries, page by page in the order in which they occurred, with undone ones."""
         return run_blocking(
             self._service.run(
                 table.GRAPH_EPISODES,
@@ -832,7 +830,9 @@ class BlockingGraphOperations:
         return run_blocking(self._service.run(table.GRAPH_GROUPS, {"limit": limit, "cursor": cursor}))
 
     def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first."""
+        """Return every version of every fact of an entity, also the ones that turned out wrong; oldest knowledge
+        first.
+        """
         return run_blocking(
             self._service.run(table.GRAPH_HISTORY, {"entity": entity, "group_id": group_id, "limit": limit})
         )
@@ -1658,7 +1658,7 @@ class BlockingPlanOperations:
         until: datetime | str | None = None,
         limit: int = 100,
     ) -> list[PastDecision]:
-        """Return the decisions of a session, newest first: those that it lists, and those that the durable tier has."""
+        """Return the decisions of a session, newest first, from Redis and from the durable tier."""
         return run_blocking(
             self._service.run(
                 table.PLAN_HISTORY,
@@ -2259,7 +2259,7 @@ class BlockingValueOperations:
         ttl: float | None = None,
         kind: Literal["ephemeral", "session", "knowledge"] | None = None,
     ) -> dict[str, int]:
-        """Write several values; those of one namespace atomically."""
+        """Write several values, atomically within a namespace."""
         return run_blocking(self._service.run(table.VALUE_WRITE_MANY, {"values": values, "ttl": ttl, "kind": kind}))
 
 

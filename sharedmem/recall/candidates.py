@@ -21,7 +21,7 @@ _TOUCHING = 0.12
 _NAMED = 0.3
 """What it counts that a record of the graph is about an entity that the question names."""
 _FITTING = 0.4
-"""What it counts that a record is about what a question about somebody asks for: alone enough for an answer."""
+"""What it counts that a record is about what a question about a person asks for: alone enough for an answer."""
 _WINDOW = 3
 """Consecutive sentences in which words of a question count together."""
 _FLATTENING = 10

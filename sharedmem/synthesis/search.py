@@ -38,7 +38,7 @@ RECALL_THRESHOLD, SCORE_THRESHOLD, LINK_THRESHOLD = UNMEASURED.recall, UNMEASURE
 WORDS_WEIGHT, FIT_WEIGHT = 0.6, 0.8
 """What the share of the question's words, and the fit to what it asks for, count in the order beside the similarity."""
 LEAST_FIT = 0.5
-"""Fit from which a note is a hit of a question about somebody, however low its similarity."""
+"""Fit from which a note is a hit of a question about a person, however low its similarity."""
 RESULTS, LINKS = 10, 4
 MOST_LINK_CANDIDATES = 100
 _CANDIDATES_EACH = 3
@@ -382,7 +382,7 @@ class NoteSearch:
         Three times as many candidates as requested are searched for, by meaning and by words. Those above the recall
         threshold are scored, `S = relevance * (1 + 0.1 recency + 0.1 importance)`, and those above the score
         threshold are returned, in an order that also counts words and what the question asks for. A note that contains
-        most words of the query (`LEAST_WORD_SHARE`), or is about what a question about somebody asks for, passes both
+        most words of the query (`LEAST_WORD_SHARE`), or is about what a question about a person asks for, passes both
         thresholds unless the caller sets them. Without an embedder notes are found by their words only.
 
         Args:

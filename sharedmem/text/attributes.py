@@ -142,7 +142,7 @@ sofa: sofa couch settee
 """
 # What a statement is about beside its attribute: a question about a sister is not about her brother's attribute.
 _RELATIONS = frozenset({"child", "sibling", "parent", "grandparent", "relative", "pet", "friend", "boss", "landlord"})
-# Words by which a question asks about somebody.
+# Words by which a question asks about a person.
 _PERSON_WORDS = """
 i me my mine we us our you your he him his she her hers they them their user customer client
 """
@@ -185,7 +185,7 @@ class Asked(NamedTuple):
     answer: frozenset[AnswerKind]
     """The kinds of answer that it wants."""
     is_personal: bool
-    """Whether it asks about somebody, by a pronoun such as `she`."""
+    """Whether it asks about a person, by a pronoun such as `she`."""
 
 
 class Told(NamedTuple):
@@ -267,7 +267,7 @@ def told_by(text: str) -> Told:
 def best_match(question: str, text: str, *, speaker: str = "", rarity: Mapping[str, float] | None = None) -> float:
     """Return how well the best sentence of a text fits what a question asks for, 0 to 1.
 
-    0 without an attribute in common, or if the question names somebody who is neither in the text nor its speaker.
+    0 without an attribute in common, or if the question names a person who is neither in the text nor its speaker.
 
     Args:
         question: the question.

@@ -121,7 +121,7 @@ _ELSEWHERE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def example_of(operation: str, field: str) -> Any:
-    """Return an example of a field in the request of an operation; None when there is none."""
+    """Return an example of a field in the request of an operation; None without one."""
     return _ELSEWHERE.get(operation, {}).get(field, _OF_FIELDS.get(field))
 
 

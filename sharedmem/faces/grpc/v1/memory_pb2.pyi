@@ -149,8 +149,8 @@ class ExecutionRecord(_message.Message):
     error: _builtins.str
     """What went wrong; empty when nothing did."""
     state: _builtins.str
-    """`running`, `succeeded`, `failed`, `unknown` (somebody said that nobody knows) or `orphaned` (its lease is over and
-    nobody said how it ended).
+    """`running`, `succeeded`, `failed`, `unknown` (a client reported an unknown outcome) or `orphaned` (its lease is over
+    and no client reported its outcome).
     """
     fence: _builtins.int
     """Rises with every claim; what the executor writes to should refuse lower ones."""
@@ -252,11 +252,11 @@ class ExecutionStats(_message.Message):
     DUPLICATES_PREVENTED_FIELD_NUMBER: _builtins.int
     RECENT_EXECUTIONS_FIELD_NUMBER: _builtins.int
     total_executions: _builtins.int
-    """Those that have ended."""
+    """Ended executions."""
     successful_executions: _builtins.int
-    """Those that did what was planned."""
+    """Executions that did what was planned."""
     failed_executions: _builtins.int
-    """Those that certainly did not."""
+    """Executions that certainly did not."""
     win_rate: _builtins.float
     """Successful of all that have ended, from 0 to 1; 0 without any."""
     duplicates_prevented: _builtins.int
@@ -826,7 +826,7 @@ class CheckExecutedResponse(_message.Message):
     EXECUTED_FIELD_NUMBER: _builtins.int
     EXECUTION_FIELD_NUMBER: _builtins.int
     executed: _builtins.bool
-    """Whether somebody executed it, or is at it."""
+    """Whether it was executed, or is being executed."""
     @_builtins.property
     def execution(self) -> Global___ExecutionRecord:
         """How, when something is known of it."""
@@ -1182,7 +1182,7 @@ Global___PublishRequest: _TypeAlias = PublishRequest  # noqa: Y015
 
 @_typing.final
 class PublishResponse(_message.Message):
-    """Who heard it."""
+    """The number of receivers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
