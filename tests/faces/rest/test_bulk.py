@@ -142,7 +142,7 @@ async def test_deep_json_in_a_query_is_refused(tenants: Tenants) -> None:
 
     answer = await tenants.desk("GET", f"/memory/items?filters={deep}")
 
-    assert (answer.status, "64 deep" in answer.data["detail"]) == (400, True)
+    assert (answer.status, "64 levels deep" in answer.data["detail"]) == (400, True)
 
 
 async def test_a_value_of_an_archive_that_is_too_deep_is_no_failure_of_the_service(tenants: Tenants) -> None:
