@@ -42,7 +42,7 @@ _YEAR_S = 31_536_000
 
 
 class LinkRefusedError(TokenRefusedError):
-    """A one-time link that lets nobody in any more."""
+    """A one-time link that is not accepted any more."""
 
     def __init__(self, problem: str) -> None:
         SharedMemoryError.__init__(self, f"{problem}; start `sharedmem console` again for another, or show a token")
@@ -146,7 +146,7 @@ class Console:
             if len(body) > _MOST_BODY_BYTES:
                 break
         if self._login is None:
-            return problem_response(LinkRefusedError("this service lets nobody in by a link"))
+            return problem_response(LinkRefusedError("this service accepts no links"))
         try:
             token = self._login.redeem(_code_in(body))
         except LinkRefusedError as refused:
