@@ -212,9 +212,9 @@ class Access(Face["AsyncAccess"]):
         """Return the rules of a Redis ACL user with these rights: the arguments after `ACL SETUSER <user>`.
 
         Such a user can open a hub and use this store, but it cannot list keys (`keys`, `usage`, `clear`). Of the
-        channel patterns it may use those that a grant names literally. If it may write anything in a namespace, it may
-        also write the service keys of that namespace, as its scripts do. It can search memories once the namespace has
-        an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
+        channel patterns it may use the ones that a grant names literally. If it may write anything in a namespace, it
+        may also write the service keys of that namespace, as its scripts do. It can search memories once the namespace
+        has an index of its own (`sharedmem index promote`). Needs Redis 7 or later.
 
         Args:
             password: the password of that user.
@@ -257,7 +257,7 @@ class Lease(Face["AsyncLease"]):
 
     @property
     def token(self) -> int:
-        """Fencing token: higher than those of all earlier holders of anything in the namespace."""
+        """Fencing token: higher than the tokens of all earlier holders of anything in the namespace."""
         return self._async.token
 
     @property
@@ -331,7 +331,7 @@ class Candidacy(Face["AsyncCandidacy"]):
 
     @property
     def token(self) -> int | None:
-        """Fencing token of this term, higher than those of all earlier leaders; None while it does not lead."""
+        """Fencing token of this term, higher than the tokens of all earlier leaders; None while it does not lead."""
         return self._async.token
 
     def elected(self) -> int:
@@ -631,7 +631,7 @@ class Decisions(Face["AsyncDecisions"]):
         until: datetime | str | None = None,
         limit: int = 100,
     ) -> list[PastDecision]:
-        """Return the decisions of a session, newest first: those that it lists, and those that the durable tier has.
+        """Return the decisions of a session, newest first, from Redis and from the durable tier.
 
         The tier keeps decisions that a session no longer lists only with the setting `decision_history`. Linear in the
         documents of the session: one request to the tier, one round trip, and one more a decision returned.
@@ -1500,7 +1500,7 @@ class ClaimedTask(Face["AsyncClaimedTask"]):
 
     @property
     def token(self) -> int:
-        """Fencing token: higher than those of all earlier claims of this task."""
+        """Fencing token: higher than the tokens of all earlier claims of this task."""
         return self._async.token
 
     @property
@@ -2371,11 +2371,11 @@ class Memories(Face["AsyncMemories"]):
         one before them to send what this hub has counted.
 
         Args:
-            ids: the memories, in this order; None for those of this scope that were used most.
+            ids: the memories, in this order; None for the most used of this scope.
             limit: with `ids=None`, the most memories, 1 to 1,000.
 
         Returns:
-            Most used first, or those of the given ids that are in this scope; `times` is 0 for a memory that was
+            Most used first, or the given ids that are in this scope; `times` is 0 for a memory that was
             never returned.
 
         Raises:
@@ -2695,7 +2695,7 @@ class SemanticCache(Face["AsyncSemanticCache"]):
         return self._portal.run(self._async.stats())
 
     def list(self, tag: str | None = None, *, limit: int = 100, cursor: str | None = None) -> CachePage:
-        """Return some of the stored answers; those that expire last come first, those of a tag in any order.
+        """Return a page of the stored answers: the last to expire come first; with a tag in any order.
 
         Answers that are stored or expire meanwhile move the others: one may come twice, or be missed. Two round trips.
 
@@ -3127,7 +3127,7 @@ class Graph(Face["AsyncGraph"]):
     ) -> Entity:
         """Return an entity as it was at a time; for a merged one, the entity it leads to. Four round trips.
 
-        Type, summary, further names and attributes are those of that time. Of a time at which nothing was known of it,
+        Type, summary, further names and attributes are as of that time. Of a time at which nothing was known of it,
         only its id and name are returned, without `recorded_at`. As with `facts`, present merges apply at any time;
         `entity_versions` returns when an entity was merged.
 
@@ -3193,13 +3193,13 @@ class Graph(Face["AsyncGraph"]):
         after: str = "",
         limit: int = 100,
     ) -> Page[Episode]:
-        """Return episodes, or summaries, page by page in the order in which they occurred, with those that were undone.
+        """Return episodes, or summaries, page by page in the order in which they occurred, with undone ones.
 
         Two round trips.
 
         Args:
             group_id: group of the graph.
-            session: only those of this session.
+            session: only episodes of this session.
             kind: `summary` for the graph's summaries of earlier episodes.
             after: `cursor` of the page before.
             limit: most items, 1 to 1,000.
@@ -3248,14 +3248,14 @@ class Graph(Face["AsyncGraph"]):
         )
 
     def history(self, entity: str, *, group_id: str, limit: int = 1000) -> list[Fact]:
-        """Return every version of every fact of an entity, those that turned out wrong too; oldest knowledge first.
+        """Return every version of every fact of an entity, also the ones that turned out wrong; oldest knowledge first.
 
         Three round trips.
 
         Args:
             entity: its name or id.
             group_id: group of the graph.
-            limit: most versions, 1 to 10,000; if there are more, those of the newest facts.
+            limit: most versions, 1 to 10,000; if there are more, the versions of the newest facts.
 
         Raises:
             InvalidError, NotFoundError, AccessDeniedError, UnavailableError: as `facts`.
@@ -3387,7 +3387,7 @@ class Graph(Face["AsyncGraph"]):
             as_of: facts that were true then, and episodes until then; None for now.
             known_at: time of knowledge; later knowledge does not count; None for now.
             depth: steps from the entities that the question names, 1 to 6.
-            session: only episodes of this session; facts are those of the group.
+            session: only episodes of this session; facts are of the whole group.
             include_past: whether to include facts that have ended, except those found to be wrong.
             explain: whether each item has the contribution of every signal to its score.
             weights: other weights than the default.
@@ -3425,7 +3425,7 @@ class Graph(Face["AsyncGraph"]):
     ) -> Traversal:
         """Return what is around some entities, nearest first, along facts that hold at a time. Three round trips.
 
-        Facts are followed in both directions. Distances are those of the shortest paths; one such path is returned.
+        Facts are followed in both directions. Distances are lengths of shortest paths; one such path is returned.
 
         Args:
             entities: names or ids, 1 to 100.
@@ -4230,8 +4230,8 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     ) -> RecalledContext:
         """Return what an agent should know now: memories, facts and notes that answer a question, within a budget.
 
-        All parts are searched at the same time, so it waits for at most four round trips: no more than two beyond those
-        of `memory.search`. Records that say the same are shown once, a newer one before an older one that it
+        All parts are searched at the same time, so it waits for at most four round trips: no more than two beyond
+        `memory.search`. Records that say the same are shown once, a newer one before an older one that it
         contradicts, and long texts are cut to the sentences that answer best. Where nothing has to do with the
         question, the answer is empty.
 
@@ -4241,12 +4241,12 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
             as_of: what was known and true then: earlier memories, facts that held, notes that were not retired yet;
                 None for now.
             user_id: only memories and notes of this user, and the group of the graph that `remember` uses for it.
-            parts: which of `memory`, `graph` and `notes` to search; None for those that are installed.
+            parts: which of `memory`, `graph` and `notes` to search; None for the installed ones.
             values: keys of shared values to show as well, up to 100; they are never unrelated.
             group_id: group of the graph; None for `main`, or `main:<user_id>` with a user.
             app_id: app of the notes; None for `main`.
             threshold: how much the best record must have to do with the question, 0 to 1: share of the question's words
-                plus similarity. None takes the measured one, 0 answers with whatever is nearest.
+                plus similarity. None takes the measured one, 0 returns the nearest records in any case.
             model: the model that will read it, such as `openai:gpt-4o`, for an exact count of tokens where its
                 tokenizer is installed (tiktoken with the file of its encoding on disk).
 
@@ -4472,7 +4472,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     def write_many(
         self, mapping: Mapping[str, object], *, ttl: float | None = None, kind: Kind | str | None = None
     ) -> dict[str, int]:
-        """Write several values; those of one namespace atomically. One round trip a namespace.
+        """Write several values, atomically within a namespace. One round trip a namespace.
 
         Args:
             mapping: values by key, at most 1,000 a namespace.
@@ -5315,7 +5315,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
 
         Args:
             kind: `lock`, `leader`, `semaphore`, `rwlock`, `barrier` or `limit`; None: all of them.
-            limit: most names to look at, 1 to 1,000. A page may have fewer: those that have come free are left out.
+            limit: most names to look at, 1 to 1,000. A page may have fewer: free ones are left out.
             cursor: the one of the page before; None: from the beginning.
 
         Raises:
@@ -5395,7 +5395,7 @@ class DurableAdmin(Face["AsyncDurableAdmin"]):
             namespace: the namespace of the memories.
             thread_id: only memories of this thread.
             text: words, or a phrase.
-            vector: the embedding of a text, by the embedder of the memories; those of another length are left out.
+            vector: the embedding of a text, by the embedder of the memories; vectors of another length do not match.
             category: only memories of this category.
             limit: most memories, 1 to 1,000; `duplicates` returns at most five.
 
