@@ -39,7 +39,7 @@ WORD_LISTS = {
     "sharedmem/graph/extraction/entity_spans.py",
     "sharedmem/text/contradictions.py",
 }
-# Instructions to language models: their wording was measured, and their readers are no engineers.
+# Instructions to language models: what a model returns depends on their wording.
 PROMPTS = {
     "sharedmem/graph/extraction/model_extractor.py",
     "sharedmem/graph/summaries.py",
@@ -49,14 +49,13 @@ PROMPTS = {
     "sharedmem/synthesis/agents/model.py",
     "sharedmem/synthesis/schemas.py",
 }
-
 # Made of docstrings of other modules.
 GENERATED = {
     "sharedmem/client/operations.py",
     "sharedmem/client/sync_operations.py",
     "sharedmem/sync/_generated.py",
 }
-# There were 300; a few came in while they were rewritten. Lower it when you have removed one.
+# A few came in while the others were removed. Lower it with each one that you remove.
 LEFT = 15
 
 
