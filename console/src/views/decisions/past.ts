@@ -50,9 +50,10 @@ export function refusalStep(one: Refusal): Step {
 export function sessionSteps(past: Past[], refusals: Refusal[]): Step[] {
   const about = (step: Step, symbol: string, action = ''): Step => ({ ...step, title: `${symbol}${action ? ` ${action}` : ''}: ${step.title}` })
   const steps = past.flatMap(({ plan, execution }) => [
-    about({ title: text.decisions.savedWith(formatNumber(100 * plan.confidence)), at: plan.timestamp_ms, note: plan.reasoning }, plan.symbol, plan.action),
-    ...(execution ? [about(executionStep(execution), plan.symbol, plan.action)] : []),
+    // In this order, as steps may have happened within one millisecond.
     ...(execution?.state === 'orphaned' ? [about(orphanStep(execution), plan.symbol, plan.action)] : []),
+    ...(execution ? [about(executionStep(execution), plan.symbol, plan.action)] : []),
+    about({ title: text.decisions.savedWith(formatNumber(100 * plan.confidence)), at: plan.timestamp_ms, note: plan.reasoning }, plan.symbol, plan.action),
   ])
   return [...steps, ...refusals.map((one) => about(refusalStep(one), one.symbol))].sort((a, b) => timeOf(b) - timeOf(a))
 }
