@@ -80,6 +80,7 @@ export const text = {
     keys: 'Keys',
     size: 'Size in Redis',
     counting: 'being counted',
+    count: 'Count all keys',
     memories: 'Memories',
     cached: 'Cache hits a minute',
     recalls: 'Recalls a minute',

@@ -188,3 +188,13 @@ def test_no_source_changes_anything_without_writing_it_down() -> None:
                 unaudited.append(f"{path.relative_to(SOURCES)}: {method} {place}")
 
     assert unaudited == []
+
+
+def test_many_keys_are_counted_when_somebody_asks(page: ConsolePage, service: ConsoleService) -> None:
+    for first in range(0, 4000, 1000):
+        service.run(service.store().write_many({f"value-{first + number}": number for number in range(1000)}))
+    page.enter()
+    page.see("1,000+", "main")
+    page.press("Count all keys")
+    page.see_not("1,000+", "main")
+    page.see("KB", ".tile")
