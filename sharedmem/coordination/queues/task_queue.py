@@ -394,6 +394,9 @@ class TaskQueue(ProcessBound):
         return f"<TaskQueue {self._queue.target.key}>"
 
 
+_LOOKED_THROUGH = 10_000
+
+
 class Queues:
     """Task queues: tasks for workers, redelivered if a worker dies."""
 
@@ -411,7 +414,9 @@ class Queues:
         """
         keyspace, home = self._queue_names.scope.keyspace, self._queue_names.scope.home
         found: set[str] = set()
-        async for page in self._queue_names.context.client.scan(keyspace.queues_glob(home.namespace), near=home.clock):
+        client, glob = self._queue_names.context.client, keyspace.queues_glob(home.namespace)
+        # Few keys match, among a million others: a page is what the server looks through in some milliseconds.
+        async for page in client.scan(glob, near=home.clock, count=_LOOKED_THROUGH):
             found |= {keyspace.queue_of(key) for key in page} - {""}
         return sorted(plain_name(key, home.namespace) for key in found)
 
