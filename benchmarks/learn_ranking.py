@@ -1,4 +1,4 @@
-"""Learn how likely a hit is relevant, from questions whose answers are known, and write it into the package.
+"""Learn the weights of the ranking, and how likely a hit is relevant, from questions whose answers are known.
 
 python benchmarks/learn_ranking.py --data FOLDER                   measure with what the package has: writes nothing
 python benchmarks/learn_ranking.py --data FOLDER --write           learn again, and write memory/learned.toml
@@ -13,19 +13,22 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from ranking_lab import Lab, LabQuestion, VectorFolder, prepare
+from ranking_matrix import DEPTHS, Matrix, check, matrix_of, recall_by_question, scores, search_weights
 from retrieval_data import Conversations, read_conversations
 
 from sharedmem.memory.ranking import RankingWeights, rank
 from sharedmem.memory.relevance import (
     FIRST_HITS,
     OTHER,
+    WEIGHTS,
     WITHOUT_EMBEDDER,
     RelevanceModel,
     SearchEvidence,
@@ -58,6 +61,18 @@ BY_EMBEDDER: tuple[RelevanceModel, ...] = ("hybrid", "semantic", "similar")
 BY_WORDS: tuple[RelevanceModel, ...] = ("words", "keywords")
 OF_COSINES = {"cosine", "both"}
 """What the table for embedders that were not measured does without."""
+
+SIGNALS_OFF: dict[str, dict[str, Any]] = {
+    "times": {"time": 1.0},
+    "numbers": {"number": 1.0},
+    "names": {"name": 1.0},
+    "length": {"length": 0.0},
+    "neighbours": {"previous": (0.0, 0.0), "following": (0.0, 0.0)},
+    "author": {"author": 1.0},
+    "thread": {"thread": 0.0},
+    "question": {"question": 1.0},
+    "date": {"date": 1.0},
+}
 
 Numbers = NDArray[np.float64]
 
@@ -199,19 +214,51 @@ def joined(some: Sequence[JudgedHits]) -> JudgedHits:
     return JudgedHits(features, *(np.concatenate([hits[at] for hits in some]) for at in range(1, 5)))
 
 
+# -- the weights of the ranking --------------------------------------------------------------------
+
+
+def learn_weights(table: str, lab: Lab) -> tuple[RankingWeights, list[list[str]]]:
+    """Return the weights for an embedder, and rows of recall with these and with other weights."""
+    matrix = matrix_of(lab.questions)
+    start = RankingWeights()
+    check(matrix, start)
+    everything = np.ones(len(matrix.questions), dtype=np.bool_)
+    learned = search_weights(matrix, everything, start)
+    groups = list(dict.fromkeys(question.group for question in matrix.questions))
+    parts = np.array([groups.index(question.group) % PARTS for question in matrix.questions])
+    row = matrix.of("row").astype(int)
+    held_out = np.zeros(len(row))
+    for part in range(PARTS):
+        other = scores(matrix, search_weights(matrix, parts != part, start, rounds=1))
+        held_out = np.where(parts[row] == part, other, held_out)
+    rows = [
+        _recall_row(matrix, table, "as the package has it", scores(matrix, start)),
+        _recall_row(matrix, table, "learned", scores(matrix, learned)),
+        _recall_row(matrix, table, "learned, cross-validated", held_out),
+    ]
+    for name, off in SIGNALS_OFF.items():
+        rows.append(_recall_row(matrix, table, f"without {name}", scores(matrix, replace(learned, **off))))
+    return learned, rows
+
+
+def _recall_row(matrix: Matrix, table: str, name: str, values: Numbers) -> list[str]:
+    sets = np.array([question.data for question in matrix.questions])
+    found = recall_by_question(matrix, values, (1, *DEPTHS))
+    cells = [f"{each[sets == data].mean():.3f}" for data in dict.fromkeys(sets.tolist()) for each in found]
+    return [table, name, *cells]
+
+
 # -- the tables ------------------------------------------------------------------------------------
 
 Tables = dict[str, dict[str, dict[str, float]]]
 
 
-def learn_relevance(
-    labs: Mapping[str, Lab], weights: Callable[[str], RankingWeights]
-) -> tuple[Tables, list[list[str]]]:
+def learn_relevance(labs: Mapping[str, Lab], weights: Mapping[str, RankingWeights]) -> tuple[Tables, list[list[str]]]:
     """Return the coefficients by table and model, and a row of figures for each.
 
     Args:
         labs: by the name of their table.
-        weights: returns the weights of the ranking for a table.
+        weights: of the ranking, by table; the usual ones for a missing table.
     """
     tables: Tables = {}
     rows: list[list[str]] = []
@@ -224,21 +271,27 @@ def learn_relevance(
         rows.append([table, model, *(f"{figure:.3f}" for figure in found)])
 
     for model in BY_EMBEDDER:
-        hits = {table: judged_hits(lab, model, weights(table)) for table, lab in labs.items()}
+        hits = {table: judged_hits(lab, model, weights[table]) for table, lab in labs.items()}
         for table, some in hits.items():
             learn(table, model, some, FEATURES[model])
         names = [name for name in FEATURES[model] if name not in OF_COSINES]
         learn(OTHER, model, joined(list(hits.values())), names)
     first = next(iter(labs.values()))
     for model in BY_WORDS:
-        learn(WITHOUT_EMBEDDER, model, judged_hits(first, model, weights(WITHOUT_EMBEDDER)), FEATURES[model])
+        learn(WITHOUT_EMBEDDER, model, judged_hits(first, model, RankingWeights()), FEATURES[model])
     return tables, rows
 
 
-def written(tables: Tables) -> Iterator[str]:
+def written(tables: Tables, weights: Mapping[str, RankingWeights]) -> Iterator[str]:
     """Yield the lines of the file."""
     yield "# Made by benchmarks/learn_ranking.py --write. Coefficients of `memory/relevance.py`, by how the name of an"
-    yield "# embedder begins, and by the kind of search."
+    yield "# embedder begins, and by the kind of search, and weights of the ranking that differ from the usual ones."
+    usual = asdict(RankingWeights())
+    for table, found in weights.items():
+        yield f'\n["{table}".{WEIGHTS}]'
+        for name, value in asdict(found).items():
+            if value != usual[name]:
+                yield f"{name} = {list(value) if isinstance(value, tuple) else value}"
     for table, models in tables.items():
         for model, coefficients in models.items():
             yield f'\n["{table}".{model}]'
@@ -257,26 +310,27 @@ def few_conversations(data: Conversations, most: int | None) -> Conversations:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Learn, and show how reliable it is."""
     asked = _arguments(arguments)
-    sets = [
-        few_conversations(
-            read_conversations(asked.data / name, every=asked.every), asked.long if name in LONG else None
-        )
-        for name in SETS
-        if (asked.data / name).is_dir()
-    ]
+    sets = [read_conversations(asked.data / name, every=asked.every) for name in SETS if (asked.data / name).is_dir()]
     if not sets:
         print(f"no conversations in {asked.data}; retrieval_data.py describes the folder", file=sys.stderr)
         return 2
     labs = {}
     for name in asked.embedder or list(EMBEDDERS):
         print(f"{name}: vectors and hits", file=sys.stderr, flush=True)
-        labs[EMBEDDERS.get(name, name)] = prepare(sets, VectorFolder(name, asked.vectors))
-    tables, rows = learn_relevance(labs, lambda _: RankingWeights())
+        is_slow = not name.startswith("wordllama")
+        read = [few_conversations(data, asked.long) if is_slow and data.name in LONG else data for data in sets]
+        labs[EMBEDDERS.get(name, name)] = prepare(read, VectorFolder(name, asked.vectors))
+    weights = {}
+    for table, lab in labs.items():
+        print(f"{table}: weights", file=sys.stderr, flush=True)
+        weights[table], recalls = learn_weights(table, lab)
+        print("\n".join(" | ".join(cells) for cells in recalls), flush=True)
+    tables, rows = learn_relevance(labs, weights)
     head = ("table", "search", "error", "error, first hits", "answerable: said", "found", "unrelated: said")
     for row in (head, *rows):
         print(" | ".join(row))
     if asked.write:
-        TABLE.write_text("\n".join(written(tables)) + "\n", encoding="utf-8")
+        TABLE.write_text("\n".join(written(tables, weights)) + "\n", encoding="utf-8")
     return 0
 
 
@@ -284,7 +338,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Learn how likely a hit is relevant.")
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="conversations and questions")
     parser.add_argument("--embedder", action="append", metavar="NAME", help="an embedder; all that ship if left out")
-    parser.add_argument("--long", type=int, metavar="N", help="only N conversations of the sets with long messages")
+    parser.add_argument(
+        "--long", type=int, metavar="N", help="for slow embedders only N conversations of the sets with long messages"
+    )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th question")
     vectors = Path(tempfile.gettempdir()) / "sharedmem-vectors"
     parser.add_argument("--vectors", type=Path, default=vectors, metavar="FOLDER", help="where vectors are kept")

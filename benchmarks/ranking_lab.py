@@ -33,7 +33,8 @@ from sharedmem.text.analysis import document_terms, query_terms
 
 CANDIDATES = 100
 """Hits of each search, as the setting `search_candidates` has it."""
-_AROUND = 4
+_AROUND = 2
+"""Turns on either side that a hit adds to; as many as the weights have shares."""
 _FOREIGN = 8
 _BATCH = 64
 SEED = 7

@@ -22,8 +22,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
 from bench_report import Verdict
 from harness import machine
+from learn_ranking import calibration_error
+from ranking_lab import GENERAL
 from retrieval_data import (
     DEPTHS,
     UNANSWERABLE,
@@ -52,7 +55,12 @@ OWN, SHARED, EXACT = "redisearch", "redisearch, shared", "exact"
 INDEXES = (OWN, SHARED, EXACT)
 """An index for each namespace; one for all, whose word statistics are those of all; this process itself."""
 RECIPE = RankingWeights()
-LEAST_RECALL = {"locomo": 0.76, "longmemeval": 0.915}
+"""Weights for the default embedder; the recipe itself uses those of the embedder that is measured."""
+LEAST_RECALL = {"locomo": 0.78, "longmemeval": 0.92, "beam": 0.5}
+MOST_ERROR = 0.05
+"""Expected calibration error of `Hit.score`."""
+FEWEST_HITS = 500
+"""Hits without which the calibration error is chance."""
 MOST_APART = 0.01
 SETS = tuple(LEAST_RECALL)
 PAIRS = "pairs"
@@ -73,14 +81,29 @@ class SearchVariant(NamedTuple):
     """One way to search."""
 
     name: str
-    recipe: RankingWeights = RECIPE
+    recipe: RankingWeights | None = RECIPE
     mode: SearchMode = "hybrid"
     bare: bool = False
     """Whether memories have no author, time and addressee."""
 
 
-_STILL = replace(RECIPE, author=1.0, previous=(), following=(), answer=1.0, thread=0.0, question=1.0, date=1.0)
-WHOLE = SearchVariant("the recipe")
+_STILL = replace(
+    RECIPE,
+    author=1.0,
+    previous=(),
+    following=(),
+    answer=1.0,
+    thread=0.0,
+    question=1.0,
+    date=1.0,
+    time=1.0,
+    number=1.0,
+    name=1.0,
+    length=0.0,
+)
+_AROUND: dict[str, Any] = {"previous": RECIPE.previous, "following": RECIPE.following, "thread": RECIPE.thread}
+_ASKING: dict[str, Any] = {"answer": RECIPE.answer, "question": RECIPE.question}
+WHOLE = SearchVariant("the recipe", None)
 STEPS = (
     SearchVariant("meaning alone", mode="semantic", bare=True),
     SearchVariant("words alone", mode="keywords", bare=True),
@@ -88,9 +111,11 @@ STEPS = (
     SearchVariant("weighted sum", _STILL, bare=True),
     SearchVariant("+ date and speaker before the words, names out of the query", _STILL),
     SearchVariant("+ who is named", replace(_STILL, author=RECIPE.author)),
-    SearchVariant("+ neighbours and thread", replace(RECIPE, answer=1.0, question=1.0, date=1.0)),
-    SearchVariant("+ questions", replace(RECIPE, date=1.0)),
-    SearchVariant("+ dates = the recipe"),
+    SearchVariant("+ neighbours and thread", replace(_STILL, author=RECIPE.author, **_AROUND)),
+    SearchVariant("+ questions", replace(_STILL, author=RECIPE.author, **_AROUND, **_ASKING)),
+    SearchVariant("+ dates", replace(_STILL, author=RECIPE.author, **_AROUND, **_ASKING, date=RECIPE.date)),
+    SearchVariant("+ times, numbers and names that are asked for", replace(RECIPE, length=0.0)),
+    SearchVariant("+ length = the recipe"),
 )
 """The gain of each signal over those before it."""
 WITHOUT = (
@@ -103,6 +128,10 @@ WITHOUT = (
     SearchVariant("more to answers", replace(RECIPE, answer=1.0)),
     SearchVariant("less to questions", replace(RECIPE, question=1.0)),
     SearchVariant("dates", replace(RECIPE, date=1.0)),
+    SearchVariant("times that are asked for", replace(RECIPE, time=1.0)),
+    SearchVariant("numbers that are asked for", replace(RECIPE, number=1.0)),
+    SearchVariant("names that are asked for", replace(RECIPE, name=1.0)),
+    SearchVariant("less to short turns", replace(RECIPE, length=0.0)),
     SearchVariant("weights: reciprocal ranks", replace(RECIPE, fusion="rrf", text=1.0, vector=1.0)),
 )
 """The loss without each signal of the recipe."""
@@ -137,6 +166,26 @@ class BudgetRow:
     """Questions with an answer in the conversation for which it brings nothing."""
 
 
+@dataclass(frozen=True)
+class ScoreRow:
+    """Whether scores are what they say, and how long a search takes."""
+
+    data: str
+    index: str
+    hits: int
+    error: float
+    """Expected calibration error over ten bins of equal width."""
+    said: float
+    """Mean score of the first hit of a question with an answer."""
+    found: float
+    """How many of these hits are relevant."""
+    unrelated: float
+    """Mean score of the first hit of a question that has nothing to do with any conversation."""
+    p50_ms: float
+    p95_ms: float
+    """Of searches one after the other, with embeddings that are not cached."""
+
+
 @dataclass
 class RetrievalResults:
     """All measurements of a run."""
@@ -145,6 +194,7 @@ class RetrievalResults:
     quick: bool
     rows: list[Row] = field(default_factory=list)
     budgets: list[BudgetRow] = field(default_factory=list)
+    scores: list[ScoreRow] = field(default_factory=list)
     pairs: list[ThresholdRates] = field(default_factory=list)
 
     def of(self, part: str, data: str, index: str = "") -> list[Row]:
@@ -232,26 +282,77 @@ async def recalled(
     )
 
 
+async def scored(data: Conversations, index: str, stores: dict[str, SharedMemoryStore], progress: Progress) -> ScoreRow:
+    """Return how reliable the scores of searches are, and how long searches take, one after the other."""
+    questions = [question for question in data.questions if question.category != UNANSWERABLE]
+    task = progress.add_task("scores and times", total=len(questions))
+    likely: list[float] = []
+    relevant: list[float] = []
+    first: list[tuple[float, bool]] = []
+    times: list[float] = []
+    for question in questions:
+        hits = await stores[question.group].memory.search(question.text, limit=10)
+        times.append(hits.cost.milliseconds)
+        likely += [hit.score for hit in hits]
+        relevant += [float(hit.item.id in question.relevant) for hit in hits]
+        first += [(hit.score, hit.item.id in question.relevant) for hit in hits[:1]]
+        progress.advance(task)
+    asked = [await store.memory.search(text, limit=1) for store in stores.values() for text in GENERAL]
+    progress.remove_task(task)
+    return ScoreRow(
+        data=data.name,
+        index=index,
+        hits=len(likely),
+        error=calibration_error(np.array(likely), np.array(relevant), equal_width=True),
+        said=fmean(score for score, _ in first),
+        found=fmean(is_relevant for _, is_relevant in first),
+        unrelated=fmean(hit.score for hits in asked for hit in hits),
+        p50_ms=float(np.percentile(times, 50)),
+        p95_ms=float(np.percentile(times, 95)),
+    )
+
+
+class IndexMeasurement(NamedTuple):
+    """What was measured of one index with one set."""
+
+    rows: list[Row]
+    budgets: list[BudgetRow]
+    scores: list[ScoreRow]
+
+
 async def measure(
     data: Conversations, index: str, progress: Progress, *, models: Models, signals: bool
-) -> tuple[list[Row], list[BudgetRow]]:
+) -> IndexMeasurement:
     """Return how well one index answers the questions of a set; optionally also the value of each signal."""
     answerable = [question for question in data.questions if question.category != UNANSWERABLE]
     async with opened(index, models) as hub, opened(index, models) as bare_hub:
         if hub.powers.search == (index == EXACT):
             print(f"{index}: not measured, as this system has no query engine", file=sys.stderr)
-            return [], []
+            return IndexMeasurement([], [], [])
         stores = await fill(hub, data, index, bare=False)
-        rows = list(_whole_rows(data.name, index, await answers(stores, data.questions, WHOLE, progress)))
+        scores = [await scored(data, index, stores, progress)]
+        rows = list(_whole_rows(data, index, await answers(stores, data.questions, WHOLE, progress)))
         budgets = [await recalled(data, index, stores, progress)]
         if not signals:
-            return rows, budgets
+            return IndexMeasurement(rows, budgets, scores)
         bare = await fill(bare_hub, data, index, bare=True)
         for part, ways in (("steps", STEPS), ("without", WITHOUT)):
             for way in ways:
                 found = await answers(bare if way.bare else stores, answerable, way, progress)
-                rows.append(Row(data.name, index, part, way.name, quality_of(found)))
-    return rows, budgets
+                rows.append(Row(data.name, index, part, way.name, quality_of(found, data.sessions)))
+    return IndexMeasurement(rows, budgets, scores)
+
+
+async def compare(data: Conversations, models: Models, progress: Progress) -> IndexMeasurement:
+    """Return how well other models do with the recipe, on an index of the server."""
+    async with opened(OWN, models) as hub:
+        stores = await fill(hub, data, OWN, bare=False)
+        named = models.embedder if models.reranker == "none" else f"{models.embedder}, reranked by {models.reranker}"
+        scores = [replace(await scored(data, OWN, stores, progress), index=named)]
+        answerable = [question for question in data.questions if question.category != UNANSWERABLE]
+        quality = quality_of(await answers(stores, answerable, WHOLE, progress), data.sessions)
+        budgets = [replace(await recalled(data, OWN, stores, progress), index=named)]
+        return IndexMeasurement([Row(data.name, named, "models", named, quality)], budgets, scores)
 
 
 async def similarities(pairs: Sequence[Pair], embedder: str) -> list[ThresholdRates]:
@@ -262,12 +363,13 @@ async def similarities(pairs: Sequence[Pair], embedder: str) -> list[ThresholdRa
     return await rates_by_threshold(pairs, opened_embedder)
 
 
-def _whole_rows(data: str, index: str, found: Sequence[tuple[Question, list[str]]]) -> Iterator[Row]:
+def _whole_rows(data: Conversations, index: str, found: Sequence[tuple[Question, list[str]]]) -> Iterator[Row]:
+    sessions = data.sessions
     counted = [answer for answer in found if answer[0].category != UNANSWERABLE]
-    yield Row(data, index, "whole", WHOLE.name, quality_of(counted))
+    yield Row(data.name, index, "whole", WHOLE.name, quality_of(counted, sessions))
     for category in dict.fromkeys(question.category for question, _ in found):
         some = [answer for answer in found if answer[0].category == category]
-        yield Row(data, index, "category", category, quality_of(some))
+        yield Row(data.name, index, "category", category, quality_of(some, sessions))
 
 
 # -- goals -----------------------------------------------------------------------------------------
@@ -285,16 +387,23 @@ def verdicts(findings: RetrievalResults) -> list[Verdict]:
         both = [found[index] for index in (OWN, EXACT) if index in found]
         apart = abs(both[0] - both[1]) if len(both) == 2 else None
         shown, met = ("", None) if apart is None else (f"{apart:.3f}", apart <= MOST_APART)
+        errors = [
+            row.error for row in findings.scores if row.data == data and row.index == OWN and row.hits >= FEWEST_HITS
+        ]
+        shown, met = (f"{errors[0]:.3f}", errors[0] <= MOST_ERROR) if errors else ("", None)
+        goals.append(Verdict(f"calibration error on {data} at most {MOST_ERROR}", shown, met))
         goals.append(Verdict(f"{OWN} and {EXACT} within {MOST_APART} on {data}", shown, met))
     return goals
 
 
 # -- reports ---------------------------------------------------------------------------------------
 
-FIGURES = (*(f"recall@{depth}" for depth in DEPTHS), "hit@10", "MRR", "nDCG@10")
+FIGURES = (*(f"recall@{depth}" for depth in DEPTHS), "sessions@10", "hit@10", "MRR", "nDCG@10")
+SCORE_FIGURES = ("", "hits", "error", "first hit: said", "first hit: found", "unrelated: said", "p50 ms", "p95 ms")
 BUDGET_FIGURES = ("", "questions", "evidence", "records", "tokens", "unanswered")
 TITLES = {
     "whole": "The recipe, by index",
+    "models": "The recipe, by embedder",
     "category": "By category of question",
     "steps": "Step by step",
     "without": "The recipe without one signal",
@@ -305,13 +414,17 @@ def tables(findings: RetrievalResults) -> Iterator[tuple[str, list[str], list[li
     """Yield title, names of the columns and rows of each table."""
     for data in dict.fromkeys(row.data for row in findings.rows):
         for part, title in TITLES.items():
-            rows = findings.of(part, data, "" if part == "whole" else OWN) or findings.of(part, data)
+            by_index = part in {"whole", "models"}
+            rows = findings.of(part, data, "" if by_index else OWN) or findings.of(part, data)
             if rows:
-                cells = [[row.index if part == "whole" else row.name, *_cells(row.quality)] for row in rows]
+                cells = [[row.index if by_index else row.name, *_cells(row.quality)] for row in rows]
                 yield f"{data}: {title[0].lower()}{title[1:]}", ["", "questions", *FIGURES], cells
-            if part == "whole" and (budgets := [row for row in findings.budgets if row.data == data]):
+            if part == "models" and (budgets := [row for row in findings.budgets if row.data == data]):
                 about = f"{data}: evidence that `recall` brings within {BUDGET:,} tokens"
                 yield about, list(BUDGET_FIGURES), [_budget_cells(row) for row in budgets]
+            if part == "models" and (scores := [row for row in findings.scores if row.data == data]):
+                about = f"{data}: whether scores are probabilities, and the time of a search"
+                yield about, list(SCORE_FIGURES), [_score_cells(row) for row in scores]
     if findings.pairs:
         names = ["cosine at least", "same: hit", "different: hit", "same: hit, guarded", "different: hit, guarded"]
         cells = [
@@ -321,13 +434,18 @@ def tables(findings: RetrievalResults) -> Iterator[tuple[str, list[str], list[li
         yield "Pairs of questions: what a threshold lets through", names, cells
 
 
+def _score_cells(row: ScoreRow) -> list[str]:
+    figures = (f"{figure:.3f}" for figure in (row.error, row.said, row.found, row.unrelated))
+    return [row.index, str(row.hits), *figures, f"{row.p50_ms:.1f}", f"{row.p95_ms:.1f}"]
+
+
 def _budget_cells(row: BudgetRow) -> list[str]:
     averages = (f"{row.items:.1f}", f"{row.tokens:.0f}")
     return [row.index, str(row.questions), f"{row.evidence:.3f}", *averages, str(row.unanswered)]
 
 
 def _cells(quality: Quality) -> list[str]:
-    figures = (*quality.recall.values(), quality.hit, quality.mrr, quality.ndcg)
+    figures = (*quality.recall.values(), quality.sessions, quality.hit, quality.mrr, quality.ndcg)
     return [str(quality.questions), *(f"{figure:.3f}" for figure in figures)]
 
 
@@ -354,6 +472,7 @@ def save(findings: RetrievalResults, goals: Sequence[Verdict], path: Path) -> No
         "recipe": asdict(RECIPE),
         "rows": [asdict(row) | {"quality": row.quality._asdict()} for row in findings.rows],
         "budgets": [asdict(row) for row in findings.budgets],
+        "scores": [asdict(row) for row in findings.scores],
         "pairs": [one._asdict() for one in findings.pairs],
         "goals": [asdict(goal) | {"verdict": goal.word} for goal in goals],
     }
@@ -400,9 +519,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 data = read_conversations(folder, every=every)
                 for index in INDEXES if asked.index is None else (asked.index,):
                     signals = index == (asked.index or OWN) and not asked.no_signals
-                    rows, budgets = asyncio.run(measure(data, index, progress, models=models, signals=signals))
-                    findings.rows += rows
-                    findings.budgets += budgets
+                    found = asyncio.run(measure(data, index, progress, models=models, signals=signals))
+                    findings.rows += found.rows
+                    findings.budgets += found.budgets
+                    findings.scores += found.scores
+        for name in asked.compare or ():
+            embedder, _, reranker = name.partition("+")
+            data = read_conversations(asked.data / SETS[0], every=every)
+            found = asyncio.run(compare(data, Models(embedder, reranker or "none"), progress))
+            findings.rows += found.rows
+            findings.budgets += found.budgets
+            findings.scores += found.scores
         file = asked.data / PAIRS / "questions.jsonl.gz"
         if asked.only in {None, PAIRS} and file.is_file():
             findings.pairs = asyncio.run(similarities(read_pairs(file, every=every), asked.embedder))
@@ -431,6 +558,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--embedder", default="wordllama", metavar="NAME", help="wordllama, onnx, ... (docs/providers.md)"
     )
     parser.add_argument("--reranker", default="none", metavar="NAME", help="none, onnx, ...")
+    more = "also measure the recipe with another embedder, such as onnx, or embedder+reranker, on the first set"
+    parser.add_argument("--compare", action="append", metavar="NAME", help=more)
     parser.add_argument("--no-signals", action="store_true", help="leave out what each signal is worth")
     parser.add_argument("--quick", action="store_true", help="every fifth question and pair: a first impression")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")

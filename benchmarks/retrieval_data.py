@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import log2
@@ -67,6 +67,11 @@ class Conversations:
     turns: dict[str, list[Turn]]
     questions: list[Question]
 
+    @property
+    def sessions(self) -> dict[str, str]:
+        """The session of each turn."""
+        return {turn.id: turn.session for turns in self.turns.values() for turn in turns}
+
 
 class Pair(NamedTuple):
     """Two questions, and whether one answer fits both."""
@@ -120,6 +125,8 @@ class Quality(NamedTuple):
     questions: int
     recall: dict[int, float]
     """Share of the relevant turns that are among the first so many."""
+    sessions: float
+    """Share of the sessions with a relevant turn of which any turn is among the first ten."""
     hit: float
     """Share of questions with a relevant turn among the first ten."""
     mrr: float
@@ -128,18 +135,29 @@ class Quality(NamedTuple):
     """Recall at ten, with a higher weight of earlier ranks."""
 
 
-def quality_of(answers: Sequence[tuple[Question, Sequence[str]]]) -> Quality:
-    """Return the mean over questions and the returned ids, best first."""
+def quality_of(answers: Sequence[tuple[Question, Sequence[str]]], sessions: Mapping[str, str]) -> Quality:
+    """Return the mean over questions and the returned ids, best first.
+
+    Args:
+        answers: each question with the ids.
+        sessions: the session of each turn.
+    """
     return Quality(
         questions=len(answers),
         recall={
             depth: fmean(len(asked.relevant & set(ids[:depth])) / len(asked.relevant) for asked, ids in answers)
             for depth in DEPTHS
         },
+        sessions=fmean(_share_of_sessions(asked.relevant, ids[:DEPTH], sessions) for asked, ids in answers),
         hit=fmean(not asked.relevant.isdisjoint(ids[:DEPTH]) for asked, ids in answers),
         mrr=fmean(_reciprocal_rank(asked.relevant, ids) for asked, ids in answers),
         ndcg=fmean(_discounted_gain(asked.relevant, ids[:DEPTH]) for asked, ids in answers),
     )
+
+
+def _share_of_sessions(relevant: frozenset[str], ids: Sequence[str], sessions: Mapping[str, str]) -> float:
+    wanted = {sessions[id_] for id_ in relevant}
+    return len(wanted & {sessions[id_] for id_ in ids}) / len(wanted)
 
 
 def _reciprocal_rank(relevant: frozenset[str], ids: Sequence[str]) -> float:

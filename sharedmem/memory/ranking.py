@@ -29,6 +29,7 @@ from sharedmem.redis.vectors import Vector
 from sharedmem.search.protocol import IndexHit, IndexResult
 from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
 from sharedmem.text.analysis import WORD
+from sharedmem.text.cues import NAME, NUMBER, TIME, query_cues
 from sharedmem.text.dates import datetime_from_ms, find_query_dates
 
 Fusion = Literal["weighted", "rrf"]
@@ -42,16 +43,16 @@ class RankingWeights:
     """`rrf`: by ranks alone; for words and vectors that are equally strong."""
     text: float = 0.6
     """Weight of BM25, divided by the BM25 of the best hit."""
-    vector: float = 0.4
+    vector: float = 0.5
     """Weight of the cosine similarity, scaled so that the hits fill 0 to 1."""
     rrf_k: int = 60
-    author: float = 2.0
+    author: float = 3.0
     """Factor for turns of an author whom the query names."""
-    previous: tuple[float, ...] = (0.5, 0.25)
+    previous: tuple[float, ...] = (0.625, 0.25)
     """Shares of its score that a turn gives to the turn after it, to the one after that, and so on."""
     following: tuple[float, ...] = (0.4, 0.2)
     """Shares of its score that a turn gives to the turn before it, and so on."""
-    answer: float = 1.5
+    answer: float = 1.2
     """Factor for the share that a question gives to the turns after it."""
     talkative: float = 80.0
     """Words at which a turn gives and receives half of its share; long turns are less dependent on their neighbours."""
@@ -61,6 +62,14 @@ class RankingWeights:
     """Factor for turns that are questions."""
     date: float = 1.5
     """Factor for turns in the month or on the day that the query names."""
+    time: float = 2.2
+    """Factor for turns that contain a time, if the query asks when or how long."""
+    number: float = 1.2
+    """Factor for turns that contain a number, if the query asks how many or how much."""
+    name: float = 1.1
+    """Factor for turns that contain a name, if the query asks what, which, who or where."""
+    length: float = 0.2
+    """Loss of turns of fewer than 25 words: the exponent of their share of 25."""
     recency: float = 0.0
     """Gain of a memory of this moment, as a share of its score; older ones gain less."""
     half_life_s: float = 2_592_000.0
@@ -120,6 +129,9 @@ def _name_pattern(author: str) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![^\W_])(?:{'|'.join(spellings)}){_POSSESSIVE}(?![^\W_])")
 
 
+_TELLING_WORDS = 25
+"""Words from which a turn is not short any more."""
+
 # -- factors, signals and the order -----------------------------------------------------------------
 
 
@@ -145,6 +157,9 @@ class RankingFactors:
         self._recipe = recipe
         self._now_ms = now_ms
         self._dates = find_query_dates(query) if recipe.date != 1.0 else ()
+        asked = query_cues(query)
+        weights = (("time", TIME, recipe.time), ("number", NUMBER, recipe.number), ("name", NAME, recipe.name))
+        self._cues = tuple((name, kind, weight) for name, kind, weight in weights if asked & kind)
         most = max(threads.values(), default=0.0)
         self._by_thread = {thread: 1.0 + recipe.thread * much / most for thread, much in threads.items() if most > 0}
         self._by_author: dict[str | None, float] = {None: 1.0}
@@ -162,6 +177,10 @@ class RankingFactors:
             product = self._author(known.author) * self._by_thread.get(known.thread, 1.0)
             if known.asks:
                 product *= recipe.question
+            product *= _length_factor(known.tokens, recipe.length)
+            for _, kind, weight in self._cues:
+                if known.cues & kind:
+                    product *= weight
         if self._dates:
             product *= self._date(known.at_ms)
         if recipe.recency:
@@ -178,6 +197,11 @@ class RankingFactors:
             RankingFactor("author", self._author(known.author)),
             RankingFactor("thread", self._by_thread.get(known.thread, 1.0) if is_turn else 1.0),
             RankingFactor("question", recipe.question if is_turn and known.asks else 1.0),
+            RankingFactor("length", _length_factor(known.tokens, recipe.length) if is_turn else 1.0),
+            *(
+                RankingFactor(name, weight if is_turn and known.cues & kind else 1.0)
+                for name, kind, weight in self._cues
+            ),
             RankingFactor("date", self._date(known.at_ms)),
             RankingFactor("recency", self._recency(known.at_ms)),
             RankingFactor("importance", recipe.importance.get(known.importance, 1.0)),
@@ -202,6 +226,12 @@ class RankingFactors:
         # With a clock that is ahead, a memory is at most as new as now.
         age_s = max(0, self._now_ms - at_ms) / 1000
         return 1.0 + self._recipe.recency * exp2(-age_s / self._recipe.half_life_s)
+
+
+@lru_cache(maxsize=4096)
+def _length_factor(tokens: int, exponent: float) -> float:
+    """Return the factor for a turn with so many words: below 1 for a short one."""
+    return float(((1 + min(tokens, _TELLING_WORDS)) / (1 + _TELLING_WORDS)) ** exponent)
 
 
 class SignalExplanations:

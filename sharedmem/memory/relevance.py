@@ -20,14 +20,19 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from math import exp, log
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from sharedmem.memory.ranking import RankingWeights
 
 RelevanceModel = Literal["hybrid", "semantic", "similar", "words", "keywords"]
 """Which search the coefficients are for: `similar` has no query, and `words` is a hybrid search without a vector."""
 Coefficients = Mapping[str, float]
+WEIGHTS = "weights"
+"""The part of a table with the weights of the ranking."""
 OTHER = "other"
 """The table of embedders that were not measured: it does not read cosine similarities."""
 WITHOUT_EMBEDDER = "none"
@@ -52,7 +57,7 @@ class SearchEvidence(NamedTuple):
 
 
 @cache
-def learned_tables() -> Mapping[str, Mapping[str, Coefficients]]:
+def learned_tables() -> Mapping[str, Mapping[str, Any]]:
     """Return what was measured, by embedder and model."""
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
@@ -61,6 +66,16 @@ def learned_tables() -> Mapping[str, Mapping[str, Coefficients]]:
 def embedder_table(embedder: str) -> str:
     """Return the name of the table for an embedder: its own, else that of embedders that were not measured."""
     return next((name for name in learned_tables() if embedder.startswith(name)), OTHER)
+
+
+@cache
+def learned_weights(embedder: str | None) -> RankingWeights:
+    """Return the weights of the ranking that were measured for an embedder, or for none."""
+    table = learned_tables()[WITHOUT_EMBEDDER if embedder is None else embedder_table(embedder)]
+    found: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in table.get(WEIGHTS, {}).items()
+    }
+    return replace(RankingWeights(), **found)
 
 
 def relevance_coefficients(embedder: str | None, model: RelevanceModel) -> Coefficients:
@@ -72,7 +87,8 @@ def relevance_coefficients(embedder: str | None, model: RelevanceModel) -> Coeff
     """
     is_by_words = embedder is None or model in {"words", "keywords"}
     table = WITHOUT_EMBEDDER if is_by_words else embedder_table(embedder or "")
-    return learned_tables()[table][model]
+    found: Coefficients = learned_tables()[table][model]
+    return found
 
 
 def relevance_features(evidence: SearchEvidence, value: float) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -26,6 +26,7 @@ from sharedmem.memory.relevance import (
     FIRST_HITS,
     RelevanceModel,
     SearchEvidence,
+    learned_weights,
     relevance,
     relevance_coefficients,
     relevance_features,
@@ -82,7 +83,8 @@ class SearchRequest:
     similarity: float | None = None
     """Least cosine similarity of hits by meaning."""
     explain: bool = False
-    recipe: RankingWeights = field(default_factory=RankingWeights)
+    recipe: RankingWeights | None = None
+    """None: the weights that were measured for the embedder."""
     diversity: float | None = None
     rerank: Rerank | None = None
     by_time: bool = False
@@ -309,6 +311,10 @@ class MemorySearcher:
         ]
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
 
+    def _measured_weights(self, found: IndexResult) -> RankingWeights:
+        embedder = self._context.embedder
+        return learned_weights(embedder.name if embedder is not None and found.vector else None)
+
     def _relevance(
         self,
         request: SearchRequest,
@@ -357,7 +363,7 @@ class MemorySearcher:
             filters=check_filter(filters),
             threshold=check_share("threshold", threshold),
             explain=order.explain,
-            recipe=order.recipe or RankingWeights(),
+            recipe=order.recipe,
             diversity=check_share("diversity", order.diversity),
             rerank=self.reranker(order.rerank, chosen),
             phrases=check_phrases("query", text) if chosen == "keywords" else (),
@@ -457,10 +463,11 @@ class MemorySearcher:
         await self._context.memories.ensure(self._namespace)
         found = await self._found(request, meaning)
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}
-        wanted = neighbour_ranges(found, request.recipe) if request.mode == "hybrid" else {}
+        recipe = request.recipe or self._measured_weights(found)
+        wanted = neighbour_ranges(found, recipe) if request.mode == "hybrid" else {}
         if wanted:
             neighbours = await self._neighbours(wanted)
-        ranked = self._ranked(request, found, neighbours)
+        ranked = self._ranked(request, found, neighbours, recipe)
         return _SearchRun(found, ranked, meaning, found.round_trips + bool(wanted))
 
     async def _meaning(self, request: SearchRequest, text: str) -> QueryEmbedding:
@@ -494,10 +501,11 @@ class MemorySearcher:
         request: SearchRequest,
         found: IndexResult,
         neighbours: Mapping[tuple[str, int], Sequence[tuple[str, RankingFeatures]]],
+        recipe: RankingWeights,
     ) -> list[RankedMemory]:
         if request.mode == "hybrid":
             now_ms = round(self._context.clock.now().timestamp() * 1000)
-            return rank(request.query, found, neighbours, request.recipe, now_ms=now_ms, explain=request.explain)
+            return rank(request.query, found, neighbours, recipe, now_ms=now_ms, explain=request.explain)
         if request.by_time:
             newest_first = sorted(found.text, key=lambda hit: (-decode_features(hit.facts).at_ms, hit.id))
             return _rank_as_found("text", newest_first, explain=request.explain)

@@ -25,6 +25,7 @@ from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
 from sharedmem.search.protocol import encode_tag, join_tags
 from sharedmem.text.analysis import WORD, indexed_terms, normalize_text
+from sharedmem.text.cues import text_cues
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")
@@ -116,6 +117,8 @@ class RankingFeatures(NamedTuple):
     at_ms: int
     """When it happened, in milliseconds since 1970."""
     importance: str
+    cues: int = 0
+    """Kinds of answer that a turn contains (`text.cues`); 0 if an earlier version has written the memory."""
 
     def encoded(self) -> bytes:
         """Return the features as Redis stores them: a JSON array."""
@@ -127,9 +130,17 @@ class RankingFeatures(NamedTuple):
 def decode_features(data: bytes) -> RankingFeatures:
     """Return the features in these bytes; defaults if another client has written something else there."""
     try:
-        thread, position, author, asks, tokens, at_ms, importance = orjson.loads(data)
-        author = author if isinstance(author, str) else None
-        return RankingFeatures(str(thread), int(position), author, bool(asks), int(tokens), int(at_ms), str(importance))
+        thread, position, author, asks, tokens, at_ms, importance, *newer = orjson.loads(data)
+        return RankingFeatures(
+            str(thread),
+            int(position),
+            author if isinstance(author, str) else None,
+            bool(asks),
+            int(tokens),
+            int(at_ms),
+            str(importance),
+            int(newer[0]) if newer else 0,
+        )
     except (ValueError, TypeError, OverflowError):
         return RankingFeatures("", 0, None, asks=False, tokens=0, at_ms=0, importance="medium")
 
@@ -173,8 +184,10 @@ def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
     """
     text = _full_text(item)
     at_ms = round(item.timestamp.timestamp() * 1000) if item.timestamp else 0
-    tokens = len(WORD.findall(text))
-    return RankingFeatures(item.thread_id, position, item.author, _is_question(text), tokens, at_ms, item.importance)
+    words = WORD.findall(text)
+    cues = text_cues(text, words) if item.author is not None else 0
+    asks = _is_question(text)
+    return RankingFeatures(item.thread_id, position, item.author, asks, len(words), at_ms, item.importance, cues)
 
 
 def _is_question(text: str) -> bool:

@@ -181,7 +181,8 @@ class Signal(Record):
     """One component of a score."""
 
     name: str
-    """`text`, `vector`, `author`, `neighbours`, `thread`, `date`, `question`, `recency`, `importance`, `reranker`."""
+    """`text`, `vector`, `neighbours`, `author`, `thread`, `question`, `length`, `time`, `number`, `name`, `date`,
+    `recency`, `importance`, `reranker`."""
     score: float
     """Raw score of the signal (BM25, cosine similarity, a factor)."""
     rank: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,21 @@ from sharedmem.search.protocol import IndexHit, IndexResult
 
 NOON = datetime(2023, 5, 7, 12, tzinfo=UTC)
 NOW_MS = 1_700_000_000_000
-STILL = RankingWeights(author=1.0, previous=(), following=(), answer=1.0, thread=0.0, question=1.0, date=1.0)
+STILL = RankingWeights(
+    text=0.6,
+    vector=0.4,
+    author=1.0,
+    previous=(),
+    following=(),
+    answer=1.0,
+    thread=0.0,
+    question=1.0,
+    date=1.0,
+    time=1.0,
+    number=1.0,
+    name=1.0,
+    length=0.0,
+)
 PLAIN = RankingFeatures("main", 0, None, asks=False, tokens=8, at_ms=NOW_MS, importance="medium")
 
 
@@ -221,6 +236,38 @@ def test_a_clock_from_beyond_the_calendar_breaks_nothing(at_ms: int) -> None:
     assert ranked({"a": PLAIN._replace(at_ms=at_ms)}, {"a": 1.0}, query="in May", recipe=recipe)
 
 
+@pytest.mark.parametrize(
+    ("query", "text", "signal"),
+    [
+        ("When did Bo leave?", "He left last week, on the ferry.", "time"),
+        ("What year was it?", "It was in 1987, I believe so.", "time"),
+        ("How many boats are there?", "We counted seven of them there.", "number"),
+        ("How old is the pier?", "It is 90 and looks it.", "number"),
+        ("Where did Bo go?", "He took the train to Oslo.", "name"),
+    ],
+)
+def test_a_turn_weighs_more_if_it_contains_the_kind_of_answer_that_is_asked_for(
+    query: str, text: str, signal: str
+) -> None:
+    facts = {"a": ranking_features(turn(text), 0), "b": ranking_features(turn("the quay was wet and cold"), 20)}
+    recipe = replace(STILL, **cast("dict[str, Any]", {signal: 2.0}))
+
+    scores = ranked(facts, {"a": 1.0, "b": 1.0}, query=query, recipe=recipe)
+    other = ranked(facts, {"a": 1.0, "b": 1.0}, query="Tell me about Bo.", recipe=recipe)
+
+    assert scores == {"a": pytest.approx(1.2), "b": pytest.approx(0.6)}
+    assert other == {"a": pytest.approx(0.6), "b": pytest.approx(0.6)}
+
+
+def test_short_turns_weigh_less_and_beyond_25_words_length_does_not_matter() -> None:
+    facts = {"a": said(0, tokens=3), "b": said(20, tokens=25), "c": said(40, tokens=300), "d": PLAIN}
+
+    scores = ranked(facts, dict.fromkeys("abcd", 1.0), recipe=replace(STILL, length=0.5))
+
+    assert scores["a"] == pytest.approx(0.6 * (4 / 26) ** 0.5)
+    assert scores["b"] == scores["c"] == scores["d"] == pytest.approx(0.6)
+
+
 def test_recency_and_importance_count_when_they_are_asked_for() -> None:
     half_life_s = 100.0
     recipe = replace(STILL, recency=0.5, half_life_s=half_life_s, importance={"critical": 2.0})
@@ -268,7 +315,7 @@ def test_what_the_signals_contributed_adds_up_to_the_score(fusion: str) -> None:
     names = {one.id: [signal.name for signal in one.signals] for one in told}
     assert names["a"] == [
         *("text", "vector", "neighbours"),
-        *("author", "thread", "question", "date", "recency", "importance"),
+        *("author", "thread", "question", "length", "date", "recency", "importance"),
     ]
     assert names["d"][0] == "neighbours"
     assert {signal.rank for one in told for signal in one.signals if signal.name == "vector"} == {1, 2}
@@ -301,6 +348,13 @@ def test_the_facts_of_a_turn_come_back_as_they_were(text: str, asks: bool) -> No
 
     assert facts == RankingFeatures("main", 7, "Ada", asks, len(text.split()), round(NOON.timestamp() * 1000), "medium")
     assert decode_features(facts.encoded()) == facts
+
+
+def test_features_that_an_earlier_version_has_written_contain_no_kinds_of_answer() -> None:
+    features = decode_features(b'["t",3,"Ada",false,8,1683460800000,"medium"]')
+
+    assert features == RankingFeatures("t", 3, "Ada", asks=False, tokens=8, at_ms=1683460800000, importance="medium")
+    assert features.cues == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'["t",0,["a"],0,1,0,"low"]', b'["t",1e999,null,0,1,0,"low"]'])

@@ -51,6 +51,20 @@ async def test_a_conversation_becomes_turns_facts_and_a_note(hub: Hub, namespace
     assert receipt.cost.model_calls == 0  # the rules of the offline model cost nothing
 
 
+async def test_a_turn_of_a_conversation_is_found_by_its_own_embedding(hub: Hub, namespace: str) -> None:
+    store = hub.store(namespace)
+    receipt = await store.remember(TALK, parts=["memory"], wait=60)
+    turns = [await store.memory.get(id_, embedding=True) for id_ in receipt.memories]
+
+    for turn in turns:
+        assert turn is not None
+        assert turn.embedding is not None
+        (found,) = await store.memory.find_similar(turn.embedding, threshold=0.99)
+        assert found.item.id == turn.id
+        (asked,) = await store.memory.search_semantic(turn.memory, limit=1)
+        assert asked.item.id == turn.id
+
+
 async def test_what_was_remembered_is_recalled(store: SharedMemoryStore) -> None:
     receipt = await store.remember("The deploy of the billing service needs two approvals.", wait=60)
 
