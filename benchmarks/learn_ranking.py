@@ -288,7 +288,8 @@ def written(tables: Tables, weights: Mapping[str, RankingWeights]) -> Iterator[s
     yield "# embedder begins, and by the kind of search, and weights of the ranking that differ from the usual ones."
     usual = asdict(RankingWeights())
     for table, found in weights.items():
-        yield f'\n["{table}".{WEIGHTS}]'
+        if found != RankingWeights():
+            yield f'\n["{table}".{WEIGHTS}]'
         for name, value in asdict(found).items():
             if value != usual[name]:
                 yield f"{name} = {list(value) if isinstance(value, tuple) else value}"

@@ -384,14 +384,14 @@ def verdicts(findings: RetrievalResults) -> list[Verdict]:
             value = found.get(index)
             shown, met = ("", None) if value is None else (f"{value:.3f}", value >= least)
             goals.append(Verdict(f"recall@10 on {data} at least {least} ({index})", shown, met))
-        both = [found[index] for index in (OWN, EXACT) if index in found]
-        apart = abs(both[0] - both[1]) if len(both) == 2 else None
-        shown, met = ("", None) if apart is None else (f"{apart:.3f}", apart <= MOST_APART)
         errors = [
             row.error for row in findings.scores if row.data == data and row.index == OWN and row.hits >= FEWEST_HITS
         ]
         shown, met = (f"{errors[0]:.3f}", errors[0] <= MOST_ERROR) if errors else ("", None)
         goals.append(Verdict(f"calibration error on {data} at most {MOST_ERROR}", shown, met))
+        both = [found[index] for index in (OWN, EXACT) if index in found]
+        apart = abs(both[0] - both[1]) if len(both) == 2 else None
+        shown, met = ("", None) if apart is None else (f"{apart:.3f}", apart <= MOST_APART)
         goals.append(Verdict(f"{OWN} and {EXACT} within {MOST_APART} on {data}", shown, met))
     return goals
 

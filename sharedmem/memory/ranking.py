@@ -46,7 +46,7 @@ class RankingWeights:
     vector: float = 0.5
     """Weight of the cosine similarity, scaled so that the hits fill 0 to 1."""
     rrf_k: int = 60
-    author: float = 3.0
+    author: float = 2.4
     """Factor for turns of an author whom the query names."""
     previous: tuple[float, ...] = (0.625, 0.25)
     """Shares of its score that a turn gives to the turn after it, to the one after that, and so on."""
