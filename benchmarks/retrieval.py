@@ -64,6 +64,7 @@ FEWEST_HITS = 500
 MOST_APART = 0.01
 SETS = tuple(LEAST_RECALL)
 PAIRS = "pairs"
+PARTS = ("steps", "without")
 LARGEST = max(DEPTHS)
 BUDGET = 1500
 """Tokens of a text that `store.recall` makes."""
@@ -321,7 +322,7 @@ class IndexMeasurement(NamedTuple):
 
 
 async def measure(
-    data: Conversations, index: str, progress: Progress, *, models: Models, signals: bool
+    data: Conversations, index: str, progress: Progress, *, models: Models, parts: Sequence[str]
 ) -> IndexMeasurement:
     """Return how well one index answers the questions of a set; optionally also the value of each signal."""
     answerable = [question for question in data.questions if question.category != UNANSWERABLE]
@@ -333,11 +334,11 @@ async def measure(
         scores = [await scored(data, index, stores, progress)]
         rows = list(_whole_rows(data, index, await answers(stores, data.questions, WHOLE, progress)))
         budgets = [await recalled(data, index, stores, progress)]
-        if not signals:
+        if not parts:
             return IndexMeasurement(rows, budgets, scores)
         bare = await fill(bare_hub, data, index, bare=True)
-        for part, ways in (("steps", STEPS), ("without", WITHOUT)):
-            for way in ways:
+        for part in parts:
+            for way in {"steps": STEPS, "without": WITHOUT}[part]:
                 found = await answers(bare if way.bare else stores, answerable, way, progress)
                 rows.append(Row(data.name, index, part, way.name, quality_of(found, data.sessions)))
     return IndexMeasurement(rows, budgets, scores)
@@ -518,8 +519,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if asked.only in {None, name} and folder.is_dir():
                 data = read_conversations(folder, every=every)
                 for index in INDEXES if asked.index is None else (asked.index,):
-                    signals = index == (asked.index or OWN) and not asked.no_signals
-                    found = asyncio.run(measure(data, index, progress, models=models, signals=signals))
+                    is_first = index == (asked.index or OWN)
+                    parts = [part for part in PARTS if is_first and not getattr(asked, f"no_{part}")]
+                    found = asyncio.run(measure(data, index, progress, models=models, parts=parts))
                     findings.rows += found.rows
                     findings.budgets += found.budgets
                     findings.scores += found.scores
@@ -560,7 +562,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--reranker", default="none", metavar="NAME", help="none, onnx, ...")
     more = "also measure the recipe with another embedder, such as onnx, or embedder+reranker, on the first set"
     parser.add_argument("--compare", action="append", metavar="NAME", help=more)
-    parser.add_argument("--no-signals", action="store_true", help="leave out what each signal is worth")
+    parser.add_argument("--no-steps", action="store_true", help="leave out what each step is worth")
+    parser.add_argument("--no-without", action="store_true", help="leave out the recipe without each signal")
     parser.add_argument("--quick", action="store_true", help="every fifth question and pair: a first impression")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
     parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose figures to replace")
