@@ -6,7 +6,7 @@ weight at a time as long as the objective gains.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -186,22 +186,34 @@ def search_weights(
 ) -> RankingWeights:
     """Return weights that are better for some of the questions, changing one after the other."""
     weights, best = start, objective(matrix, scores(matrix, start), among)
+    changes = [(name, changed) for name in (*FACTORS, *SHARES, *ADDED) for changed in _changes(name)]
     for _ in range(rounds):
         before = best
-        for name in (*FACTORS, *SHARES, *ADDED):
-            for changed in _changes(name):
-                while True:
-                    trial = replace(weights, **{name: changed(getattr(weights, name))})
-                    gained = objective(matrix, scores(matrix, trial), among)
-                    if gained <= best + _LEAST_GAIN:
-                        break
-                    weights, best = trial, gained
+        for name, changed in changes:
+            weights, best = _changed(matrix, among, weights, best, (name, changed))
         if best == before:
             break
     return weights
 
 
-def _changes(name: str) -> Iterable[Any]:
+def _changed(
+    matrix: Matrix,
+    among: NDArray[np.bool_],
+    weights: RankingWeights,
+    best: float,
+    change: tuple[str, Callable[[Any], Any]],
+) -> tuple[RankingWeights, float]:
+    """Return the weights after a change is made as long as the objective gains, and the objective."""
+    name, changed = change
+    while True:
+        trial = replace(weights, **{name: changed(getattr(weights, name))})
+        gained = objective(matrix, scores(matrix, trial), among)
+        if gained <= best + _LEAST_GAIN:
+            return weights, best
+        weights, best = trial, gained
+
+
+def _changes(name: str) -> list[Callable[[Any], Any]]:
     if name in ADDED:
         return [lambda value, step=step: round(value + step, 3) for step in ADDED[name]]
     if name in SHARES:
