@@ -213,7 +213,7 @@ def _changed(
         weights, best = trial, gained
 
 
-def _changes(name: str) -> list[Callable[[Any], Any]]:
+def _changes(name: str) -> Sequence[Any]:
     if name in ADDED:
         return [lambda value, step=step: round(value + step, 3) for step in ADDED[name]]
     if name in SHARES:
