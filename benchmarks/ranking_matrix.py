@@ -43,7 +43,7 @@ class Matrix(NamedTuple):
     starts: NDArray[np.int64]
     """First row of each question."""
     givers: NDArray[np.int64]
-    """Rows that lend to others, with `receivers` and `steps`."""
+    """Rows that add to others: each with one of `receivers` and `steps`."""
     receivers: NDArray[np.int64]
     steps: NDArray[np.int64]
     question_of_thread: NDArray[np.int64]
