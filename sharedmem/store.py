@@ -228,7 +228,7 @@ class SharedMemoryStore(
         from sharedmem.recall.recall import ContextRecall, StoreFacets  # noqa: PLC0415  # likewise
 
         facets = StoreFacets(lambda: self.memory, lambda: self.graph, lambda: self.synthesis, self)
-        return ContextRecall(self._knowledge_context(), facets)
+        return ContextRecall(self._knowledge_context(), self._scope, facets)
 
     async def recall(  # noqa: PLR0913  # each narrows what is looked for
         self,

@@ -155,6 +155,15 @@ class MemorySettings(NamespaceSettings):
     search_candidates: int = Field(
         100, ge=10, le=1000, description="Hits by words and hits by meaning that a search ranks."
     )
+    standing_memories: bool = Field(
+        default=True,
+        description="Whether searches and recall offer standing instructions and preferences whatever is asked.",
+    )
+    latest_truth: bool = Field(
+        default=True,
+        description="Whether searches put a statement before older ones that it replaces; plain documents keep their "
+        "order.",
+    )
     search_timeout_ms: int = Field(
         2000, ge=1, le=60_000, description="Timeout of a search at the server, in milliseconds."
     )

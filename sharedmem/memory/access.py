@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.memory.serialization import meta_tag
+from sharedmem.memory.serialization import meta_tag, standing_of, standing_tag
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.search.protocol import Between, Condition, Every, Tagged
@@ -156,6 +156,7 @@ def matches_filter(filters: MemoryFilter, item: MemoryItem) -> bool:
     return given <= _SINGLE or (
         all(set(_as_tuple(getattr(filters, name))) <= set(getattr(item, name)) for name in _ALL_OF)
         and _is_between(filters, item.timestamp)
+        and _is_standing(filters, item)
         and all(_has_metadata(item, key, value) for key, value in filters.metadata.items())
     )
 
@@ -172,6 +173,8 @@ def _conditions(filters: MemoryFilter) -> Iterable[Condition]:
             yield Tagged(tag, _as_tuple(wanted))
     for name in _ALL_OF:
         yield from (Tagged(name, (value,)) for value in _as_tuple(getattr(filters, name)))
+    if filters.standing is not None:
+        yield Tagged("meta", tuple(map(standing_tag, _as_tuple(filters.standing))))
     yield from (Tagged("meta", (meta_tag(key, value) or "",)) for key, value in filters.metadata.items())
     if filters.since is not None or filters.until is not None:
         yield Between("at", _bound_ms(filters.since), _bound_ms(filters.until))
@@ -192,6 +195,13 @@ def _is_between(filters: MemoryFilter, at: datetime | None) -> bool:
         return False
     low, high = _bound_ms(filters.since), _bound_ms(filters.until)
     return (low is None or low <= to_milliseconds(at)) and (high is None or to_milliseconds(at) <= high)
+
+
+def _is_standing(filters: MemoryFilter, item: MemoryItem) -> bool:
+    if filters.standing is None:
+        return True
+    found = standing_of(item)
+    return found is not None and found.kind in _as_tuple(filters.standing)
 
 
 def _has_metadata(item: MemoryItem, key: str, value: object) -> bool:

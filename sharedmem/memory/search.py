@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,8 +32,15 @@ from sharedmem.memory.relevance import (
     relevance_coefficients,
     relevance_features,
 )
-from sharedmem.memory.serialization import RankingFeatures, decode_features, searchable_texts
+from sharedmem.memory.serialization import (
+    RankingFeatures,
+    decode_features,
+    owner_key,
+    searchable_texts,
+    standing_of,
+)
 from sharedmem.memory.service_reranker import ServiceReranker
+from sharedmem.memory.truth import LIFTED, Successions, best_standing, latest_first, lift_standing
 from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Signal, Why
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
@@ -41,6 +49,7 @@ from sharedmem.redis.vectors import check_vector
 from sharedmem.runtime.request_units import ChargedUnits
 from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
 from sharedmem.text.analysis import indexed_terms, query_terms, share_of_terms
+from sharedmem.text.instructions import is_lookup
 from sharedmem.text.phrases import contains_phrases, find_phrases
 
 Filters = MemoryFilter | Mapping[str, Any] | None
@@ -51,6 +60,9 @@ _RERANKED = 20
 _PHRASE_CANDIDATES = 1000
 """Best memories with all words of the phrases that are read to look for the phrases themselves."""
 _PHRASE_PAGE = 100
+_STANDING = MemoryFilter(standing=("instruction", "preference"))
+_MOST_STANDING = 20
+"""Standing memories that are considered by words, and by meaning."""
 _NO_HITS = IndexResult([], [], 0, 0)
 _UNKNOWN = -1
 MOST_HITS = 100
@@ -244,6 +256,7 @@ class _SearchRun(NamedTuple):
     ranked: list[RankedMemory]
     meaning: QueryEmbedding
     round_trips: int
+    successions: Successions = Successions({}, {})
 
 
 class MemorySearcher:
@@ -309,6 +322,7 @@ class MemorySearcher:
             )
             for ranked in order
         ]
+        hits = _with_successions(hits, run.successions)
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
 
     def _measured_weights(self, found: IndexResult) -> RankingWeights:
@@ -461,14 +475,46 @@ class MemorySearcher:
 
     async def _search_once(self, request: SearchRequest, meaning: QueryEmbedding) -> _SearchRun:
         await self._context.memories.ensure(self._namespace)
-        found = await self._found(request, meaning)
+        found, standing = await asyncio.gather(self._found(request, meaning), self._standing(request, meaning))
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}
         recipe = request.recipe or self._measured_weights(found)
         wanted = neighbour_ranges(found, recipe) if request.mode == "hybrid" else {}
         if wanted:
             neighbours = await self._neighbours(wanted)
         ranked = self._ranked(request, found, neighbours, recipe)
-        return _SearchRun(found, ranked, meaning, found.round_trips + bool(wanted))
+        run = _SearchRun(found, ranked, meaning, found.round_trips + bool(wanted))
+        return self._offered(request, run, standing) if request.mode == "hybrid" else run
+
+    async def _standing(self, request: SearchRequest, meaning: QueryEmbedding) -> list[str]:
+        """Return the ids of standing memories to offer with any query; at the same time as the search itself."""
+        if request.mode != "hybrid" or not self._access.settings.standing_memories or request.limit <= LIFTED:
+            return []
+        if is_lookup(request.query):
+            return []
+        filters = self._access.index_filter(request.filters).also(*self._access.index_filter(_STANDING).conditions)
+        query = IndexQuery(query_terms(request.keywords), meaning.vector, filters=filters, candidates=_MOST_STANDING)
+        if not query.terms and query.vector is None:
+            return []
+        return best_standing(await self._context.memories.search(self._namespace, query), self._owner(request))
+
+    def _offered(self, request: SearchRequest, run: _SearchRun, standing: Sequence[str]) -> _SearchRun:
+        """Return the run with the latest of statements first, and standing memories of the caller among the hits."""
+        ranked, successions = list(run.ranked), Successions({}, {})
+        if self._access.settings.latest_truth:
+            known = {
+                hit.id: features
+                for hit in (*run.found.vector, *run.found.text)
+                if (features := decode_features(hit.facts)).claims
+            }
+            ranked, successions = latest_first(ranked, known, explain=request.explain)
+        ranked = lift_standing(ranked, standing, request.limit, explain=request.explain)
+        return run._replace(ranked=ranked, successions=successions)
+
+    def _owner(self, request: SearchRequest) -> str:
+        """Return whose instructions this search follows: those of its one user, or the actor's."""
+        users = (self._access.within.user_id, request.filters.user_id)
+        user = next((one for one in users if isinstance(one, str)), None)
+        return owner_key(user, self._access.actor.decode())
 
     async def _meaning(self, request: SearchRequest, text: str) -> QueryEmbedding:
         if request.mode == "keywords":
@@ -577,6 +623,22 @@ class MemorySearcher:
                 decoded = decode_features(facts)
                 neighbours.setdefault((thread, decoded.position), []).append((id_.decode(), decoded))
         return neighbours
+
+
+def _with_successions(hits: Sequence[Hit], found: Successions) -> list[Hit]:
+    """Return the hits with what they are and replace; only hits of this result are named."""
+    present = {hit.item.id for hit in hits}
+    marked = []
+    for hit in hits:
+        id_, standing = hit.item.id, standing_of(hit.item)
+        newer = found.superseded_by.get(id_)
+        changes = {
+            "standing": None if standing is None else standing.kind,
+            "supersedes": tuple(older for older in found.supersedes.get(id_, ()) if older in present),
+            "superseded_by": newer if newer in present else None,
+        }
+        marked.append(hit.model_copy(update=changes) if any(changes.values()) else hit)
+    return marked
 
 
 def _found_nothing(run: _SearchRun) -> bool:

@@ -20,12 +20,15 @@ import orjson
 
 from sharedmem.clock import from_microseconds
 from sharedmem.models import DurableRecord, MemoryItem, MemoryMessage, MemoryVersion
+from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
 from sharedmem.search.protocol import encode_tag, join_tags
 from sharedmem.text.analysis import WORD, indexed_terms, normalize_text
+from sharedmem.text.claims import claims_of
 from sharedmem.text.cues import text_cues
+from sharedmem.text.instructions import Standing, StandingKind, find_standing
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")
@@ -33,6 +36,8 @@ READ_FIELDS = ("body", "version", "turn")
 PLACEHOLDER = b"- "
 """Prefix of a member of `memory.turns` that only marks the highest turn index of its thread."""
 
+_PLAIN_FEATURES = 8
+"""Features that every memory has."""
 _LONGEST_META_BYTES = 200
 _MOST_REMEMBERED = 32_768
 # Assigned by the server, part of the key, or stored in a field of its own.
@@ -73,6 +78,47 @@ def _is_storable_number(value: object) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 
+_STANDING = "$standing"
+"""Name beside those of metadata under which the kind of a standing memory is indexed."""
+_KINDS: Mapping[str, StandingKind] = {"instruction": "instruction", "preference": "preference"}
+_NAMELESS = frozenset({"user", "human", "me"})
+"""Names of speakers that say nothing of who it is."""
+_LISTENING = frozenset({"agent", "tool", "system"})
+"""Roles whose turns give no instructions."""
+
+
+def standing_of(item: MemoryItem) -> Standing | None:
+    """Return the standing instruction or preference that a memory is, by its category or its words; None for others.
+
+    Agents and tools give no instructions: an instruction is that of a user.
+    """
+    if item.messages and item.messages[0].role in _LISTENING:
+        return None
+    found = find_standing(item.memory)
+    kind = _KINDS.get(item.category or "")
+    if kind is None or (found is not None and found.kind == kind):
+        return found
+    return Standing(kind, item.memory, "")
+
+
+def owner_of(item: MemoryItem) -> str:
+    """Return the owner of what is said: the user, else a speaker with a name, else the actor that added it."""
+    author = item.author
+    speaker = None if author is None or author.lower() in _NAMELESS else author
+    return owner_key(item.user_id or speaker, item.created_by)
+
+
+def owner_key(user_id: str | None, actor: str | None) -> str:
+    """Return the owner as ranking features have it: a digest, for names may be long."""
+    name = f"actor {actor or SHARED_SCOPE}" if user_id is None else f"user {user_id}"
+    return blake2b(name.encode(errors="replace"), digest_size=4).hexdigest()
+
+
+def standing_tag(kind: str) -> str:
+    """Return the value of the tag field `meta` of standing memories."""
+    return f"{_STANDING}={kind}"
+
+
 def tag_fields(item: MemoryItem, namespace: str) -> dict[str, str]:
     """Return the tag fields of a memory; those without a value are left out."""
     found = {
@@ -86,10 +132,17 @@ def tag_fields(item: MemoryItem, namespace: str) -> dict[str, str]:
         "entity": item.entity_id,
         "source": item.source_actor,
     }
-    several = {"tags": item.tags, "collections": item.collections, "meta": _meta_tags(item.metadata)}
+    several = {"tags": item.tags, "collections": item.collections, "meta": _all_meta_tags(item)}
     # The name of a namespace is stored unencoded, so that an index can compare it with the key.
     tags = {"ns": namespace} | {name: encode_tag(value) for name, value in found.items() if value}
     return tags | {name: field for name, values in several.items() if (field := join_tags(values))}
+
+
+def _all_meta_tags(item: MemoryItem) -> Iterable[str]:
+    yield from _meta_tags(item.metadata)
+    standing = standing_of(item)
+    if standing is not None:
+        yield standing_tag(standing.kind)
 
 
 def _meta_tags(metadata: Mapping[str, Any]) -> Iterable[str]:
@@ -119,10 +172,14 @@ class RankingFeatures(NamedTuple):
     importance: str
     cues: int = 0
     """Kinds of answer that a turn contains (`text.cues`); 0 if an earlier version has written the memory."""
+    standing: str = ""
+    """Of a standing instruction or preference: its kind, a colon, and its owner (`owner_of`)."""
+    claims: tuple[str, ...] = ()
+    """What it says of subjects in the present, as `text.claims.StatementClaim.encoded`."""
 
     def encoded(self) -> bytes:
-        """Return the features as Redis stores them: a JSON array."""
-        return orjson.dumps(tuple(self))
+        """Return the features as Redis stores them: a JSON array, without the last ones if these are empty."""
+        return orjson.dumps(tuple(self) if self.standing or self.claims else self[:_PLAIN_FEATURES])
 
 
 # A search reads the features of hundreds of memories, and the next search reads mostly the same.
@@ -131,6 +188,7 @@ def decode_features(data: bytes) -> RankingFeatures:
     """Return the features in these bytes; defaults if another client has written something else there."""
     try:
         thread, position, author, asks, tokens, at_ms, importance, *newer = orjson.loads(data)
+        cues, standing, claims = (*newer, *(0, "", ())[len(newer) :])
         return RankingFeatures(
             str(thread),
             int(position),
@@ -139,7 +197,9 @@ def decode_features(data: bytes) -> RankingFeatures:
             int(tokens),
             int(at_ms),
             str(importance),
-            int(newer[0]) if newer else 0,
+            int(cues),
+            str(standing),
+            tuple(map(str, claims)),
         )
     except (ValueError, TypeError, OverflowError):
         return RankingFeatures("", 0, None, asks=False, tokens=0, at_ms=0, importance="medium")
@@ -185,9 +245,19 @@ def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
     text = _full_text(item)
     at_ms = round(item.timestamp.timestamp() * 1000) if item.timestamp else 0
     words = WORD.findall(text)
-    cues = text_cues(text, words) if item.author is not None else 0
-    asks = _is_question(text)
-    return RankingFeatures(item.thread_id, position, item.author, asks, len(words), at_ms, item.importance, cues)
+    owner, standing = owner_of(item), standing_of(item)
+    return RankingFeatures(
+        thread=item.thread_id,
+        position=position,
+        author=item.author,
+        asks=_is_question(text),
+        tokens=len(words),
+        at_ms=at_ms,
+        importance=item.importance,
+        cues=text_cues(text, words) if item.author is not None else 0,
+        standing="" if standing is None else f"{standing.kind}:{owner}",
+        claims=tuple(claim.encoded(f"{owner} {item.author or ''}") for claim in claims_of(item.memory)),
+    )
 
 
 def _is_question(text: str) -> bool:

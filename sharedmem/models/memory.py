@@ -14,6 +14,7 @@ Role = Literal["user", "agent", "tool", "system"]
 MemoryType = Literal["short-term", "long-term", "semantic-cache"]
 Importance = Literal["low", "medium", "high", "critical"]
 SearchMode = Literal["hybrid", "semantic", "keywords"]
+StandingKind = Literal["instruction", "preference"]
 
 
 class MemoryMessage(Record):
@@ -160,6 +161,8 @@ class MemoryFilter(Record):
     """Earliest `timestamp`."""
     until: AwareDatetime | None = None
     """Latest `timestamp`."""
+    standing: StandingKind | tuple[StandingKind, ...] | None = None
+    """Only standing instructions or preferences, as the store has recognised them."""
     metadata: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Values that top-level entries of `metadata` must equal."""
 
@@ -182,7 +185,7 @@ class Signal(Record):
 
     name: str
     """`text`, `vector`, `neighbours`, `author`, `thread`, `question`, `length`, `time`, `number`, `name`, `date`,
-    `recency`, `importance`, `reranker`."""
+    `recency`, `importance`, `reranker`; `standing` and `latest` for what instructions, preferences and newer statements gain."""
     score: float
     """Raw score of the signal (BM25, cosine similarity, a factor)."""
     rank: int | None = None
@@ -223,6 +226,12 @@ class Hit(Record):
     `semantic`."""
     why: Why | None = None
     """The explanation, with `explain=True`."""
+    standing: StandingKind | None = None
+    """Whether it is a standing instruction or preference of its owner."""
+    supersedes: tuple[str, ...] = ()
+    """Ids of older memories in this result that it replaces: they say otherwise of the same thing."""
+    superseded_by: str | None = None
+    """Id of a newer memory in this result that replaces it."""
 
 
 class MemoryVersion(Record):

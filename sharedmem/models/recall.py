@@ -48,6 +48,8 @@ class RecalledContext(Record):
     """The lines for a prompt, quoted as data; empty if nothing is known."""
     items: tuple[RecalledItem, ...] = ()
     """The same as records, in the order of the lines."""
+    standing: tuple[RecalledItem, ...] = ()
+    """Standing instructions and preferences of the user who asks, as the first lines of the text have them."""
     tokens: int = 0
     """Tokens of `text`; never more than the budget."""
     tokens_by: str = "estimate"

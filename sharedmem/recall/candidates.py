@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
+from sharedmem.models.memory import StandingKind
 from sharedmem.models.recall import RecallSource
 from sharedmem.providers.thresholds import EmbedderThresholds
 from sharedmem.text.analysis import document_terms, query_terms
@@ -59,6 +60,8 @@ class Candidate:
     """Whether it was found as a neighbour of what answers."""
     asked: bool = False
     """Whether the caller has asked for this very record."""
+    standing: StandingKind | None = None
+    """Whether it is a standing instruction or preference of the user who asks."""
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -12,11 +13,12 @@ import orjson
 from sharedmem.graph.graph import Graph
 from sharedmem.graph.records import LookupRequest, to_episode
 from sharedmem.memory.memories import Memories
+from sharedmem.memory.serialization import owner_of, standing_of
 from sharedmem.models import ContextItem, Entry, Episode, Hit, Note, NoteHit
 from sharedmem.models.recall import RecallSource
 from sharedmem.recall.candidates import Candidate
 from sharedmem.synthesis.synthesis import Synthesis
-from sharedmem.text.analysis import document_terms
+from sharedmem.text.analysis import document_terms, query_terms
 
 MOST_MEMORIES = 60
 """Memories that are searched for at most; more hardly fit into a budget."""
@@ -27,6 +29,8 @@ _GRAPH_ITEMS = 20
 _NOTES = 5
 _NOTES_OF_THE_PAST = 20
 _NOTE_TRIPS = 2
+_STANDING, _MOST_STANDING = 30, 5
+"""Standing instructions and preferences that are searched for, and that are shown."""
 _NEAR = 1
 """Steps from an entity that the question names, within which a record is about it."""
 
@@ -73,6 +77,31 @@ async def ask_memory(memory: Memories, asked: RecallQuery) -> PartAnswer:
     hits = await memory.search(asked.question, limit=limit, filters=filters or None, explain=True)
     found = [_of_memory(place, hit) for place, hit in enumerate(hits)]
     return PartAnswer(found, hits.cost.round_trips, hits.degraded)
+
+
+async def ask_standing(memory: Memories, owner: str, asked: RecallQuery) -> PartAnswer:
+    """Search the standing instructions and preferences of an owner. The round trips of `Memories.search`.
+
+    Instructions about everything always count, others where their topic or words have to do with the question.
+    """
+    filters: dict[str, object] = {"standing": ("instruction", "preference")}
+    if asked.user_id is not None:
+        filters["user_id"] = asked.user_id
+    if asked.as_of is not None:
+        filters["until"] = asked.as_of
+    hits = await memory.search(asked.question, limit=_STANDING, filters=filters, explain=True, rerank=False)
+    terms = frozenset(query_terms(asked.question))
+    found = [hit for hit in hits if owner_of(hit.item) == owner and hit.superseded_by is None and _applies(hit, terms)]
+    candidates = [replace(_of_memory(place, hit), standing=hit.standing) for place, hit in enumerate(found)]
+    return PartAnswer(candidates[:_MOST_STANDING], hits.cost.round_trips, None)
+
+
+def _applies(hit: Hit, terms: frozenset[str]) -> bool:
+    standing = standing_of(hit.item)
+    if standing is None:
+        return False
+    about_everything = standing.kind == "instruction" and not standing.topic
+    return about_everything or not standing.terms.isdisjoint(terms)
 
 
 def _of_memory(place: int, hit: Hit) -> Candidate:

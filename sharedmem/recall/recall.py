@@ -14,6 +14,7 @@ from sharedmem.graph.graph import Graph
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.memories import Memories
 from sharedmem.memory.search import check_query
+from sharedmem.memory.serialization import owner_key
 from sharedmem.models.recall import RecalledContext, RecallPart
 from sharedmem.providers.chunks import token_encoding
 from sharedmem.providers.thresholds import thresholds_of
@@ -27,8 +28,10 @@ from sharedmem.recall.parts import (
     ask_graph,
     ask_memory,
     ask_notes,
+    ask_standing,
     ask_values,
 )
+from sharedmem.redis.scope import Scope
 from sharedmem.runtime import measured
 from sharedmem.synthesis.synthesis import Synthesis
 from sharedmem.text.analysis import query_terms
@@ -39,7 +42,7 @@ MAIN = "main"
 FEWEST_TOKENS = 100
 MOST_TOKENS = 100_000
 _MOST_VALUES = 100
-_VALUES = "values"
+_VALUES, _STANDING = "values", "standing"
 
 
 def group_of(group_id: str | None, user_id: str | None) -> str:
@@ -64,13 +67,16 @@ class ContextRecall:
 
     Args:
         context: dependencies that the hub shares with its stores.
+        scope: the namespace and the actor, whose standing instructions count where there is no user.
         facets: the parts of the store, with the rights of the same actor.
     """
 
-    def __init__(self, context: KnowledgeContext, facets: StoreFacets) -> None:
+    def __init__(self, context: KnowledgeContext, scope: Scope, facets: StoreFacets) -> None:
         self._context = context
         self._counters = context.counters
         self._facets = facets
+        self._offers_standing = context.settings_of(scope.identity.namespace).standing_memories
+        self._actor = scope.signature.decode()
 
     @measured("recall")
     async def recall(  # noqa: PLR0913  # each narrows what is looked for
@@ -97,10 +103,14 @@ class ContextRecall:
             budget=_check_tokens(tokens),
         )
         least = RELATED if threshold is None else _check_threshold(threshold)
-        calls = self._calls(_check_parts(parts), is_named=parts is not None)
+        chosen = _check_parts(parts)
+        calls = self._calls(chosen, is_named=parts is not None)
         if keys := _check_keys(values):
             calls[_VALUES] = partial(ask_values, self._facets.values, keys)
+        if self._offers_standing and "memory" in chosen:
+            calls[_STANDING] = partial(ask_standing, self._facets.memory(), owner_key(user_id, self._actor))
         answers, failures = await _ask_all(calls, asked)
+        standing = answers.pop(_STANDING).candidates if _STANDING in answers else []
         scale = thresholds_of(self._context.embedder_name)
         rated = rate(asked.question, [answer.candidates for answer in answers.values()], scale, least=least)
         packed = pack(
@@ -109,6 +119,7 @@ class ContextRecall:
             terms=frozenset(query_terms(asked.question)),
             now=self._context.clock.now(),
             model=model,
+            standing=standing,
         )
         less = {name: answer.degraded for name, answer in answers.items() if answer.degraded} | failures
         if less:
@@ -117,6 +128,7 @@ class ContextRecall:
             question=asked.question,
             text=packed.text,
             items=packed.items,
+            standing=packed.standing,
             tokens=packed.tokens,
             tokens_by=token_encoding(model) or "estimate",
             left_out=packed.left_out,

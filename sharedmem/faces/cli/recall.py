@@ -42,7 +42,7 @@ def recall(  # noqa: PLR0913  # each narrows what is looked for
     """Show what an agent should know now: memories, facts and notes in one text for a prompt, in a budget of tokens."""
     counted = f"{found.tokens} tokens ({found.tokens_by}), {found.left_out} left out, {found.repeated} repeated"
     remarks = [dim(escape_control(reason)) for reason in found.degraded]
-    if not found.items:
+    if not found.items and not found.standing:
         return stack(dim("nothing that has to do with it is known"), *remarks)
     return stack(body(found.text), dim(counted), *remarks)
 
