@@ -36,6 +36,8 @@ READ_FIELDS = ("body", "version", "turn")
 PLACEHOLDER = b"- "
 """Prefix of a member of `memory.turns` that only marks the highest turn index of its thread."""
 
+_NEWER_FEATURES: tuple[Any, ...] = (0, "", ())
+"""Features that memories of earlier versions lack, as those have them."""
 _PLAIN_FEATURES = 8
 """Features that every memory has."""
 _LONGEST_META_BYTES = 200
@@ -188,7 +190,7 @@ def decode_features(data: bytes) -> RankingFeatures:
     """Return the features in these bytes; defaults if another client has written something else there."""
     try:
         thread, position, author, asks, tokens, at_ms, importance, *newer = orjson.loads(data)
-        cues, standing, claims = (*newer, *(0, "", ())[len(newer) :])
+        cues, standing, claims = [*newer, *_NEWER_FEATURES[len(newer) :]]
         return RankingFeatures(
             str(thread),
             int(position),
