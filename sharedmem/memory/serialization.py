@@ -36,6 +36,7 @@ READ_FIELDS = ("body", "version", "turn")
 PLACEHOLDER = b"- "
 """Prefix of a member of `memory.turns` that only marks the highest turn index of its thread."""
 
+_FIRST_FEATURES = 7
 _NEWER_FEATURES: tuple[Any, ...] = (0, "", ())
 """Features that memories of earlier versions lack, as those have them."""
 _PLAIN_FEATURES = 8
@@ -189,7 +190,9 @@ class RankingFeatures(NamedTuple):
 def decode_features(data: bytes) -> RankingFeatures:
     """Return the features in these bytes; defaults if another client has written something else there."""
     try:
-        thread, position, author, asks, tokens, at_ms, importance, *newer = orjson.loads(data)
+        values: list[Any] = orjson.loads(data)
+        thread, position, author, asks, tokens, at_ms, importance = values[:_FIRST_FEATURES]
+        newer = values[_FIRST_FEATURES:]
         cues, standing, claims = [*newer, *_NEWER_FEATURES[len(newer) :]]
         return RankingFeatures(
             str(thread),
