@@ -182,8 +182,8 @@ class OutboxHarness:
             await self.recalled(key, mode)
 
     async def recalled(self, key: str, mode: str = "k") -> bool:
-        """Bring a key back that is in the tier alone; this harness has none that can."""
-        raise NotImplementedError(key, mode)
+        """Look for a key in the tier; whether it has come back."""
+        return await self.recall(self.target(key), mode)
 
     async def delete(self, key: str, *, mode: str = "k") -> int:
         """Delete a key that is kept; returns the version."""
