@@ -31,7 +31,16 @@ from sharedmem.errors import (
 )
 from sharedmem.models import Entry
 from sharedmem.redis.change_stream import as_list
-from sharedmem.redis.codec import BLOB, FOREIGN, StoredValue, decode, decode_json_record, encode, parse_record
+from sharedmem.redis.codec import (
+    BLOB,
+    FOREIGN,
+    StoredValue,
+    decode,
+    decode_json_record,
+    decode_json_records,
+    encode,
+    parse_record,
+)
 from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
@@ -155,17 +164,19 @@ class Values:
             WrongTypeError: a value does not fit `as_`.
             AccessDeniedError, InvalidError, UnavailableError: as `read`.
         """
-        asked = [(key, self._value_keys.scope.to_read(key)) for key in dict.fromkeys(keys)]
-        by_space: defaultdict[Space, list[tuple[str, Target]]] = defaultdict(list)
-        for item in asked:
-            by_space[item[1].space].append(item)
+        to_read = self._value_keys.scope.to_read
+        asked = {key: to_read(key) for key in keys}
+        by_namespace: defaultdict[str, list[str]] = defaultdict(list)
+        for key, target in asked.items():
+            by_namespace[target.space.namespace].append(key)
         found: dict[str, Any] = {}
-        for items in by_space.values():
-            for start in range(0, len(items), _READ_AT_ONCE):
-                found |= await self._read_page(items[start : start + _READ_AT_ONCE])
+        for names in by_namespace.values():
+            for start in range(0, len(names), _READ_AT_ONCE):
+                page = names[start : start + _READ_AT_ONCE]
+                found |= await self._read_page(page, [asked[key] for key in page])
         if as_ is not None:
-            return {key: validated(target.key, found[key], as_) for key, target in asked if key in found}
-        return {key: found[key] for key, _ in asked if key in found}
+            return {key: validated(target.key, found[key], as_) for key, target in asked.items() if key in found}
+        return found if len(by_namespace) == 1 else {key: found[key] for key in asked if key in found}
 
     async def write(
         self,
@@ -359,24 +370,26 @@ class Values:
         if current != stored.version:
             raise BlobReplacedError(target.key, stored.version, current)
 
-    async def _read_page(self, items: list[tuple[str, Target]]) -> dict[str, Any]:
-        replies = await self._read_raw([target for _, target in items])
+    async def _read_page(self, keys: list[str], targets: list[Target]) -> dict[str, Any]:
+        replies = await self._read_raw(targets)
+        if None not in replies and (values := decode_json_records(cast("list[bytes]", replies))) is not None:
+            return dict(zip(keys, values, strict=True))
         found: dict[str, Any] = {}
-        for (key, target), raw in zip(items, replies, strict=True):
+        for key, target, raw in zip(keys, targets, replies, strict=True):
             if not isinstance(raw, bytes):
                 continue
             value = decode_json_record(raw)
             try:
                 found[key] = await self._resolved(target, parse_record(raw)) if value is NotImplemented else value
             except BlobReplacedError:
-                found |= await self._read_page([(key, target)])
+                found |= await self._read_page([key], [target])
         return found
 
     async def _read_raw(self, targets: list[Target]) -> list[Reply]:
         """Return the raw values of keys of one namespace; restore durable keys that are missing, some at a time."""
         access = self._value_keys
         await access.ensure_joined(targets[0])
-        call = access.client.call("MGET", *(target.physical for target in targets))
+        call = access.client.call("MGET", *[target.physical for target in targets])
         replies = as_list(await access.explained(targets[0], VALUE, call))
         absent = [at for at, raw in enumerate(replies) if raw is None] if access.tier else []
         for first in range(0, len(absent), _RESTORE_AT_ONCE):

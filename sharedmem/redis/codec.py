@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import msgpack
@@ -405,8 +406,39 @@ def parse_record(raw: bytes) -> StoredValue:
 
 def decode_json_record(raw: bytes) -> Any:
     """Return the value of a record whose codec is JSON, the common case, else `NotImplemented`."""
-    header = _HEADER.match(raw)
-    if header is not None and header[4] == JSON and header.end() <= _LONGEST_HEADER:
-        with suppress(ValueError):  # damaged by another client; the slower path raises the error
-            return decode_json(raw[header.end() :])
-    return NotImplemented
+    header = _JSON_HEADER.match(raw)
+    if header is None or (end := header.end()) > _LONGEST_HEADER:
+        return NotImplemented
+    try:
+        return decode_json(raw[end:])
+    except ValueError:  # damaged by another client; the slower path raises the error
+        return NotImplemented
+
+
+_JSON_HEADER = re.compile(rb"\d{16} \S++(?: \d{1,16}+)?+ json\n")
+_JSON_HEADERS = re.compile(rb"(?:\d{16} \S++(?: \d{1,16}+)?+ json\n)++")
+# Between bodies that are parsed together. Other clients cannot guess it, so a damaged body cannot merge with the next
+# one, or be counted as two, without notice.
+_SEPARATOR = (1 << 52) | secrets.randbits(52)
+_JOINT = b",%d," % _SEPARATOR
+
+
+def decode_json_records(records: Sequence[bytes]) -> list[Any] | None:
+    """Return the values of records whose codecs are all JSON; None if `decode_json_record` must be used for each.
+
+    One parse for all, which takes half the time.
+
+    Args:
+        records: at least one.
+    """
+    heads, _, bodies = zip(*[record.partition(b"\n") for record in records], strict=True)
+    if max(map(len, heads)) >= _LONGEST_HEADER or _JSON_HEADERS.fullmatch(b"\n".join((*heads, b""))) is None:
+        return None
+    try:
+        parsed = orjson.loads(b"[" + _JOINT.join(bodies) + b"]")
+    except ValueError:
+        return None
+    separators = len(records) - 1
+    if len(parsed) != 2 * separators + 1 or parsed[1::2] != [_SEPARATOR] * separators:
+        return None
+    return cast("list[Any]", parsed[::2])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from sharedmem import InvalidError
-from sharedmem.redis.codec import decode, decode_member, encode, encode_member, encode_set_member
+from sharedmem.redis.codec import decode, decode_json_records, decode_member, encode, encode_member, encode_set_member
 
 ZONES = st.none() | st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 SCALARS: st.SearchStrategy[Any] = st.one_of(
@@ -142,3 +142,56 @@ def test_deep_nesting_has_a_limit_that_is_the_same_for_all_codecs() -> None:
 def test_whatever_another_client_has_set_can_be_read(raw: bytes) -> None:
     if not raw.startswith(b"\x01"):
         decode_member(raw)
+
+
+# -- many records at once -------------------------------------------------------------------------
+
+HEAD = b"1795340279254406 ada json\n"
+
+
+def test_records_in_json_are_decoded_together() -> None:
+    bodies = [b'{"a": [1, 2]}', b" null ", b'"text"', b"1.5", b"[]", b'{"json\\n": "1795340279254406 ada json\\n"}']
+    heads = [HEAD, b"1795340279254406 eve 1795340279254400 json\n"] * 3
+
+    found = decode_json_records([head + body for head, body in zip(heads, bodies, strict=True)])
+
+    assert found == [{"a": [1, 2]}, None, "text", 1.5, [], {"json\n": "1795340279254406 ada json\n"}]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"plain words",
+        b"41",
+        b"",
+        b"1795340279254406 ada msgpack\n\x01",
+        b"1795340279254406 ada blob\n{}",
+        b"1795340279254406 ada eve json\n1",
+        b"1795340279254406 " + b"a" * 300 + b" json\n1",
+        HEAD,
+        HEAD + b"{",
+        HEAD + b"1,2",
+        HEAD + b"\xff",
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_other_record_makes_each_be_decoded_alone(odd: bytes, place: int) -> None:
+    records = [HEAD + b"1", HEAD + b'{"a": 1}']
+    records.insert(place, odd)
+
+    assert decode_json_records(records) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"', b'", 777, 3'),  # one text over all, and what was swallowed made up for
+        (b"[1", b"2], 777"),
+        (b"[1", b"2], 777, 3, 4"),
+        (b'{"a": 1', b'"b": 2}, 777, 777'),
+        (b"1, 2", b"3"),
+    ],
+)
+def test_damaged_records_cannot_forge_the_one_between_them(before: bytes, after: bytes) -> None:
+    assert decode_json_records([HEAD + before, HEAD + b"[5]", HEAD + after]) is None
