@@ -109,7 +109,7 @@ class SharedMemoryStore(
         IntegerCounters.__init__(self, keys, writer)
         Messages.__init__(self, keys)
         KeyOperations.__init__(self, keys)
-        ChangeFeed.__init__(self, context.client, scope)
+        ChangeFeed.__init__(self, context, scope)
         names = NameAccess(context, scope)
         Leases.__init__(self, names)
         Queues.__init__(self, names)

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import cast
 
+from sharedmem.context import HubContext
 from sharedmem.data.key_access import check_integer
-from sharedmem.errors import InvalidError
+from sharedmem.errors import InvalidError, UsageError
 from sharedmem.models import Change, Gap
-from sharedmem.redis.change_stream import START, as_list, newest_cursor, parse_change, read_changes, text_of
+from sharedmem.redis.change_stream import (
+    BATCH,
+    START,
+    as_list,
+    newest_cursor,
+    next_changes,
+    next_changes_commands,
+    parse_change,
+    position,
+    read_changes,
+    text_of,
+)
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import Space, check_name
 from sharedmem.redis.lifetimes import LONGEST_TTL_S
-from sharedmem.redis.replies import Argument, LostError, Reply, ServerError, public_error
+from sharedmem.redis.multiplexer import MultiplexedConnection
+from sharedmem.redis.replies import (
+    TRANSIENT_CODES,
+    Argument,
+    Command,
+    LostError,
+    Reply,
+    ServerError,
+    public_error,
+    raise_if_error,
+)
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
+from sharedmem.runtime.background import Background
 from sharedmem.runtime.process_bound import ProcessBound
 
 _CONSUMER_BATCH = 50
@@ -179,15 +205,114 @@ _CURSOR = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
 _logger = get_logger("feed")
 
 
+class ChangeTail:
+    """Waits for changes of a namespace: all watchers of a hub that have read everything share one blocking read.
+
+    Args:
+        client: the client of the server.
+        space: the namespace.
+        background: runs the blocking reads.
+    """
+
+    def __init__(self, client: RedisClient, space: Space, background: Background) -> None:
+        self._client = client
+        self._space = space
+        self._background = background
+        self._since = START
+        self._round: asyncio.Future[list[Change]] | None = None
+        self._waiting = 0
+        self._link: MultiplexedConnection | None = None
+
+    async def wait(self, cursor: str) -> list[Change]:
+        """Return the next changes after a cursor as soon as there are some.
+
+        Empty if the watcher must read by itself: nothing came for a while, the connection was lost, changes may have
+        been trimmed, or the running read began after the cursor.
+
+        Raises:
+            ConfigError, AccessDeniedError: the server refuses this user.
+        """
+        if self._round is None:
+            self._begin(cursor)
+        elif position(self._since) > position(cursor):
+            return []
+        assert self._round is not None
+        self._waiting += 1
+        try:
+            changes = await asyncio.shield(self._round)
+        except ServerError as error:
+            raise public_error(error, self._client.address) from error
+        finally:
+            self._waiting -= 1
+        seen = position(cursor)
+        return [change for change in changes if position(change.cursor) > seen]
+
+    def _begin(self, cursor: str) -> None:
+        """Begin a blocking read."""
+        self._client.check()
+        self._link = self._link or self._client.sibling(wait_s=_WAIT_S)
+        self._since = cursor
+        self._round = begun = asyncio.get_running_loop().create_future()
+        commands = next_changes_commands(self._space, cursor, wait_ms=int(_WAIT_S * 1000))
+        posted = None if self._link is None else [self._link.post(command) for command in commands]
+        if posted is not None and None not in posted:
+            replies = asyncio.gather(*cast("list[asyncio.Future[Reply]]", posted))
+            replies.add_done_callback(partial(self._note, begun))
+            return
+        try:
+            work = self._background.start("follow changes", self._read(begun, commands))
+        except UsageError:
+            self._round = None
+            raise
+        # The hub may close before its first step, or meanwhile.
+        work.when_done(partial(self._end, begun, []))
+
+    async def _read(self, begun: asyncio.Future[list[Change]], commands: Sequence[Command]) -> None:
+        """Read where nothing can be sent at once: without a connection, or on a pool."""
+        link = self._link
+        call = self._client.block_each(commands, wait_s=_WAIT_S) if link is None else link.send_each(commands)
+        replies: asyncio.Future[list[Reply]] = asyncio.ensure_future(call)
+        replies.add_done_callback(partial(self._note, begun))
+        await asyncio.wait([replies])
+
+    def _note(self, begun: asyncio.Future[list[Change]], replies: asyncio.Future[list[Reply]]) -> None:
+        """Pass the replies of a blocking read to the watchers."""
+        try:
+            found = [raise_if_error(reply) for reply in replies.result()]
+            self._end(begun, next_changes(self._since, found))
+        except (LostError, UsageError) as error:
+            # The next read shows whether the server is back.
+            _logger.warning("watching %s: %s", self._space.namespace, error)
+            self._end(begun, [])
+        except ServerError as error:
+            if error.code in TRANSIENT_CODES:
+                return self._end(begun, [])
+            begun.set_exception(error)
+            begun.exception()  # the watchers may be gone
+            self._end(begun, [])
+
+    def _end(self, begun: asyncio.Future[list[Change]], changes: list[Change]) -> None:
+        if self._round is begun:
+            self._round = None
+            if not self._waiting and self._link is not None:
+                self._link.drop()
+                self._link = None
+        if not begun.done():
+            begun.set_result(changes)
+
+
 class ChangeFeed:
     """Reads the change feed."""
 
-    def __init__(self, client: RedisClient, scope: Scope) -> None:
-        self._feed_client = client
+    def __init__(self, context: HubContext, scope: Scope) -> None:
+        self._feed_context = context
+        self._feed_client = context.client
         self._feed_scope = scope
 
     async def watch(self, pattern: str = "*", *, since: str | int | None = None) -> AsyncIterator[Change]:
-        """Yield every change of the matching keys, in order, without end; two round trips a wake-up.
+        """Yield every change of the matching keys, in order, without end. One round trip for each wake-up.
+
+        Watchers of a namespace that have read everything wait on one connection of their hub.
 
         Args:
             pattern: with `*` and `?`. Without `:` it is matched against the identifier in every scope of the store's
@@ -208,17 +333,27 @@ class ChangeFeed:
         space = self._feed_scope.keyspace.space(namespace)
         may_read_all = self._feed_scope.may_read_all(namespace)
         cursor = await newest_cursor(self._feed_client, space) if since is None else parse_cursor(since)
+        tail = self._tail(space)
         while True:
             gap, changes = await read_changes(self._feed_client, space, cursor)
             if gap:
                 yield _make_gap(space, cursor, changes)
-            for change in changes:
-                cursor = change.cursor
-                wanted = matches(change.key) or change.operation == "clear"
-                if wanted and (may_read_all or self._feed_scope.identity.may("read", change.key)):
-                    yield change
-            if not changes:
-                await self._wait(space, cursor)
+            # Without changes everything is read: wait for the next ones.
+            while changes or (changes := await tail.wait(cursor)):
+                for change in changes:
+                    cursor = change.cursor
+                    wanted = matches(change.key) or change.operation == "clear"
+                    if wanted and (may_read_all or self._feed_scope.identity.may("read", change.key)):
+                        yield change
+                if len(changes) == BATCH:
+                    break
+                changes = []
+
+    def _tail(self, space: Space) -> ChangeTail:
+        context = self._feed_context
+        return context.shared(
+            ChangeTail, space.namespace, lambda: ChangeTail(context.client, space, context.background)
+        )
 
     async def cursor(self, pattern: str = "*") -> str:
         """Return the present end of the feed: `watch(since=...)` from it yields all later changes. One round trip.
@@ -278,19 +413,6 @@ class ChangeFeed:
         )
         await consumer.join(start)
         yield consumer
-
-    async def _wait(self, space: Space, cursor: str) -> None:
-        """Wait until there may be new changes."""
-        wait_ms = int(_WAIT_S * 1000)
-        try:
-            await self._feed_client.block(
-                "XREAD", "BLOCK", wait_ms, "COUNT", 1, "STREAMS", space.changes, cursor, wait_s=_WAIT_S
-            )
-        except LostError as error:
-            # The next read shows whether the server is back.
-            _logger.warning("watching %s: %s", space.namespace, error)
-        except ServerError as error:
-            raise public_error(error, self._feed_client.address) from error
 
 
 def parse_cursor(since: str | int) -> str:

@@ -6,11 +6,13 @@ it receives a gap. The id of an entry is `<version>-0`, so a cursor is a version
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sharedmem.clock import from_microseconds
 from sharedmem.models import Change
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import Space
-from sharedmem.redis.replies import Reply
+from sharedmem.redis.replies import Command, Reply
 
 START = "0-0"
 BATCH = 500
@@ -41,10 +43,34 @@ async def read_changes(line: RedisClient, space: Space, cursor: str) -> tuple[bo
         ]
     )
     first = _id_of(oldest)
-    passed = first is not None and _position(first) > _position(cursor)
+    passed = first is not None and position(first) > position(cursor)
     # From `START` every trimmed stream has lost entries; from another cursor, its own entry must still exist.
     gap = passed and (cursor != START or await _was_trimmed(line, space))
     return gap, [parse_change(entry) for entry in as_list(after)]
+
+
+def next_changes_commands(space: Space, cursor: str, *, wait_ms: int) -> list[Command]:
+    """Return the commands that wait for changes after a cursor; `next_changes` needs their replies."""
+    return [
+        ("XREAD", "BLOCK", wait_ms, "COUNT", BATCH, "STREAMS", space.changes, cursor),
+        ("XRANGE", space.changes, "-", "+", "COUNT", 1),
+    ]
+
+
+def next_changes(cursor: str, replies: Sequence[Reply]) -> list[Change]:
+    """Return the changes that a wait has brought; empty if there are none, or changes before them may be trimmed.
+
+    Args:
+        cursor: the position from which the wait began.
+        replies: those to `next_changes_commands`. The oldest entry was read after the wait: if it is not behind the
+            cursor, nothing was trimmed in between.
+    """
+    woken, oldest = replies
+    first = _id_of(oldest)
+    if not woken or first is None or position(first) > position(cursor):
+        return []
+    (stream,) = as_list(woken)
+    return [parse_change(entry) for entry in as_list(as_list(stream)[1])]
 
 
 def parse_change(entry: Reply) -> Change:
@@ -54,7 +80,7 @@ def parse_change(entry: Reply) -> Change:
     # Entries of other clients that are not UTF-8 are passed on, so that they do not block readers.
     words = [word.decode(errors="replace") if isinstance(word, bytes) else str(word) for word in pairs]
     named = dict(zip(words[::2], words[1::2], strict=True))
-    version = _position(text_of(cursor))[0]
+    version = position(text_of(cursor))[0]
     return Change.model_construct(
         key=named.get("key", ""),
         operation=named.get("op", ""),
@@ -87,6 +113,7 @@ def _id_of(entries: Reply) -> str | None:
     return text_of(as_list(found[0])[0]) if found else None
 
 
-def _position(cursor: str) -> tuple[int, int]:
+def position(cursor: str) -> tuple[int, int]:
+    """Return a cursor as numbers that can be compared."""
     version, _, sequence = cursor.partition("-")
     return int(version), int(sequence or 0)

@@ -16,6 +16,7 @@ from redis.asyncio.client import PubSub
 from sharedmem.clock import Clock
 from sharedmem.errors import AccessDeniedError, CorruptionError, UnsupportedError, UsageError
 from sharedmem.redis.cluster import ClusterPooledConnection
+from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.pooled import PooledConnection, Server
 from sharedmem.redis.replies import (
     TRANSIENT_CODES,
@@ -100,6 +101,7 @@ class RedisClient(ProcessBound):
         self._is_closed = False
         self._home: EventLoopBinding | None = None
         self._before_repeat: Callable[[], Awaitable[None]] | None = None
+        self._siblings: list[MultiplexedConnection] = []
         self.address = address
 
     @property
@@ -362,12 +364,28 @@ class RedisClient(ProcessBound):
             UsageError: as `check`.
         """
         self.check()
-        try:
-            return await self._driver.block(args, wait_s=wait_s)
-        except ServerError as error:
-            if error.code in TRANSIENT_CODES:
-                raise LostError(error.text) from error
-            raise
+        return await _raising_transient(self._driver.block(args, wait_s=wait_s))
+
+    async def block_each(self, commands: Sequence[Command], *, wait_s: float) -> list[Reply]:
+        """As `block`, for a blocking command and reading ones that the server executes right after it.
+
+        Raises:
+            LostError, ServerError, UsageError: as `block`.
+        """
+        self.check()
+        return await _raising_transient(self._driver.block_each(commands, wait_s=wait_s))
+
+    def sibling(self, *, wait_s: float) -> MultiplexedConnection | None:
+        """Return a further connection for blocking commands that wait up to `wait_s`; this client closes it at last.
+
+        None if there is a cluster, or no multiplexed connection; use `block` there.
+        """
+        self.check()
+        if not isinstance(self._transport, MultiplexedConnection):
+            return None
+        self._siblings = [link for link in self._siblings if not link.is_closed]
+        self._siblings.append(link := self._transport.sibling(wait_s=wait_s))
+        return link
 
     def pubsub(self) -> PubSub:
         """Return a new pub/sub connection, which the caller closes."""
@@ -381,6 +399,8 @@ class RedisClient(ProcessBound):
     async def close(self) -> None:
         """Close every connection; running calls fail, and so do later ones."""
         self._is_closed = True
+        for link in self._siblings:
+            await link.close()
         await self._transport.close()
         await self._driver.close()
 
@@ -477,3 +497,13 @@ def _keys_of(args: Command) -> list[bytes]:
     if _text(args[0]) == "EVALSHA":
         return [key for key in args[3 : 3 + int(args[2])] if isinstance(key, bytes)]
     return [key for key in args[1:] if isinstance(key, bytes)]
+
+
+async def _raising_transient(call: Awaitable[T]) -> T:
+    """Return the result of a call; a temporary refusal is a lost call."""
+    try:
+        return await call
+    except ServerError as error:
+        if error.code in TRANSIENT_CODES:
+            raise LostError(error.text) from error
+        raise

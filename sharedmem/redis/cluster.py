@@ -483,6 +483,16 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
             slot, call=lambda node: node.pooled.block(args, wait_s=wait_s), asking=lambda node: _send_asking(node, args)
         )
 
+    async def block_each(self, commands: Sequence[Command], *, wait_s: float) -> list[Reply]:
+        """As `PooledConnection.block_each`, at the server of the key that all commands have."""
+        slot = slot_of(commands[0])
+        assert slot is not None, "only commands with a key block"
+        return await self._cluster.call_slot_owner(
+            slot,
+            call=lambda node: node.pooled.block_each(commands, wait_s=wait_s),
+            asking=lambda node: _send_each_asking(node, commands),
+        )
+
     def pubsub(self) -> PubSub:
         """Return a new pub/sub connection, to another server each time: each server of a cluster gets all messages."""
         return self._cluster.any_node().pooled.pubsub()
@@ -490,6 +500,11 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
 
 async def _send_asking(node: Node, args: Command) -> Reply:
     return raise_if_error((await node.pooled.send_each((("ASKING",), args)))[-1])
+
+
+async def _send_each_asking(node: Node, commands: Sequence[Command]) -> list[Reply]:
+    packet = [part for command in commands for part in (("ASKING",), command)]
+    return [raise_if_error(reply) for reply in await node.pooled.send_each(packet)][1::2]
 
 
 async def _send_many_asking(node: Node, commands: Sequence[Command]) -> list[Reply]:

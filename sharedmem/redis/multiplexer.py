@@ -190,6 +190,16 @@ class MultiplexedConnection:
         link = self._link
         return Load(0, 0) if link is None else Load(1, len(link.waiting))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether its owner has closed it."""
+        return self._closed
+
+    def sibling(self, *, wait_s: float) -> MultiplexedConnection:
+        """Return another connection to the same server, whose calls may wait `wait_s` longer for their replies."""
+        timeouts = self._connect_timeout_s, self._response_timeout_s + wait_s
+        return MultiplexedConnection(self._address, connect_timeout_s=timeouts[0], response_timeout_s=timeouts[1])
+
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
         """Queue a command without waiting, if that is possible now.
 
@@ -267,16 +277,22 @@ class MultiplexedConnection:
 
     async def close(self) -> None:
         """Close the connection; running calls fail with `LostError`."""
+        opening = self._opening
+        self.drop()
+        if opening is not None:
+            with suppress(asyncio.CancelledError, LostError, ServerError):
+                await opening
+        await asyncio.sleep(0)  # let the transport call connection_lost
+
+    def drop(self) -> None:
+        """As `close`, without waiting."""
         self._closed = True
         if self._check is not None:
             self._check.cancel()
         if self._opening is not None:
             self._opening.cancel()
-            with suppress(asyncio.CancelledError, LostError, ServerError):
-                await self._opening
         if self._link is not None:
             self._link.abort()
-            await asyncio.sleep(0)  # let the transport call connection_lost
 
     async def _wait_until_usable(self) -> _RedisProtocol:
         await self.ready()

@@ -14,7 +14,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.exceptions import RedisError, ResponseError
 
-from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError
+from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError, raise_if_error
 
 Place = tuple[str, int]
 Server = bytes | Place | None
@@ -116,6 +116,26 @@ class PooledConnection:
                 return await self._translated(self._waiting.execute_command(*args))
         except TimeoutError as error:
             raise LostError(f"no answer within {wait_s + self._response_timeout_s:g} s") from error
+
+    async def block_each(self, commands: Sequence[Command], *, wait_s: float) -> list[Reply]:
+        """As `block`, for a blocking command and those that are executed right after it, all in one packet.
+
+        Raises:
+            ServerError: the server refused one of them.
+            LostError: as `block`.
+        """
+        pipeline = self._waiting.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        try:
+            async with asyncio.timeout(wait_s + self._response_timeout_s):
+                replies = await self._translated(pipeline.execute(raise_on_error=False))
+        except TimeoutError as error:
+            raise LostError(f"no answer within {wait_s + self._response_timeout_s:g} s") from error
+        return [
+            raise_if_error(_server_error(reply) if isinstance(reply, RedisError) else reply)
+            for reply in cast("list[Any]", replies)
+        ]
 
     def pubsub(self) -> PubSub:
         """Return a new pub/sub connection, which the caller closes."""

@@ -68,6 +68,61 @@ async def test_a_watcher_sees_10000_changes_across_50_resets_each_once_and_in_or
     assert all(one.version < next_one.version for one, next_one in pairwise(seen))
 
 
+def waiting_reads(raw: Redis) -> int:
+    """How many connections wait in a read of a stream."""
+    return sum(row["cmd"] == "xread" and "b" in row["flags"] for row in raw.client_list())
+
+
+async def test_watchers_of_a_hub_wait_on_one_connection_and_each_sees_all(
+    direct: SharedMemoryStore, raw: Redis
+) -> None:
+    start = await direct.write("start", 0)
+
+    async def follow(count: int) -> list[str]:
+        seen: list[str] = []
+        async with closed_at_exit(direct.watch(since=start)) as changes:
+            async for change in changes:
+                seen.append(change.key)
+                if len(seen) == count:
+                    return seen
+        raise AssertionError("a watch never ends")
+
+    watchers = [asyncio.create_task(follow(count)) for count in (1, 2, 3, 3, 3)]
+    for number, left in enumerate((5, 4, 3)):
+        await wait_until(lambda: waiting_reads(raw) == 1, description="the watchers wait")
+        assert sum(not watcher.done() for watcher in watchers) == left
+        await direct.write(f"k{number}", number)
+        await wait_until(
+            partial(lambda left: sum(not watcher.done() for watcher in watchers) < left, left),
+            description="a watcher has seen enough",
+        )
+
+    keys = [f"team:shared:k{number}" for number in range(3)]
+    assert await asyncio.gather(*watchers) == [keys[:1], keys[:2], keys, keys, keys]
+
+
+async def test_a_waiting_watcher_is_told_what_was_trimmed_in_the_step_that_woke_it(
+    direct: SharedMemoryStore, raw: Redis
+) -> None:
+    start = await direct.write("start", 0)
+    stream = "sm:{team}:$changes"
+    async with closed_at_exit(direct.watch(since=start)) as changes:
+        watching = asyncio.ensure_future(anext(changes))
+        await wait_until(lambda: waiting_reads(raw) == 1, description="the watcher waits")
+        with raw.pipeline(transaction=True) as step:
+            for number in range(3):
+                step.xadd(
+                    stream, {"op": "write", "key": f"team:shared:k{number}", "by": "a"}, id=f"{start + 1 + number}-0"
+                )
+            step.xtrim(stream, maxlen=1, approximate=False)
+            step.execute()
+
+        gap, change = await watching, await anext(changes)
+
+    assert isinstance(gap, Gap)
+    assert change.key == "team:shared:k2"
+
+
 async def test_a_watcher_whose_replies_are_lost_sees_each_change_once(
     direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy
 ) -> None:
