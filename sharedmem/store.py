@@ -28,6 +28,7 @@ from sharedmem.data.values import Values
 from sharedmem.errors import UnsupportedError
 from sharedmem.models.notes import SynthesisMessage
 from sharedmem.models.recall import RecalledContext, RecallPart, RememberReceipt
+from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters
 from sharedmem.runtime.process_bound import ProcessBound
@@ -96,11 +97,18 @@ class SharedMemoryStore(
     its first part is the namespace.
     """
 
-    def __init__(self, context: HubContext, scope: Scope, knowledge_context: Callable[[], KnowledgeContext]) -> None:
+    def __init__(
+        self,
+        context: HubContext,
+        scope: Scope,
+        knowledge_context: Callable[[], KnowledgeContext],
+        *,
+        near: NearCache | None = None,
+    ) -> None:
         self._context = context
         self._scope = scope
         # The parts are independent: each has a constructor and attributes of its own.
-        keys = KeyAccess(context, scope)
+        keys = KeyAccess(context, scope, near)
         Values.__init__(self, keys)
         writer = CollectionWriter(keys)
         Lists.__init__(self, keys, writer)
@@ -109,7 +117,7 @@ class SharedMemoryStore(
         IntegerCounters.__init__(self, keys, writer)
         Messages.__init__(self, keys)
         KeyOperations.__init__(self, keys)
-        ChangeFeed.__init__(self, context, scope)
+        ChangeFeed.__init__(self, context, scope, near)
         names = NameAccess(context, scope)
         Leases.__init__(self, names)
         Queues.__init__(self, names)

@@ -338,6 +338,16 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
     change_log_length: int = Field(
         100_000, ge=1, le=1_000_000_000, description="Changes in the change feed of a namespace, approximately."
     )
+    near_cache_staleness_s: float = Field(
+        1.0,
+        gt=0,
+        le=60,
+        allow_inf_nan=False,
+        description="Longest age in seconds of the copies that stores with near_cache=True read in their process.",
+    )
+    near_cache_bytes: int = Field(
+        16_777_216, ge=0, le=1 << 40, description="Approximate memory of a hub for these copies; the oldest go first."
+    )
     blob_threshold_bytes: int = Field(
         262_144, ge=1, le=_LONGEST_STRING_BYTES, description="Encoded bytes above which a value becomes a blob file."
     )

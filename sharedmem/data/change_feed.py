@@ -29,6 +29,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import Space, check_name
 from sharedmem.redis.lifetimes import LONGEST_TTL_S
 from sharedmem.redis.multiplexer import MultiplexedConnection
+from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.replies import (
     TRANSIENT_CODES,
     Argument,
@@ -304,8 +305,9 @@ class ChangeTail:
 class ChangeFeed:
     """Reads the change feed."""
 
-    def __init__(self, context: HubContext, scope: Scope) -> None:
+    def __init__(self, context: HubContext, scope: Scope, near: NearCache | None) -> None:
         self._feed_context = context
+        self._feed_near = near
         self._feed_client = context.client
         self._feed_scope = scope
 
@@ -344,10 +346,16 @@ class ChangeFeed:
                     cursor = change.cursor
                     wanted = matches(change.key) or change.operation == "clear"
                     if wanted and (may_read_all or self._feed_scope.identity.may("read", change.key)):
+                        self._drop_copy(change)
                         yield change
                 if len(changes) == BATCH:
                     break
                 changes = []
+
+    def _drop_copy(self, change: Change) -> None:
+        """Ensure that a read after this change does not return what was before it."""
+        if self._feed_near is not None:
+            self._feed_near.drop(self._feed_scope.keyspace.target(change.key).physical)
 
     def _tail(self, space: Space) -> ChangeTail:
         context = self._feed_context

@@ -12,6 +12,7 @@ from sharedmem.redis import durability
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.durability import DurabilityModes, KindUnknownError, UnsettledError
 from sharedmem.redis.keys import Target
+from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.data import DataScripts
@@ -34,9 +35,11 @@ class KeyAccess:
     Args:
         context: dependencies that the hub shares with its stores.
         scope: returns keys within the actor's rights.
+        near: copies of values in this process; None: values are read from the server.
     """
 
-    def __init__(self, context: HubContext, scope: Scope) -> None:
+    def __init__(self, context: HubContext, scope: Scope, near: NearCache | None = None) -> None:
+        self.near = near
         self.context = context
         self.scope = scope
         self.actor = scope.signature

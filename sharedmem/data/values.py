@@ -36,14 +36,17 @@ from sharedmem.redis.codec import (
     FOREIGN,
     StoredValue,
     decode,
+    decode_json,
     decode_json_record,
     decode_json_records,
     encode,
+    json_header_length,
     parse_record,
 )
 from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
+from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.redis.scripts.write_batcher import WriteBatcher
@@ -57,6 +60,7 @@ _ANY = "*"
 _NO_VALUE = object()
 _ABSENT = ""
 _WRITE_AT_ONCE = 1000
+_YIELD_EVERY = 64
 
 
 class BlobReplacedError(VersionConflictError):
@@ -69,6 +73,7 @@ class Values:
     def __init__(self, keys: KeyAccess) -> None:
         context = keys.context
         self._value_keys = keys
+        self._near = keys.near
         self._call = context.client.call
         self._blobs = context.blobs
         self._largest = context.settings.blob_threshold_bytes
@@ -83,7 +88,9 @@ class Values:
     async def read(self, key: str, default: D, *, as_: type[T]) -> T | D: ...
     @overload
     async def read(self, key: str, default: Any = None, *, as_: Any) -> Any: ...
-    async def read(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+    async def read(  # most calls go through here: a further coroutine would show
+        self, key: str, default: Any = None, *, as_: Any = None
+    ) -> Any:
         """Return the value of a key, or `default` if it does not exist. One round trip.
 
         Args:
@@ -104,8 +111,13 @@ class Values:
         target = access.scope.to_read(key)
         if access.tier is not None and not access.tier.is_joined(target.space.namespace):
             await access.tier.join(target.space.namespace)
+        near = self._near
+        if near is not None and (body := near.get(target.physical)) is not None:
+            if not near.hits % _YIELD_EVERY:
+                await asyncio.sleep(0)  # a task that only reads copies would let no invalidation through
+            return decode_json(body)
         try:
-            raw = await self._call(b"GET", target.physical)
+            raw = await (self._call(b"GET", target.physical) if near is None else self._read_copied(near, target))
         except ServerError as error:
             raise await access.key_error(error, target, VALUE) from error
         if not isinstance(raw, bytes):
@@ -319,6 +331,21 @@ class Values:
                 versions[key] = await self._outcome(target, reply, _ANY)
         return {key: versions[key] for key in mapping}
 
+    async def _read_copied(self, near: NearCache, target: Target) -> Reply:
+        """Read a value from the server, and keep a copy of it."""
+        physical = target.physical
+        token = await near.begin(physical)
+        try:
+            raw, left_ms = await self._value_keys.client.read_many([("GET", physical), ("PTTL", physical)])
+        except BaseException:
+            near.drop(physical)
+            raise
+        if isinstance(raw, bytes):
+            near.fill(physical, token, json_header_length(raw), raw, left_ms)
+        else:
+            near.drop(physical)
+        return raw
+
     def _write_apart(self, space: Space, records: Sequence[KeyWrite]) -> Awaitable[list[bytes]]:
         """Write records of one call, each on its own condition."""
         return self._value_scripts.value_write(space, self._value_keys.actor, records, together=False)
@@ -341,6 +368,8 @@ class Values:
         await access.ensure_joined(target)
         for _ in range(MOST_TRIES):
             raw, *life = await access.explained(target, VALUE, access.client.read_many(commands))
+            if self._near is not None:
+                self._near.compare(target.physical, raw)
             if isinstance(raw, bytes):
                 return raw, access.remaining_ms(target, life)
             if not await access.restore(target):
@@ -391,6 +420,9 @@ class Values:
         await access.ensure_joined(targets[0])
         call = access.client.call("MGET", *[target.physical for target in targets])
         replies = as_list(await access.explained(targets[0], VALUE, call))
+        if self._near is not None:
+            for target, raw in zip(targets, replies, strict=True):
+                self._near.compare(target.physical, raw)
         absent = [at for at, raw in enumerate(replies) if raw is None] if access.tier else []
         for first in range(0, len(absent), _RESTORE_AT_ONCE):
             page = absent[first : first + _RESTORE_AT_ONCE]

@@ -22,6 +22,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
+from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.object_indexes import drop_object_indexes
 from sharedmem.redis.pubsub import PubSubHub
 from sharedmem.redis.replies import Load, Reply, ServerError, public_error
@@ -276,6 +277,29 @@ def _build_open_hub(
     if tier is not None:
         tier.start()
     return OpenHub(connection, context, tier)
+
+
+def open_near_cache(context: HubContext) -> NearCache:
+    """Return the copies of values that the stores of a hub share.
+
+    Raises:
+        UnsupportedError: the server is a cluster, or found through Sentinel, or a fake.
+    """
+
+    def make() -> NearCache:
+        near = NearCache(
+            context.client,
+            context.background,
+            context.counters,
+            context.clock,
+            staleness_s=context.settings.near_cache_staleness_s,
+            most_bytes=context.settings.near_cache_bytes,
+        )
+        context.executor.when_changed(near.drop_each)
+        context.clear_hooks.append(near.drop_namespace)
+        return near
+
+    return context.shared(NearCache, "", make)
 
 
 def _build_blob_gc(server: ServerContext, blobs: Blobs, tier: DurableTier | None) -> BlobGarbageCollector:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, UsageError
-from sharedmem.hub.composition import Connect, OpenHub, assemble, build_knowledge_context
+from sharedmem.hub.composition import Connect, OpenHub, assemble, build_knowledge_context, open_near_cache
 from sharedmem.hub.composition import connect as default_connect
 from sharedmem.models import Health, Powers
 from sharedmem.redis.connect import read_server_info
@@ -102,6 +102,7 @@ class Hub(ProcessBound):
         actor: str | None = None,
         subscribe: Iterable[str] = (),
         grants: Iterable[str | Grant] = (),
+        near_cache: bool = False,
     ) -> SharedMemoryStore:
         """Return a namespace as one actor sees it. No round trip.
 
@@ -110,9 +111,12 @@ class Hub(ProcessBound):
             actor: name of the actor; None: the namespace itself, which may write all of it.
             subscribe: further namespaces that it may read.
             grants: further keys that it may read and write, as absolute patterns (`chat:team-alpha*`) or `Grant`s.
+            near_cache: let `read` use copies in this process, which the server invalidates. They are at most
+                `near_cache_staleness_s` old; own changes are always seen.
 
         Raises:
             InvalidError: a name or pattern is invalid.
+            UnsupportedError: `near_cache` needs a single server, without Sentinel, that tracks the keys of its clients.
         """
         opened = self._require_open()
         named = opened.context.settings.namespace if namespace is None else namespace
@@ -124,7 +128,9 @@ class Hub(ProcessBound):
             policy=opened.context.settings.access,
             memory_rights=opened.context.settings.memory_rights,
         )
-        return SharedMemoryStore(opened.context, Scope(opened.context.keyspace, identity), self._knowledge_context)
+        scope = Scope(opened.context.keyspace, identity)
+        near = open_near_cache(opened.context) if near_cache else None
+        return SharedMemoryStore(opened.context, scope, self._knowledge_context, near=near)
 
     @property
     def url(self) -> str:

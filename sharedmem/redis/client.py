@@ -375,16 +375,24 @@ class RedisClient(ProcessBound):
         self.check()
         return await _raising_transient(self._driver.block_each(commands, wait_s=wait_s))
 
-    def sibling(self, *, wait_s: float) -> MultiplexedConnection | None:
-        """Return a further connection for blocking commands that wait up to `wait_s`; this client closes it at last.
+    def sibling(
+        self,
+        *,
+        wait_s: float,
+        on_push: Callable[[list[Reply]], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> MultiplexedConnection | None:
+        """Return a further connection, which this client closes at last; None without one server and multiplexing.
 
-        None if there is a cluster, or no multiplexed connection; use `block` there.
+        Args:
+            wait_s: seconds for which blocking commands may wait.
+            on_push, on_lost: as `MultiplexedConnection`.
         """
         self.check()
         if not isinstance(self._transport, MultiplexedConnection):
             return None
         self._siblings = [link for link in self._siblings if not link.is_closed]
-        self._siblings.append(link := self._transport.sibling(wait_s=wait_s))
+        self._siblings.append(link := self._transport.sibling(wait_s=wait_s, on_push=on_push, on_lost=on_lost))
         return link
 
     def pubsub(self) -> PubSub:

@@ -423,6 +423,12 @@ _SEPARATOR = (1 << 52) | secrets.randbits(52)
 _JOINT = b",%d," % _SEPARATOR
 
 
+def json_header_length(raw: bytes) -> int:
+    """Return the length of the header of a record whose codec is JSON; 0 if it is another one."""
+    header = _JSON_HEADER.match(raw)
+    return header.end() if header is not None and header.end() <= _LONGEST_HEADER else 0
+
+
 def decode_json_records(records: Sequence[bytes]) -> list[Any] | None:
     """Return the values of records whose codecs are all JSON; None if `decode_json_record` must be used for each.
 

@@ -162,6 +162,26 @@ class _RedisProtocol(asyncio.Protocol):
                 future.set_exception(lost)
 
 
+class _PushProtocol(_RedisProtocol):
+    """A connection on which the server also sends pushes of RESP3, which are replies to no call."""
+
+    def __init__(self, on_lost: Callable[[_RedisProtocol], None], on_push: Callable[[list[Reply]], None]) -> None:
+        super().__init__(on_lost)
+        self._on_push = on_push
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not _NOTHING:
+                if isinstance(reply, hiredis.PushNotification):
+                    self._on_push(reply)
+                elif not (future := waiting.popleft()).done():
+                    future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError):
+            self.abort()
+
+
 class MultiplexedConnection:
     """A connection that many tasks share and that reconnects by itself.
 
@@ -169,9 +189,21 @@ class MultiplexedConnection:
         address: address of the server.
         connect_timeout_s: limit for a new connection, log-in included.
         response_timeout_s: a connection whose oldest call waits longer than this is closed.
+        on_push: receives the pushes of RESP3; without it there must be none.
+        on_lost: is called when the connection is lost.
     """
 
-    def __init__(self, address: RedisAddress, *, connect_timeout_s: float, response_timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: RedisAddress,
+        *,
+        connect_timeout_s: float,
+        response_timeout_s: float,
+        on_push: Callable[[list[Reply]], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_push = on_push
+        self._when_lost = on_lost
         self._address = address
         self._connect_timeout_s = connect_timeout_s
         self._response_timeout_s = response_timeout_s
@@ -195,10 +227,21 @@ class MultiplexedConnection:
         """Whether its owner has closed it."""
         return self._closed
 
-    def sibling(self, *, wait_s: float) -> MultiplexedConnection:
+    def sibling(
+        self,
+        *,
+        wait_s: float,
+        on_push: Callable[[list[Reply]], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> MultiplexedConnection:
         """Return another connection to the same server, whose calls may wait `wait_s` longer for their replies."""
-        timeouts = self._connect_timeout_s, self._response_timeout_s + wait_s
-        return MultiplexedConnection(self._address, connect_timeout_s=timeouts[0], response_timeout_s=timeouts[1])
+        return MultiplexedConnection(
+            self._address,
+            connect_timeout_s=self._connect_timeout_s,
+            response_timeout_s=self._response_timeout_s + wait_s,
+            on_push=on_push,
+            on_lost=on_lost,
+        )
 
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
         """Queue a command without waiting, if that is possible now.
@@ -335,7 +378,7 @@ class MultiplexedConnection:
         return link
 
     def _new_link(self) -> _RedisProtocol:
-        return _RedisProtocol(self._on_lost)
+        return _RedisProtocol(self._on_lost) if self._on_push is None else _PushProtocol(self._on_lost, self._on_push)
 
     async def _log_in(self, link: _RedisProtocol) -> None:
         address = self._address
@@ -356,6 +399,8 @@ class MultiplexedConnection:
         if self._link is link:
             self._link = None
             self.generation += 1
+            if self._when_lost is not None:
+                self._when_lost()
 
     # One timer for all calls: replies keep their order, so checking the oldest call is enough.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -154,8 +154,13 @@ class ScriptExecutor:
         self._client = line
         self._ledger = ledger
         self._cap = change_log_length
+        self._when_changed: Callable[[Sequence[bytes]], None] | None = None
         # Bytes are sent as they are; text would be encoded at every call.
         self._digests = {name: script.digest.encode() for name, script in scripts().items()}
+
+    def when_changed(self, hook: Callable[[Sequence[bytes]], None]) -> None:
+        """Call `hook` with the own keys of each mutation when it has ended, in whatever way."""
+        self._when_changed = hook
 
     async def mutate(
         self,
@@ -185,6 +190,8 @@ class ScriptExecutor:
             reply = await call(*command)
         finally:
             self._free(space, operation)
+            if self._when_changed is not None:
+                self._when_changed(keys)
         self._note_done(script)
         return _check_bytes(reply)
 
@@ -205,6 +212,8 @@ class ScriptExecutor:
             reply = await self._client.call_noting(losses, command, aside=large > POOLED_ABOVE_BYTES)
         finally:
             self._free(space, operation)
+            if self._when_changed is not None:
+                self._when_changed(keys)
         return _check_bytes(reply)
 
     def _command(
