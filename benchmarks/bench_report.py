@@ -73,6 +73,12 @@ def at_least(rows: Sequence[Row], goal: str, least: float) -> Verdict:
     return Verdict(goal, found, all(row.ratios.calls_per_s >= least for row in rows) if rows else None)
 
 
+def at_most(rows: Sequence[Row], goal: str, most: float) -> Verdict:
+    """Return the verdict on a p50, which no row may exceed."""
+    found = ", ".join(f"{factor(row.ratios.p50_us)} ({row.transport})" for row in rows)
+    return Verdict(goal, found, all(row.ratios.p50_us <= most for row in rows) if rows else None)
+
+
 # -- terminal and JSON -----------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ VALUE = {
 }
 PAYLOAD = orjson.dumps(VALUE)
 MANY = 100
+HOT = 100
 LISTS = 100
 POOL_SIZE = 50
 CHANGES_KEPT = 100_000
@@ -59,6 +60,7 @@ class StoreContest:
     command: str
     ours: OurSide
     bare: BareSide
+    near_cache: bool = False
 
 
 # -- how sides are opened --------------------------------------------------------------------------
@@ -74,9 +76,10 @@ def openers(contest: str, url: str, worker: int) -> dict[str, Opener]:
 @asynccontextmanager
 async def open_ours(contest: str, url: str, namespace: str) -> AsyncIterator[Call | BlockingCall]:
     """Open our side of a contest."""
+    options: dict[str, Any] = {"near_cache": True} if CONTESTS[contest].near_cache else {}
     async with (
         Hub.open(settings=Settings(redis_url=url)) as hub,
-        CONTESTS[contest].ours(hub.store(namespace, actor="agent")) as call,
+        CONTESTS[contest].ours(hub.store(namespace, actor="agent", **options)) as call,
     ):
         yield call
 
@@ -147,6 +150,14 @@ def _read(store: Store) -> Call:
 
 def _get(client: Redis, names: Names) -> Call:
     return lambda number: client.get(names.keys[number % len(KEYS)])
+
+
+def _read_hot(store: Store) -> Call:
+    return lambda number: store.read(KEYS[number % HOT])
+
+
+def _get_hot(client: Redis, names: Names) -> Call:
+    return lambda number: client.get(names.keys[number % HOT])
 
 
 def _append(store: Store) -> Call:
@@ -286,6 +297,12 @@ async def _watch_bare(client: Redis, names: Names) -> AsyncIterator[Call]:
 CONTESTS: dict[str, StoreContest] = {
     "write": StoreContest("SET", _ours(_write), _bare(_set)),
     "read": StoreContest("GET", _ours(_read, prepare=_fill), _bare(_get, prepare=_fill_bare)),
+    "near_read": StoreContest(
+        f"GET, {HOT} hot keys",
+        _ours(_read_hot, prepare=_fill),
+        _bare(_get_hot, prepare=_fill_bare),
+        near_cache=True,
+    ),
     "append": StoreContest("RPUSH", _ours(_append), _bare(_rpush)),
     "hset": StoreContest("HSET", _ours(_hset), _bare(_hset_bare)),
     "incr": StoreContest("INCRBY", _ours(_incr), _bare(_incrby)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bench_report import Results, Verdict, at_least, factor
+from bench_report import Results, Verdict, at_least, at_most, factor
 from harness import Load
 from namespace_costs import Clearing, KeyMemory
 
@@ -39,6 +39,10 @@ def verdicts(results: StoreResults) -> list[Verdict]:
         _speed(results, "write", ALONE, 1.0),
         _speed(results, "read", FIFTY, 10),
         _speed(results, "write", FIFTY, 6),
+        _speed(results, "near_read", FIFTY, 30),
+        *[_speed(results, call, FIFTY, 4) for call in ("append", "hset", "incr", "sadd")],
+        _speed(results, "read_many", ONE, 1.2),
+        at_most(results.find("watch", ONE), "watch of a lone change, 1 task: p50 at most 1.2 times that of XREAD", 1.2),
         _client_cpu(results, most_us=8),
         _memory(results, most=1.25),
         _clear(results, most_ms=25),

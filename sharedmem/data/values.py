@@ -508,6 +508,8 @@ class Values:
     ) -> T:
         access = self._value_keys
         raw = await access.ask(target, VALUE, "GET", target.physical)
+        if self._near is not None:
+            self._near.compare(target.physical, raw)
         stored = parse_record(raw) if isinstance(raw, bytes) else None
         made = fn(default if stored is None else await self._resolved(target, stored))
         value = cast("T", await made if inspect.isawaitable(made) else made)

@@ -148,11 +148,12 @@ class NearCache:
         lifetime_s = self._staleness_s if left_ms < 0 else min(self._staleness_s, left_ms / 1000)
         size = len(physical) + len(raw) + _BYTES_A_COPY
         self.drop(physical)
-        while self._copies and self._bytes + size > self._most_bytes:
+        if size > self._most_bytes:
+            return
+        while self._bytes + size > self._most_bytes:
             self.drop(next(iter(self._copies)))
-        if size <= self._most_bytes:
-            self._copies[physical] = _Copy(token.begun + lifetime_s, raw[header:], raw[:_VERSION_BYTES], size)
-            self._bytes += size
+        self._copies[physical] = _Copy(token.begun + lifetime_s, raw[header:], raw[:_VERSION_BYTES], size)
+        self._bytes += size
 
     def compare(self, physical: bytes, raw: object) -> None:
         """Drop the copy of a key if the server has returned another version of it."""

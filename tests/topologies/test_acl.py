@@ -87,6 +87,14 @@ async def test_a_limited_user_has_the_whole_store_but_for_lists_of_keys(hub: Hub
             await listing
 
 
+async def test_a_limited_user_may_not_let_the_server_track_keys(ada_hub: Hub) -> None:
+    near = ada_hub.store("team", actor="ada", near_cache=True)
+
+    for _ in range(2):
+        with pytest.raises(AccessDeniedError, match=r"(?i)client"):
+            await near.read("k")
+
+
 async def test_a_limited_user_hears_and_speaks(hub: Hub, ada_hub: Hub) -> None:
     store = _rights(ada_hub)
     async with store.subscription("team:*", "news:shared:today") as channels:

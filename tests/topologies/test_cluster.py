@@ -12,7 +12,17 @@ from support.redis_process import RedisProcess
 from support.topologies import RedisCluster, catch_up, redis_cluster
 from support.waiting import wait_until
 
-from sharedmem import Change, ConfigError, Gap, Hub, Message, Settings, SharedMemoryStore, UnavailableError
+from sharedmem import (
+    Change,
+    ConfigError,
+    Gap,
+    Hub,
+    Message,
+    Settings,
+    SharedMemoryStore,
+    UnavailableError,
+    UnsupportedError,
+)
 
 _NAMESPACES = [f"cluster-{name}" for name in "abcdefgh"]
 
@@ -87,6 +97,11 @@ async def test_the_powers_are_those_of_a_cluster(hub: Hub) -> None:
     assert hub.powers.server == "redis"
     assert hub.powers.missing["search"].startswith("use Redis 8")
     assert (await hub.health()).ok
+
+
+async def test_copies_of_values_need_a_single_server(hub: Hub) -> None:
+    with pytest.raises(UnsupportedError, match=r"near_cache.*single server"):
+        hub.store("team", near_cache=True)
 
 
 async def test_a_server_that_is_no_cluster_is_told() -> None:
