@@ -58,7 +58,7 @@ def next_changes_commands(space: Space, cursor: str, *, wait_ms: int) -> list[Co
 
 
 def next_changes(cursor: str, replies: Sequence[Reply]) -> list[Change]:
-    """Return the changes that a wait has brought; empty if there are none, or changes before them may be trimmed.
+    """Return the changes that a wait has brought; empty without changes, or if changes before them may be trimmed.
 
     Args:
         cursor: the position from which the wait began.

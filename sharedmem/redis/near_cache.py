@@ -38,7 +38,7 @@ _INVALIDATE = b"invalidate"
 _logger = get_logger("near_cache")
 
 
-class _Copy(NamedTuple):
+class _CopiedValue(NamedTuple):
     until: float
     """On the monotonic clock."""
     body: bytes
@@ -46,7 +46,7 @@ class _Copy(NamedTuple):
     size: int
 
 
-class _Read(NamedTuple):
+class _PendingRead(NamedTuple):
     """A read under way that may create a copy."""
 
     begun: float
@@ -88,9 +88,9 @@ class NearCache:
         self._now = clock.monotonic
         self._staleness_s = staleness_s
         self._most_bytes = most_bytes
-        self._copies: dict[bytes, _Copy] = {}
+        self._copies: dict[bytes, _CopiedValue] = {}
         self._bytes = 0
-        self._fills: dict[bytes, _Read] = {}
+        self._fills: dict[bytes, _PendingRead] = {}
         self._tracked: set[bytes] = set()
         self._known: dict[bytes, BackgroundTask] = {}
         self._refusal: ServerError | None = None
@@ -101,7 +101,7 @@ class NearCache:
         self._register_gauges(counters)
 
     def get(self, physical: bytes) -> bytes | None:
-        """Return the JSON of the copy of a key; None if there is none that may be used."""
+        """Return the JSON of the copy of a key; None without a copy that is young enough."""
         copy = self._copies.get(physical)
         if copy is None:
             return None
@@ -111,7 +111,7 @@ class NearCache:
         self.hits += 1
         return copy.body
 
-    async def begin(self, physical: bytes) -> _Read | None:
+    async def begin(self, physical: bytes) -> _PendingRead | None:
         """Return a token for a read of a key at the server that may create a copy; None if it may not.
 
         Raises:
@@ -127,17 +127,17 @@ class NearCache:
             if prefix not in self._tracked:
                 return None
         self._ping()
-        token = self._fills[physical] = _Read(self._now(), self.misses)
+        token = self._fills[physical] = _PendingRead(self._now(), self.misses)
         return token
 
-    def fill(self, physical: bytes, token: _Read | None, header: int, raw: bytes | None, left_ms: Reply) -> None:
+    def fill(self, physical: bytes, token: _PendingRead | None, header: int, raw: bytes | None, left_ms: Reply) -> None:
         """Create a copy of what was read, unless the key may have changed since the token was given.
 
         Args:
             physical: the key.
             token: of `begin`.
             header: length of the header before the JSON of the record; 0: it is not in JSON.
-            raw: the record; None: there is none.
+            raw: the record; None: the key does not exist.
             left_ms: milliseconds until the key expires, as `PTTL` returns them.
         """
         if token is None or self._fills.get(physical) is not token:
@@ -152,7 +152,7 @@ class NearCache:
             return
         while self._bytes + size > self._most_bytes:
             self.drop(next(iter(self._copies)))
-        self._copies[physical] = _Copy(token.begun + lifetime_s, raw[header:], raw[:_VERSION_BYTES], size)
+        self._copies[physical] = _CopiedValue(token.begun + lifetime_s, raw[header:], raw[:_VERSION_BYTES], size)
         self._bytes += size
 
     def compare(self, physical: bytes, raw: object) -> None:
