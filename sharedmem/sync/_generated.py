@@ -4743,7 +4743,9 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         yield from self._entered(self._async.subscription(*channels), Subscription)
 
     def watch(self, pattern: str = "*", *, since: str | int | None = None) -> Iterator[Change]:
-        """Yield every change of the matching keys, in order, without end; two round trips a wake-up.
+        """Yield every change of the matching keys, in order, without end. One round trip for each wake-up.
+
+        Watchers of a namespace that have read everything wait on one connection of their hub.
 
         Args:
             pattern: with `*` and `?`. Without `:` it is matched against the identifier in every scope of the store's
@@ -5752,6 +5754,7 @@ class Hub(HubFace):
         actor: str | None = None,
         subscribe: Iterable[str] = (),
         grants: Iterable[str | Grant] = (),
+        near_cache: bool = False,
     ) -> SharedMemoryStore:
         """Return a namespace as one actor sees it. No round trip.
 
@@ -5760,12 +5763,16 @@ class Hub(HubFace):
             actor: name of the actor; None: the namespace itself, which may write all of it.
             subscribe: further namespaces that it may read.
             grants: further keys that it may read and write, as absolute patterns (`chat:team-alpha*`) or `Grant`s.
+            near_cache: let `read` use copies in this process, which the server invalidates. They are at most
+                `near_cache_staleness_s` old; own changes are always seen.
 
         Raises:
             InvalidError: a name or pattern is invalid.
+            UnsupportedError: `near_cache` needs a single server, without Sentinel, that tracks the keys of its clients.
         """
         return SharedMemoryStore(
-            self._portal, self._async.store(namespace, actor=actor, subscribe=subscribe, grants=grants)
+            self._portal,
+            self._async.store(namespace, actor=actor, subscribe=subscribe, grants=grants, near_cache=near_cache),
         )
 
     @property
