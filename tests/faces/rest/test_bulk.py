@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import AsyncMock
@@ -82,9 +83,8 @@ async def test_an_import_ends_when_its_caller_has_left(tenants: Tenants) -> None
 
 async def test_archives_of_one_token_leave_room_for_those_of_others(tenants: Tenants) -> None:
     """docs/rest.md: each token may carry two archives at once."""
-    async with tenants.desk.asking("GET", EXPORT) as first, tenants.desk.asking("GET", EXPORT) as second:
-        first.takes.clear()
-        second.takes.clear()
+    unread = partial(tenants.desk.asking, "GET", EXPORT, reads=False)
+    async with unread() as first, unread() as second:
         third = await tenants.desk("POST", IMPORT, archive())
         other = await tenants.lobby("GET", EXPORT)
         first.takes.set()
