@@ -7,6 +7,7 @@ prefer, favourite, hate), and read their topic: what they are about.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Literal, NamedTuple
 
 from sharedmem.text.analysis import document_terms
@@ -53,7 +54,6 @@ always never please make sure from now future going forward whenever every time 
 favourite favorite rather hate dislike stand like really strongly also usually generally instead over than want need
 include provide use give tell remember call add keep fan big
 """
-_NO_TOPIC = frozenset(document_terms(_NO_TOPIC_WORDS))
 
 
 _LOOKUP = re.compile(
@@ -81,7 +81,12 @@ class Standing(NamedTuple):
     @property
     def terms(self) -> frozenset[str]:
         """The significant words of its topic, as stems; of its sentence if it names none."""
-        return frozenset(document_terms(self.topic or self.text)) - _NO_TOPIC
+        return frozenset(document_terms(self.topic or self.text)) - _terms_without_topic()
+
+
+@cache
+def _terms_without_topic() -> frozenset[str]:
+    return frozenset(document_terms(_NO_TOPIC_WORDS))
 
 
 def find_standing(text: str) -> Standing | None:

@@ -36,7 +36,7 @@ _MISSES_MEMORY = re.compile(r"ModuleNotFoundError: No module named '(numpy|Stemm
 _OF_MEMORY = {
     *("cache", "graph", "index_maintenance", "indexes", "knowledge_context", "memory", "om", "providers", "search"),
     *("recall", "synthesis", "testing"),
-    *("redis.vectors", "text.claims"),
+    "redis.vectors",
     *("api.cache", "api.graph", "api.memory", "api.synthesis"),
 }
 
