@@ -28,7 +28,6 @@ from sharedmem.data.values import Values
 from sharedmem.errors import UnsupportedError
 from sharedmem.models.notes import SynthesisMessage
 from sharedmem.models.recall import RecalledContext, RecallPart, RememberReceipt
-from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters
 from sharedmem.runtime.process_bound import ProcessBound
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from sharedmem.providers.protocol import Embedder
     from sharedmem.recall.recall import ContextRecall
     from sharedmem.recall.remember import ConversationIntake
+    from sharedmem.redis.near_cache import NearCache
     from sharedmem.synthesis.synthesis import Synthesis
 
 

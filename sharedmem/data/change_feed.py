@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sharedmem.context import HubContext
 from sharedmem.data.key_access import check_integer
@@ -29,7 +29,6 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import Space, check_name
 from sharedmem.redis.lifetimes import LONGEST_TTL_S
 from sharedmem.redis.multiplexer import MultiplexedConnection
-from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.replies import (
     TRANSIENT_CODES,
     Argument,
@@ -44,6 +43,9 @@ from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import Background
 from sharedmem.runtime.process_bound import ProcessBound
+
+if TYPE_CHECKING:
+    from sharedmem.redis.near_cache import NearCache
 
 _CONSUMER_BATCH = 50
 _CONSUMER_WAIT_S = 1.0

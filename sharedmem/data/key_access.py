@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sharedmem.config import Kind
 from sharedmem.context import HubContext
@@ -12,10 +12,12 @@ from sharedmem.redis import durability
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.durability import DurabilityModes, KindUnknownError, UnsettledError
 from sharedmem.redis.keys import Target
-from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.data import DataScripts
+
+if TYPE_CHECKING:
+    from sharedmem.redis.near_cache import NearCache
 
 T = TypeVar("T")
 _KNOWLEDGE_MARK = b"k"

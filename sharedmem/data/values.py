@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
@@ -46,10 +46,12 @@ from sharedmem.redis.codec import (
 from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
-from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.redis.scripts.write_batcher import WriteBatcher
+
+if TYPE_CHECKING:
+    from sharedmem.redis.near_cache import NearCache
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -22,7 +22,6 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
-from sharedmem.redis.near_cache import NearCache
 from sharedmem.redis.object_indexes import drop_object_indexes
 from sharedmem.redis.pubsub import PubSubHub
 from sharedmem.redis.replies import Load, Reply, ServerError, public_error
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
     from sharedmem.record_family import RecordFamily
+    from sharedmem.redis.near_cache import NearCache
     from sharedmem.search.protocol import Index
 
 
@@ -285,6 +285,7 @@ def open_near_cache(context: HubContext) -> NearCache:
     Raises:
         UnsupportedError: the server is a cluster, or found through Sentinel, or a fake.
     """
+    from sharedmem.redis.near_cache import NearCache  # noqa: PLC0415  # most hubs have none
 
     def make() -> NearCache:
         near = NearCache(
