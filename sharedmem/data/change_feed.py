@@ -280,6 +280,8 @@ class ChangeTail:
 
     def _note(self, begun: asyncio.Future[list[Change]], replies: asyncio.Future[list[Reply]]) -> None:
         """Pass the replies of a blocking read to the watchers."""
+        if replies.cancelled():  # the hub is closing
+            return self._end(begun, [])
         try:
             found = [raise_if_error(reply) for reply in replies.result()]
             self._end(begun, next_changes(self._since, found))
@@ -287,11 +289,12 @@ class ChangeTail:
             # The next read shows whether the server is back.
             _logger.warning("watching %s: %s", self._space.namespace, error)
             self._end(begun, [])
-        except ServerError as error:
-            if error.code in TRANSIENT_CODES:
+        except Exception as error:  # noqa: BLE001  # whatever it is, the watchers raise it
+            if isinstance(error, ServerError) and error.code in TRANSIENT_CODES:
                 return self._end(begun, [])
-            begun.set_exception(error)
-            begun.exception()  # the watchers may be gone
+            if not begun.done():
+                begun.set_exception(error)
+                begun.exception()  # the watchers may be gone
             self._end(begun, [])
 
     def _end(self, begun: asyncio.Future[list[Change]], changes: list[Change]) -> None:

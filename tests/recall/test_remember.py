@@ -132,7 +132,8 @@ async def test_a_task_whose_process_was_killed_is_finished_by_another_one_and_no
         episodes = await store.graph.episodes(group_id="main")
         notes = await store.synthesis.query_memory(app_id="main", query="Oslo", similarity_threshold=0.0)
 
-    assert (receipt.status, receipt.attempts) == ("done", 2)
+    assert receipt.status == "done"
+    assert receipt.attempts >= 2
     assert sorted(receipt.memories) == sorted(memories) == sorted(turn.id for turn in turns)
     assert [turn.occurrences for turn in turns] == [1, 1]
     assert [episode.id for episode in episodes] == list(receipt.episodes)
