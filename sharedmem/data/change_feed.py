@@ -280,11 +280,11 @@ class ChangeTail:
 
     def _note(self, begun: asyncio.Future[list[Change]], replies: asyncio.Future[list[Reply]]) -> None:
         """Pass the replies of a blocking read to the watchers."""
-        if replies.cancelled():  # the hub is closing
-            return self._end(begun, [])
         try:
             found = [raise_if_error(reply) for reply in replies.result()]
             self._end(begun, next_changes(self._since, found))
+        except asyncio.CancelledError:  # the hub is closing
+            self._end(begun, [])
         except (LostError, UsageError) as error:
             # The next read shows whether the server is back.
             _logger.warning("watching %s: %s", self._space.namespace, error)
