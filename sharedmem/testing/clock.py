@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
 from sharedmem.errors import InvalidError
 
@@ -63,14 +65,22 @@ class ManualClock:
             if not sleeper.done():
                 sleeper.set_result(None)
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has advanced that far; less than a second passes by itself."""
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Wait until the clock has advanced that far; less than a second passes by itself.
+
+        The seconds count from the call, also for a task that starts to sleep after the clock was advanced.
+        """
+        return self._sleep(seconds, self._passed_s + seconds)
+
+    async def _sleep(self, seconds: float, until: float) -> None:
         if seconds < _SHORT_S:
             self.advance(max(seconds, 0))
             await asyncio.sleep(0)
             return
+        if until <= self._passed_s:
+            return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._passed_s + seconds, next(self._order), woken))
+        heapq.heappush(self._sleepers, (until, next(self._order), woken))
         for watcher in self._watchers:
             if watcher[0] <= len(self._sleepers) and not watcher[1].done():
                 watcher[1].set_result(None)

@@ -146,6 +146,16 @@ async def test_sleepers_wake_in_their_order_when_the_clock_is_turned() -> None:
     clock.advance(100)
 
 
+async def test_a_sleep_counts_from_its_call_although_its_task_starts_later() -> None:
+    clock = ManualClock()
+    sleeper = asyncio.ensure_future(clock.sleep(10))
+    clock.advance(12)
+
+    await sleeper
+
+    assert clock.monotonic() == 12
+
+
 def test_a_clock_shows_what_has_passed() -> None:
     clock = ManualClock()
     before = clock.now()
