@@ -11,6 +11,6 @@
 """
 
 from sharedmem.client.client import SharedMemoryClient
-from sharedmem.synthesis.webhooks.signatures import verify_webhook
+from sharedmem.synthesis.webhook_signatures import verify_webhook
 
 __all__ = ["SharedMemoryClient", "verify_webhook"]

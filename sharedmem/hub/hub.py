@@ -188,7 +188,7 @@ class Hub(ProcessBound):
         """
         require_memory("search indexes", "memory")
         from sharedmem.indexes import Indexes  # noqa: PLC0415  # only memory needs it
-        from sharedmem.synthesis.note_repository.index import NOTE_VECTORS  # noqa: PLC0415
+        from sharedmem.synthesis.note_index import NOTE_VECTORS  # noqa: PLC0415
 
         return Indexes(self._knowledge_context(), {"note": NOTE_VECTORS})
 

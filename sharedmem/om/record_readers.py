@@ -12,9 +12,8 @@ from sharedmem.memory.reader import MemoryReader
 from sharedmem.models.record import Record
 from sharedmem.redis.scope import Scope
 from sharedmem.search.protocol import Every, Index
-from sharedmem.synthesis.note_repository import RedisNoteRepository
-from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
-from sharedmem.synthesis.note_repository.serialization import record_name, unescape_app
+from sharedmem.synthesis.note_repository import NOTES_COLLECTION, RedisNoteRepository
+from sharedmem.synthesis.note_serialization import record_name, unescape_app
 
 
 class MemoryRecords:

@@ -1,4 +1,4 @@
-"""Plan a commit: from verdicts to the stored changes, without I/O.
+"""Plan a commit: from verdicts to the stored changes and the links between notes, without I/O.
 
 Rules of "Self-Evolving Composite Memory Synthesis Architecture", section "Conflict Resolution", with one more: a note
 is retired only in the same step in which its successor is stored.
@@ -6,18 +6,18 @@ is retired only in the same step in which its successor is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from sharedmem.models import ConsolidationReport, Depth, Note, NoteLink, Resolution, Verdict
+from sharedmem.models import ConsolidationReport, Depth, Note, NoteLink, Relationship, Resolution, Verdict
 from sharedmem.models.notes import age_key
-from sharedmem.synthesis.chains import note_chain_id
-from sharedmem.synthesis.links import source_links
+from sharedmem.synthesis.evolution import note_chain_id
 from sharedmem.synthesis.note_text import SECTIONS, parse_sections, related_topics
 from sharedmem.synthesis.protocol import NewNote, NoteChange
-from sharedmem.synthesis.tag_cleanup import merge_items
+from sharedmem.synthesis.search import ScoredNote
+from sharedmem.synthesis.tag_cleanup import merge_items, normalize_item
 
 FALLBACK = "fallback"
 """Author of a verdict without a usable answer."""
@@ -323,3 +323,48 @@ def count_operations(resolutions: Iterable[Resolution]) -> Mapping[str, int]:
         counts[resolution.operation] += 1
     counts["CREATE"] = 0 if any(counts.values()) else 1
     return counts
+
+
+# -- links between notes -------------------------------------------------------------------------
+
+
+NEAR_DUPLICATE_FROM = 0.95
+"""Least similarity of notes that say nearly the same."""
+
+
+def link_to(note: Note, older: ScoredNote) -> NoteLink:
+    """Return the link of a note to an older one; its strength is the composite score.
+
+    Source: "Self-Evolving Composite Memory Synthesis Architecture", Link Generation Algorithm.
+    """
+    scores = older.scores
+    return NoteLink(
+        memory_id=older.note.id,
+        similarity_score=scores.similarity,
+        composite_score=scores.composite,
+        link_strength=scores.composite,
+        relationship_type=relationship_of(note, older.note, scores.similarity),
+    )
+
+
+def relationship_of(note: Note, older: Note, similarity: float) -> Relationship:
+    """Return the kind of relationship of two notes: the first of near duplicate, same topic, same session, similar."""
+    if similarity >= NEAR_DUPLICATE_FROM:
+        return "near_duplicate"
+    if _topics(note) & _topics(older):
+        return "same_topic"
+    return "same_session" if note.session_id is not None and note.session_id == older.session_id else "similar"
+
+
+def source_links(links: Iterable[NoteLink], ids: Collection[str]) -> tuple[NoteLink, ...]:
+    """Return the links of a successor to the notes that were merged into it.
+
+    Args:
+        links: the links of the newest of them.
+        ids: ids of the older ones.
+    """
+    return tuple(link.model_copy(update={"relationship_type": "source"}) for link in links if link.memory_id in ids)
+
+
+def _topics(note: Note) -> frozenset[str]:
+    return frozenset(filter(None, map(normalize_item, (*note.tags, *note.keywords))))

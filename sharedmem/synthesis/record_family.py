@@ -17,7 +17,7 @@ from sharedmem.redis.scripts.notes import NOTE_FAMILY, note_keys
 
 if TYPE_CHECKING:
     # Loading this module takes a while; a hub opens without it.
-    from sharedmem.synthesis.note_repository.serialization import RestoredNote
+    from sharedmem.synthesis.note_serialization import RestoredNote
 
 TAGS = ("ns", "app", "user", "session", "status")
 NUMBERS = ("at",)
@@ -25,7 +25,7 @@ NUMBERS = ("at",)
 
 
 def _parse(record: DurableRecord) -> RestoredNote:
-    from sharedmem.synthesis.note_repository.serialization import parse_note_document  # noqa: PLC0415  # see above
+    from sharedmem.synthesis.note_serialization import parse_note_document  # noqa: PLC0415  # see above
 
     return parse_note_document(record)
 

@@ -22,7 +22,6 @@ from sharedmem.providers.chunks import LONGEST_TOKENS, OVERLAP_TOKENS, TextChunk
 from sharedmem.providers.protocol import Embedder
 from sharedmem.redis.vectors import Vector, normalize
 from sharedmem.runtime import elapsed_ms, get_logger
-from sharedmem.synthesis.chains import ChainLocks, note_chain_id
 from sharedmem.synthesis.commit_plan import (
     FALLBACK,
     CommitPlan,
@@ -31,14 +30,15 @@ from sharedmem.synthesis.commit_plan import (
     check_report,
     complete_resolutions,
     group_by_verdict,
+    link_to,
     merge_labels,
     plan_commit,
     related_to,
     skip_resolution,
     skip_updates,
 )
+from sharedmem.synthesis.evolution import ChainLocks, note_chain_id
 from sharedmem.synthesis.fact_coverage import check_facts_preserved
-from sharedmem.synthesis.links import link_to
 from sharedmem.synthesis.note_text import own_text, replace_related_topics
 from sharedmem.synthesis.protocol import (
     Agents,

@@ -11,21 +11,18 @@ from sharedmem.providers.protocol import LanguageModel
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.vectors import Vector
-from sharedmem.synthesis.agents.model import ModelAgents
-from sharedmem.synthesis.agents.rules.agents import RuleAgents
-from sharedmem.synthesis.chains import ChainLocks
-from sharedmem.synthesis.evolution import Evolution
-from sharedmem.synthesis.maintenance.archive_search import ArchiveSearch
-from sharedmem.synthesis.maintenance.chain_archive import ChainArchiver, ChainArchiveStore
-from sharedmem.synthesis.maintenance.erasure import NoteEraser, NoteRetention
-from sharedmem.synthesis.note_repository import RedisNoteRepository
-from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
+from sharedmem.synthesis.chain_archive import ArchiveSearch, ChainArchiver, ChainArchiveStore
+from sharedmem.synthesis.erasure import NoteEraser, NoteRetention
+from sharedmem.synthesis.evolution import ChainLocks, Evolution
+from sharedmem.synthesis.model_agents import ModelAgents
+from sharedmem.synthesis.note_repository import NOTES_COLLECTION, RedisNoteRepository
 from sharedmem.synthesis.pipeline import Pipeline
 from sharedmem.synthesis.protocol import Agents, NoteRepository
 from sharedmem.synthesis.resolver import embed_note
+from sharedmem.synthesis.rule_agents import RuleAgents
 from sharedmem.synthesis.search import NoteSearch
 from sharedmem.synthesis.tasks import TaskIntake
-from sharedmem.synthesis.webhooks.delivery import Webhooks
+from sharedmem.synthesis.webhooks import Webhooks
 from sharedmem.synthesis.worker import ActorServices, SynthesisWorker
 
 

@@ -27,8 +27,8 @@ from sharedmem.redis.scope import Need, Scope
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.process_bound import ProcessBound
 from sharedmem.synthesis.batcher import Batcher
-from sharedmem.synthesis.maintenance.fsck import fsck
-from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
+from sharedmem.synthesis.consistency import fsck
+from sharedmem.synthesis.note_repository import NOTES_COLLECTION
 from sharedmem.synthesis.services import SynthesisServices
 from sharedmem.synthesis.tag_cleanup import check_fuzzy_matching
 from sharedmem.synthesis.tasks import (

@@ -20,7 +20,7 @@ from sharedmem.models import QueuedTask, Record, SynthesisMessage, SynthesisStat
 from sharedmem.models.coordination import QueueLine, TaskState
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.data import DataScripts
-from sharedmem.synthesis.note_repository.repository import NOTES_COLLECTION
+from sharedmem.synthesis.note_repository import NOTES_COLLECTION
 
 QUEUE = "synthesis"
 """The task queue of a namespace for requests."""

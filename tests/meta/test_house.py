@@ -99,7 +99,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pytest_asyncio": ("testing",),
     "click": ("faces",),
     "jwt": ("faces.token_issuers",),
-    "json_repair": ("synthesis.json_repair",),
+    "json_repair": ("synthesis.schemas",),
     "mcp": ("faces.mcp",),
     "mcp_types": ("faces.mcp",),
     "starlette": ("faces.rest", "faces.mcp"),

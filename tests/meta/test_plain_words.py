@@ -46,7 +46,7 @@ PROMPTS = {
     "sharedmem/memory/importance.py",
     "sharedmem/memory/rollups.py",
     "sharedmem/memory/threads.py",
-    "sharedmem/synthesis/agents/model.py",
+    "sharedmem/synthesis/model_agents.py",
     "sharedmem/synthesis/schemas.py",
 }
 # Made of docstrings of other modules.

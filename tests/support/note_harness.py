@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from sharedmem import Settings, SharedMemoryStore
 from sharedmem.models import Note
 from sharedmem.redis.vectors import Vector
-from sharedmem.synthesis.chains import ChainLocks
-from sharedmem.synthesis.maintenance.consistency import find_problems
-from sharedmem.synthesis.maintenance.fsck import read_all_notes
+from sharedmem.synthesis.consistency import find_problems, read_all_notes
+from sharedmem.synthesis.evolution import ChainLocks
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteRepository
 from sharedmem.synthesis.resolver import embed_note

@@ -16,9 +16,9 @@ from sharedmem.models import (
     SynthesisMessage,
     Verdict,
 )
-from sharedmem.synthesis.chains import ChainLocks
-from sharedmem.synthesis.maintenance.consistency import find_problems
-from sharedmem.synthesis.note_repository.repository import RedisNoteRepository
+from sharedmem.synthesis.consistency import find_problems
+from sharedmem.synthesis.evolution import ChainLocks
+from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.note_text import SUMMARY, join_sections, parse_sections
 from sharedmem.synthesis.pipeline import Pipeline
 from sharedmem.synthesis.protocol import Agents, Consolidation, NoteRepository

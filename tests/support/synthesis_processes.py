@@ -16,8 +16,8 @@ import time
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.models import Note, Resolution
-from sharedmem.synthesis.agents.rules.agents import RuleAgents
-from sharedmem.synthesis.chains import ChainLocks
+from sharedmem.synthesis.evolution import ChainLocks
+from sharedmem.synthesis.rule_agents import RuleAgents
 from support.contexts import context_of, scope_of
 from support.faulty_hubs import persistent_settings
 from support.printed_lines import print_line

@@ -18,7 +18,7 @@ from support.note_harness import NoteHarness, open_note_harnesses
 from sharedmem import InvalidError, NotFoundError
 from sharedmem.models import Note
 from sharedmem.runtime import JsonFormatter
-from sharedmem.synthesis.maintenance.chain_archive import has_faded, is_archivable
+from sharedmem.synthesis.chain_archive import has_faded, is_archivable
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteChange, StaleNotes, UserNotesVersion
 

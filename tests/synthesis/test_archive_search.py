@@ -11,7 +11,7 @@ from support.note_harness import NoteHarness
 
 from sharedmem import InvalidError, UnavailableError
 from sharedmem.models import NoteHit
-from sharedmem.synthesis.maintenance.archive_search import ArchiveSearch
+from sharedmem.synthesis.chain_archive import ArchiveSearch
 from sharedmem.synthesis.search import NoteQuery, decay
 from sharedmem.text.analysis import query_terms
 

@@ -16,8 +16,8 @@ from support.note_harness import NoteHarness
 
 from sharedmem import InvalidError
 from sharedmem.models import Note, RetentionRule, RetentionRules, SynthesisMessage
-from sharedmem.synthesis.maintenance.consistency import find_problems
-from sharedmem.synthesis.maintenance.erasure import expired_notes
+from sharedmem.synthesis.consistency import find_problems
+from sharedmem.synthesis.erasure import expired_notes
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.tasks import AddMemoryTask
 from sharedmem.testing.notes import assert_sound
@@ -92,7 +92,7 @@ class FallingRepository(RedisNoteRepository):
 
 
 async def test_forgetting_that_was_broken_off_goes_on(harness: NoteHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharedmem.synthesis.maintenance.fsck._PAGE", 2)
+    monkeypatch.setattr("sharedmem.synthesis.consistency._PAGE", 2)
     await put_two_users(harness)
     repository = FallingRepository(harness.context, scope_of(harness.store))
     eraser, repository.left = harness.services(repository).eraser, 1

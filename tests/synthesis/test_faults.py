@@ -27,8 +27,8 @@ from support.synthesis_harness import (
 from sharedmem import InvalidError, LimitedError, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.errors import ConfigError
 from sharedmem.models import ConsolidationReport, Note, Resolution, SynthesisTask, Verdict
-from sharedmem.synthesis.chains import ChainLocks
-from sharedmem.synthesis.note_repository.repository import RedisNoteRepository
+from sharedmem.synthesis.evolution import ChainLocks
+from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.pipeline import TaskAttempt
 from sharedmem.testing import fake_hub
 

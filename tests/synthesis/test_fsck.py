@@ -19,8 +19,7 @@ from support.note_chains import (
 from support.note_harness import open_note_harnesses
 
 from sharedmem.models import Note
-from sharedmem.synthesis.maintenance.consistency import find_problems, plan_repair
-from sharedmem.synthesis.maintenance.fsck import fsck
+from sharedmem.synthesis.consistency import find_problems, fsck, plan_repair
 
 
 def repaired(notes: tuple[Note, ...]) -> dict[str, Note]:

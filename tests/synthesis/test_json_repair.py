@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.example_budget import example_count
 
 from sharedmem.errors import InvalidError
-from sharedmem.synthesis.json_repair import parse_json
+from sharedmem.synthesis.schemas import parse_json
 
 TRICKY = [
     'she said "yes", then {"k": [1, 2]}, ok',

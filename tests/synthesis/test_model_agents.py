@@ -18,9 +18,9 @@ from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.factory import open_model
 from sharedmem.providers.protocol import LanguageModel
 from sharedmem.runtime import Counters
-from sharedmem.synthesis.agents.model import ModelAgents
-from sharedmem.synthesis.agents.rules.agents import RuleAgents
+from sharedmem.synthesis.model_agents import ModelAgents
 from sharedmem.synthesis.protocol import Agents
+from sharedmem.synthesis.rule_agents import RuleAgents
 from sharedmem.synthesis.services import select_agents
 from sharedmem.testing.clock import ManualClock
 

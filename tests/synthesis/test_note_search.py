@@ -21,7 +21,7 @@ from sharedmem.clock import new_id
 from sharedmem.models import NoteHit
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
-from sharedmem.synthesis.note_repository.serialization import note_terms, prefixed_terms, word_share
+from sharedmem.synthesis.note_serialization import note_terms, prefixed_terms, word_share
 from sharedmem.synthesis.protocol import SimilarNote
 from sharedmem.synthesis.search import ThresholdOverrides, note_thresholds, rank_hits, score_note
 from sharedmem.synthesis.synthesis import Synthesis

@@ -31,10 +31,10 @@ from sharedmem.synthesis.commit_plan import (
     complete_resolutions,
     oldest_chain,
     plan_commit,
+    relationship_of,
     skip_updates,
     task_result,
 )
-from sharedmem.synthesis.links import relationship_of
 from sharedmem.synthesis.pipeline import TaskAttempt
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote
 from sharedmem.synthesis.resolver import embed_note

@@ -22,10 +22,10 @@ from support.synthesis_processes import EACH, MODULE, NAMESPACE, chosen
 
 from sharedmem import Hub, SharedMemoryStore
 from sharedmem.models import Note, NoteLink, Resolution
-from sharedmem.synthesis.agents.rules.agents import RuleAgents
-from sharedmem.synthesis.chains import ChainLocks
+from sharedmem.synthesis.evolution import ChainLocks
 from sharedmem.synthesis.pipeline import TaskAttempt
 from sharedmem.synthesis.protocol import CommittedNotes, NoteChange
+from sharedmem.synthesis.rule_agents import RuleAgents
 from sharedmem.testing import fake_hub
 
 WRITERS = 16

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sharedmem.models import ConsolidationReport, Note, Resolution, SynthesisMessage
-from sharedmem.synthesis.agents.rules.agents import RuleAgents
 from sharedmem.synthesis.fact_coverage import check_facts_preserved, missing_facts
 from sharedmem.synthesis.note_text import format_note, parse_sections
+from sharedmem.synthesis.rule_agents import RuleAgents
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
 
 AGENTS = RuleAgents()

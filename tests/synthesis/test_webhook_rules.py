@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.example_budget import example_count
 
 from sharedmem import ConfigError, InvalidError, Settings
-from sharedmem.synthesis.webhooks.addresses import parse_url, refusal_reason
-from sharedmem.synthesis.webhooks.signatures import signed_headers, verify_webhook
+from sharedmem.synthesis.webhook_signatures import signed_headers, verify_webhook
+from sharedmem.synthesis.webhooks import parse_url, refusal_reason
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # of the examples of the scheme
 

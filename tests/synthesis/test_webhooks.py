@@ -20,9 +20,8 @@ from sharedmem.clock import SystemClock
 from sharedmem.models import SynthesisTask
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
-from sharedmem.synthesis.webhooks.addresses import ResolveHost
-from sharedmem.synthesis.webhooks.delivery import WebhookDelivery, Webhooks
-from sharedmem.synthesis.webhooks.signatures import verify_webhook
+from sharedmem.synthesis.webhook_signatures import verify_webhook
+from sharedmem.synthesis.webhooks import ResolveHost, WebhookDelivery, Webhooks
 from sharedmem.testing import fake_hub
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # of the examples of the scheme

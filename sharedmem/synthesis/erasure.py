@@ -8,12 +8,10 @@ from datetime import datetime, timedelta
 from sharedmem.clock import Clock
 from sharedmem.models import EraseReport, Note, RetentionRules
 from sharedmem.models.notes import sort_by_succession
-from sharedmem.synthesis.chains import ChainLocks, group_by_chain
-from sharedmem.synthesis.evolution import run_under_chain_locks
-from sharedmem.synthesis.maintenance.chain_archive import ChainArchiveStore
-from sharedmem.synthesis.maintenance.consistency import plan_repair
-from sharedmem.synthesis.maintenance.fsck import read_all_notes, without_body
-from sharedmem.synthesis.note_repository.serialization import chain_id_of
+from sharedmem.synthesis.chain_archive import ChainArchiveStore
+from sharedmem.synthesis.consistency import plan_repair, read_all_notes, without_body
+from sharedmem.synthesis.evolution import ChainLocks, group_by_chain, run_under_chain_locks
+from sharedmem.synthesis.note_serialization import chain_id_of
 from sharedmem.synthesis.protocol import NoteChange, NoteRepository, PermissionCheck, StaleNotes
 
 ForgetTasks = Callable[[str, str | None], Awaitable[int]]

@@ -1,7 +1,8 @@
-"""Move old chains of notes to the blob store, and restore them on demand.
+"""Move old chains of notes to the blob store, restore them on demand, and search them.
 
 An archive is JSON of whole notes, compressed with zstd if that is installed. Each archived note has the location of
-its archive. The blob store stores each content once, with a reference for each archive of it.
+its archive. The blob store stores each content once, with a reference for each archive of it. A search chooses by what
+stays of the notes in Redis, then reads their archives and scores their texts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
+import numpy as np
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,15 +25,18 @@ from sharedmem.errors import ConflictError, InvalidError, NotFoundError, Unsuppo
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import ArchiveReport, Note
 from sharedmem.models.notes import age_key
+from sharedmem.providers.protocol import Embedder
+from sharedmem.redis.vectors import Vector, normalize
 from sharedmem.runtime import elapsed_ms, get_logger, in_thread
-from sharedmem.synthesis.chains import ChainLocks, group_by_chain
-from sharedmem.synthesis.evolution import Embed, run_under_chain_locks
-from sharedmem.synthesis.maintenance.consistency import find_problems
-from sharedmem.synthesis.maintenance.fsck import read_all_notes, without_body
-from sharedmem.synthesis.note_repository.repository import MOST_AT_ONCE
-from sharedmem.synthesis.note_repository.serialization import chain_id_of
-from sharedmem.synthesis.protocol import NoteChange, NoteRepository, PermissionCheck, StaleNotes
-from sharedmem.synthesis.search import LEAST_RECENCY, decay
+from sharedmem.synthesis.consistency import find_problems, read_all_notes, without_body
+from sharedmem.synthesis.evolution import ChainLocks, Embed, group_by_chain, run_under_chain_locks
+from sharedmem.synthesis.note_repository import MOST_AT_ONCE
+from sharedmem.synthesis.note_serialization import chain_id_of, prefixed_terms, word_share
+from sharedmem.synthesis.note_text import searchable_text
+from sharedmem.synthesis.protocol import NoteChange, NoteRepository, PermissionCheck, SimilarNote, StaleNotes
+from sharedmem.synthesis.resolver import embed_note
+from sharedmem.synthesis.search import LEAST_RECENCY, NoteQuery, decay
+from sharedmem.text.analysis import indexed_terms
 
 ORPHAN_MIN_AGE_S = 3600.0
 """A younger archive may belong to a commit that is about to refer to it."""
@@ -454,3 +459,108 @@ def _contains_words(note: Note, wanted: Iterable[str]) -> bool:
     kept = (*note.tags, *note.keywords, *note.semantic_queries, *note.follow_up_potential)
     words = "\n".join(kept).casefold()
     return all(word in words for word in wanted)
+
+
+# -- search of archived notes --------------------------------------------------------------------
+
+
+MOST_DESCRIBED = 300
+"""Archived notes whose tags, keywords, questions and follow-ups are compared with a query by meaning."""
+MOST_READ = 100
+"""Archived notes whose texts one query reads."""
+_MOST_AT_ONCE = 8
+
+
+class ArchiveSearch:
+    """Finds archived notes of one namespace.
+
+    Args:
+        namespace: namespace of the notes.
+        repository: stores the notes.
+        archives: stores the archives.
+        embedder: makes vectors; None to search by words alone.
+    """
+
+    def __init__(
+        self, namespace: str, *, repository: NoteRepository, archives: ChainArchiveStore, embedder: Embedder | None
+    ) -> None:
+        self._namespace = namespace
+        self._repository = repository
+        self._archives = archives
+        self._embedder = embedder
+
+    async def near(self, wanted: NoteQuery) -> list[SimilarNote]:
+        """Return archived notes with their texts and their similarity to a query, in no order.
+
+        All notes of the app are read, two round trips for every 500. Those of `MOST_DESCRIBED` archived notes whose
+        tags, keywords, questions and follow-ups are nearest to the query are read from the blob store and embedded:
+        `wanted.k` notes, at most `MOST_READ`. A note whose archive is missing or damaged is left out.
+
+        Raises:
+            AccessDeniedError, UnavailableError, LimitedError, ConfigError: as for reads, the blob store, the embedder.
+        """
+        archived = [
+            note
+            async for page in read_all_notes(self._repository, wanted.app_id)
+            for note in page
+            if note.archival_location is not None and wanted.admits_archived(note)
+        ]
+        chosen = await self._chosen(archived, wanted)
+        gate = asyncio.Semaphore(_MOST_AT_ONCE)
+        locations = dict.fromkeys(note.archival_location or "" for note in chosen)
+        read = await asyncio.gather(*(self._read(wanted.app_id, location, gate) for location in locations))
+        whole = {id_: note for notes in read for id_, note in notes.items()}
+        texts = [note.model_copy(update=_former(whole[note.id])) for note in chosen if note.id in whole]
+        scores = await asyncio.gather(*(self._similarity(note, wanted.vector, gate) for note in texts))
+        terms = prefixed_terms(wanted.terms, self._namespace)
+        return [
+            SimilarNote(note, score, word_share(terms, self._terms(note.memory_note)))
+            for note, score in zip(texts, scores, strict=True)
+            if whole[note.id].status in wanted.statuses
+        ]
+
+    async def _chosen(self, notes: Sequence[Note], wanted: NoteQuery) -> list[Note]:
+        """Return the notes whose descriptions are nearest to the query; those with its words first."""
+        terms = prefixed_terms(wanted.terms, self._namespace)
+        shares = {note.id: word_share(terms, self._terms(_description(note))) for note in notes}
+        newest = sorted(notes, key=age_key, reverse=True)
+        described = sorted(newest, key=lambda note: -shares[note.id])[:MOST_DESCRIBED]
+        scores = await self._similarities([_description(note) for note in described], wanted.vector)
+        best = sorted(zip(described, scores, strict=True), key=lambda one: -max(one[1], shares[one[0].id]))
+        return [note for note, _ in best[: min(wanted.k, MOST_READ)]]
+
+    async def _similarities(self, texts: Sequence[str], vector: Vector | None) -> list[float]:
+        distinct = list(dict.fromkeys(filter(str.strip, texts)))
+        if self._embedder is None or vector is None or not distinct:
+            return [0.0] * len(texts)
+        rows, _ = await self._embedder.embed(distinct)
+        scores = dict(zip(distinct, (rows @ normalize(vector)).tolist(), strict=True))
+        return [scores.get(text, 0.0) for text in texts]
+
+    async def _similarity(self, note: Note, vector: Vector | None, gate: asyncio.Semaphore) -> float:
+        if self._embedder is None or vector is None:
+            return 0.0
+        async with gate:
+            own = await embed_note(self._embedder, note.memory_note)
+        return 0.0 if own is None else min(max(float(np.dot(own, normalize(vector))), 0.0), 1.0)
+
+    async def _read(self, app_id: str, location: str, gate: asyncio.Semaphore) -> dict[str, Note]:
+        try:
+            async with gate:
+                return await self._archives.get(app_id, location)
+        except (NotFoundError, InvalidError) as error:
+            # It was restored or erased at this moment, or is damaged: the other notes are found all the same.
+            _logger.warning("an archive of app %r was not searched: %s", app_id, error)
+            return {}
+
+    def _terms(self, text: str) -> bytes:
+        return indexed_terms(searchable_text(text), self._namespace).encode()
+
+
+def _description(note: Note) -> str:
+    return "\n".join((*note.tags, *note.keywords, *note.semantic_queries, *note.follow_up_potential))
+
+
+def _former(kept: Note) -> dict[str, object]:
+    """Return the fields of an archived note as they were before: its age counts from its last change of content."""
+    return {"memory_note": kept.memory_note, "messages": kept.messages, "updated_at": kept.updated_at}

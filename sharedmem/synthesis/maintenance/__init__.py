@@ -1,1 +1,0 @@
-"""Check, repair, archive and erase the notes of an app."""

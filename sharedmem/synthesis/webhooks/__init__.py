@@ -1,1 +1,0 @@
-"""Webhooks: report the outcome of a task over HTTP, signed, to public addresses only."""
