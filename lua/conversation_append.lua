@@ -94,10 +94,16 @@ local function append_plainly(i, at, version)
   for n = first_entry, first_entry + 2 * count - 1, 2 do
     local id, size, ids = ARGV[n], '', nil
     if id ~= '' then size, ids = #id, base .. '.ids:' .. head.segment end
-    if not ids or not place_of(ids, id) then
+    local at, is_shared
+    if ids then at, is_shared = place_of_id(ids, head.segment, id) end
+    if not at then
       local text = whole(version + added)
       push_one(head.log, text .. ' ' .. actor .. ' ' .. size .. '\n' .. id .. ARGV[n + 1])
-      if ids then set_field(ids, id, whole(head.length)) end
+      if ids then
+        local place = {}
+        add_place(place, {}, ids, head.segment, id, head.length, is_shared)
+        set_field(ids, place[1], place[2])
+      end
       head.length, head.revision, added = head.length + 1, text, added + 1
     end
   end

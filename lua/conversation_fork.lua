@@ -41,12 +41,13 @@ if #links > MOST_LINKS then
       set_field(ids_key(head, head.segment), '', '2')
     end
   end
+  local values = {}
   for from = 0, shared - 1, PAGE do
     local page, places = collect(parent, links, from, math.min(from + PAGE, shared), {}), {}
     push(log_key(head, head.segment), page)
     for i, item in ipairs(page) do
       local _, id = member_of(item)
-      if id then places[#places + 1], places[#places + 2] = id, whole(from + i - 1) end
+      if id then add_place(places, values, '', head.segment, id, from + i - 1, false) end
     end
     if #places > 0 then set_fields(ids_key(head, head.segment), places) end
   end

@@ -22,7 +22,12 @@
 -- An entry is `<version> <actor> <bytes of its id, empty without one>\n<id><member>`. The member of a large entry is the
 -- byte 2 and the reference to its blob. The hash of ids of a segment with such entries has the field '': `1`, or `2` if
 -- another segment may refer to the same blobs.
+--
+-- In the hash of a segment whose name ends with `s}`, the field of a UUID is its last 14 bytes, and the value has its first
+-- two before the position in hexadecimal digits: the server then allocates 24 bytes for both instead of 32. UUIDs that end
+-- alike share the field, a blank between them. Segments of earlier versions have the whole id as the field.
 local PAGE, LARGE = 1000, 2
+local SHORT, UUID_MARK, UUID_FIELD_BYTES = 115, 0, 14
 
 -- `<prefix>:{<namespace>}:$conversation` of a head's key, and the conversation's name.
 local function base_of(key)
@@ -95,13 +100,72 @@ local function is_version(text)
   return #text == 16 and string.find(text, '^%d+$') ~= nil
 end
 
--- The position of an entry by its given id; nil if it is not in the log.
-local function position_of_id(head, links, id)
-  for i = #links, 1, -1 do
-    local at = tonumber(place_of(ids_key(head, links[i][1]), id) or nil)
-    if at and at >= links[i][2] and at < links[i][3] then return at end
+-- The field of an id in the hash of a segment; of a UUID also the bytes that precede its position in the value.
+local function field_of(segment, id)
+  if string.byte(segment, -2) ~= SHORT then return id end
+  if string.byte(id) == UUID_MARK then return string.sub(id, 4), string.sub(id, 2, 3) end
+  -- A text must not be taken for the end of a UUID.
+  return #id == UUID_FIELD_BYTES and '\0' .. id or id
+end
+
+-- The position after the first bytes of a UUID in a value, and where it begins and ends there; nil if it is not there.
+local function listed_at(value, first_bytes)
+  local at = 1
+  while true do
+    local digits = string.match(value, '^%x+', at + 2)
+    if not digits then return nil end
+    if string.sub(value, at, at + 1) == first_bytes then return tonumber(digits, 16), at, at + 1 + #digits end
+    at = at + 3 + #digits
   end
-  return nil
+end
+
+-- The position of an id in the hash of a segment; nil if it is not there. Then whether its field is.
+local function place_of_id(ids, segment, id)
+  local field, first_bytes = field_of(segment, id)
+  local value = place_of(ids, field)
+  if not value then return nil, false end
+  if first_bytes then return (listed_at(value, first_bytes)), true end
+  return tonumber(value), true
+end
+
+-- Add the field of an id and its new value to a flat table. `values`: those of this change by their fields. `is_shared`:
+-- whether the hash may have the field already.
+local function add_place(places, values, ids, segment, id, position, is_shared)
+  local field, first_bytes = field_of(segment, id)
+  local value = first_bytes and first_bytes .. string.format('%x', position) or whole(position)
+  if first_bytes then
+    local others = values[field] or is_shared and place_of(ids, field)
+    if others then value = others .. ' ' .. value end
+    values[field] = value
+  end
+  local count = #places
+  places[count + 1], places[count + 2] = field, value
+end
+
+-- Remove an id from the hash of a segment.
+local function drop_place(ids, segment, id)
+  local field, first_bytes = field_of(segment, id)
+  local value = first_bytes and place_of(ids, field)
+  if value then
+    local _, first, last = listed_at(value, first_bytes)
+    if not first then return end
+    local others = string.sub(value, 1, first - 1) .. string.sub(value, last + 2)
+    if others ~= '' then return set_field(ids, field, (string.gsub(others, ' $', ''))) end
+  end
+  unset_field(ids, field)
+end
+
+-- The position of an entry by its given id; nil if it is not in the log. Then whether the field of a new entry with this
+-- id may exist.
+local function position_of_id(head, links, id)
+  local is_shared = false
+  for i = #links, 1, -1 do
+    local segment = links[i][1]
+    local at, is_there = place_of_id(ids_key(head, segment), segment, id)
+    if at and at >= links[i][2] and at < links[i][3] then return at end
+    is_shared = is_shared or is_there
+  end
+  return nil, is_shared
 end
 
 -- The position of an entry by its id or version; nil if it is not in the log.

@@ -67,11 +67,11 @@ local function changed_head(key, i)
   return head
 end
 
--- The name of a new segment; `0` is taken if an expired conversation of this name left one to its forks.
+-- The name of a new segment; `0s` is taken if an expired conversation of this name left one to its forks.
 local function name_segment(head, version)
-  local first = head.name .. '{0}'
+  local first = head.name .. '{0s}'
   if not (exists(log_key(head, first)) or exists(readers_key(head, first))) then return first end
-  return head.name .. '{' .. version .. '}'
+  return head.name .. '{' .. version .. 's}'
 end
 
 -- Store what an append changes: most changes are single entries.
@@ -215,14 +215,17 @@ local function links_before(head, length)
   return links
 end
 
--- The entries of ARGV[first] to ARGV[last] that are not in the first `length` entries: `{ id, member }` each.
+-- The entries of ARGV[first] to ARGV[last] that are not in the first `length` entries: `{ id, member, whether the field
+-- of the id may exist }` each.
 local function new_entries(head, length, first, last)
   local fresh, seen, links = {}, {}, nil
   for i = first, last, 2 do
     local id = ARGV[i]
     if id ~= '' and not links then links = head.segment and links_before(head, length) or {} end
-    if id == '' or not (seen[id] or position_of_id(head, links, id)) then
-      fresh[#fresh + 1] = { id, ARGV[i + 1] }
+    local at, is_shared
+    if id ~= '' then at, is_shared = position_of_id(head, links, id) end
+    if not (at or seen[id]) then
+      fresh[#fresh + 1] = { id, ARGV[i + 1], is_shared }
       if id ~= '' then seen[id] = true end
     end
   end
@@ -240,14 +243,14 @@ local function append(head, version, fresh)
   head.left = lasts and {}
   if not head.segment then head.segment = name_segment(head, whole(version)) end
   local log, ids = log_key(head, head.segment), ids_key(head, head.segment)
-  local items, places = {}, {}
+  local items, places, values = {}, {}, {}
   for i, entry in ipairs(fresh) do
     local id = entry[1]
     if string.byte(entry[2]) == LARGE then mark_large(ids) end
     local size = id == '' and '' or #id
     items[#items + 1] = whole(version + i - 1) .. ' ' .. actor .. ' ' .. size .. '\n' .. id .. entry[2]
     if lasts then head.left[i] = items[#items] end
-    if id ~= '' then places[#places + 1], places[#places + 2] = id, whole(head.length + i - 1) end
+    if id ~= '' then add_place(places, values, ids, head.segment, id, head.length + i - 1, entry[3]) end
     if #items == PAGE or i == #fresh then
       push(log, items)
       if #places > 0 then set_fields(ids, places) end
@@ -268,7 +271,7 @@ local function cut(head, keep)
     loosen(head, head.segment, items)
     for _, item in ipairs(items) do
       local _, id = member_of(item)
-      if id then unset_field(ids, id) end
+      if id then drop_place(ids, head.segment, id) end
     end
   end
   if keep == head.start then
@@ -306,7 +309,7 @@ local function truncate(head, keep, version)
         leave(head, link[1], i < #links or head.pinned > 0)
       end
     end
-    head.chain, head.segment, head.start, head.pinned = table.concat(chain), head.name .. '{' .. version .. '}', keep, 0
+    head.chain, head.segment, head.start, head.pinned = table.concat(chain), head.name .. '{' .. version .. 's}', keep, 0
     head.is_stored = false
   end
   head.length = keep

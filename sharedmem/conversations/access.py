@@ -113,7 +113,7 @@ class ConversationAccess:
             SharedMemoryError: as `changed`.
         """
         head = self.head(target)
-        segment = f"{head.key.split(':', 2)[2]}{{0}}"
+        segment = f"{head.key.split(':', 2)[2]}{{0s}}"
         log = self._keys.scope.keyspace.service(target.space.namespace, f"conversation.log:{segment}")
         commands: list[Command] = [("HMGET", head.physical, *_PLAIN_FIELDS), ("LRANGE", log, -count, -1)]
         facts, page = await self._keys.explained(target, KIND, self._keys.client.read_many(commands))

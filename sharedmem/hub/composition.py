@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -76,7 +76,7 @@ class OpenDeadline:
             raise UnavailableError(server, why) from error
 
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 _logger = get_logger("memory")
 _DURABLE_FILE = "durable.sqlite3"
 
@@ -212,6 +212,9 @@ async def _greet(connection: Connection, keyspace: KeySpace, deadline: OpenDeadl
         replies, missing = await line.handshake([("GET", keyspace.layout), ("GET", keyspace.tier), *POWER_COMMANDS])
     layout, tier = (_reply_text(reply, line) for reply in replies[:2])
     known_as = None if layout is None else _parse_data_id(layout)
+    if layout is not None and int(layout.partition(" ")[0]) < LAYOUT_VERSION:
+        async with deadline.step(server, "the version of its data layout to be raised"):
+            await _raise_layout(line, keyspace, layout)
     if missing:
         async with deadline.step(server, "its Lua scripts to be loaded"):
             await line.load_scripts(missing)
@@ -403,6 +406,14 @@ def _parse_data_id(layout: str) -> str:
         remedy = f"this version supports layout {LAYOUT_VERSION}; upgrade sharedmem-hub"
         raise UnsupportedError(f"data layout {version} of this server", remedy)
     return known_as
+
+
+async def _raise_layout(line: RedisClient, keyspace: KeySpace, layout: str) -> None:
+    """Let earlier versions of sharedmem refuse data that this version is going to write. One round trip."""
+    known_as = layout.partition(" ")[2]
+    # A user limited by ACL may only read it; another client raises it.
+    with suppress(AccessDeniedError):
+        await line.call("SET", keyspace.layout, f"{LAYOUT_VERSION} {known_as}".rstrip(), "XX")
 
 
 async def _find_data_id(

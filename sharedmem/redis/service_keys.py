@@ -144,7 +144,7 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
         required=frozenset({b"revision", b"updated", b"created", b"length", b"start", b"pinned"}),
     ),
     "conversation.log": KeyFormat(("list",), _CONVERSATION, items=re.compile(rb"(?s)\d{16} \S+ \d{0,3}\n.*")),
-    "conversation.ids": KeyFormat(("hash",), _CONVERSATION, _NUMBER),
+    "conversation.ids": KeyFormat(("hash",), _CONVERSATION, re.compile(rb"(?s)\d+|..[0-9a-f]+(?: ..[0-9a-f]+)*")),
     "conversation.readers": KeyFormat(("hash",), _CONVERSATION, re.compile(rb"\d{1,16}")),
     **_formats(
         _CONVERSATION,

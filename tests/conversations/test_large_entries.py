@@ -55,7 +55,7 @@ async def test_an_entry_keeps_little_in_redis(hub: Hub, talks: Conversations, tm
 
     assert await read_all(talks, "c") == [LARGE, OTHER, "small", THIRD]
     assert stored(tmp_path) == 3
-    items = await client_of(hub).call("LRANGE", "sm:{n}:$conversation.log:ada:c{0}", 0, -1)
+    items = await client_of(hub).call("LRANGE", "sm:{n}:$conversation.log:ada:c{0s}", 0, -1)
     assert all(isinstance(item, bytes) and len(item) < 500 for item in as_list(items))
 
 

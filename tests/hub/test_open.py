@@ -18,6 +18,7 @@ from support.topologies import redis_cluster, sentinel_group
 
 from sharedmem import Hub, Settings, UnavailableError
 from sharedmem.embedded.binaries import find_server
+from sharedmem.hub import LAYOUT_VERSION
 from sharedmem.redis.scripts.loader import scripts
 
 _MOST_TRIPS = 6
@@ -175,3 +176,17 @@ async def test_silent_servers_are_passed_over_when_another_one_answers(scheme: s
 
         async with Hub.open(url, settings=_settings(tmp_path, "none", connect_timeout_s=8)) as hub:
             assert await hub.store("team").write("key", "value")
+
+
+async def test_a_hub_raises_the_layout_of_data_of_an_earlier_version(tmp_path: Path) -> None:
+    with RedisProcess() as server:
+        async with Hub.open(server.url, settings=_settings(tmp_path, "none")) as hub:
+            await hub.store("team").write("key", "value")
+        with server.client() as bare:
+            known_as = bytes(bare.get("sm:$layout") or b"").partition(b" ")[2]
+            bare.set("sm:$layout", b"1 " + known_as)
+
+        async with Hub.open(server.url, settings=_settings(tmp_path, "none")) as hub:
+            assert await hub.store("team").read("key") == "value"
+
+        assert server.tell("GET", "sm:$layout") == b"%d %b" % (LAYOUT_VERSION, known_as)
