@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite
 from typing import NamedTuple, TypeVar
 
@@ -32,7 +32,7 @@ from sharedmem.redis.replies import Command, Reply, ServerError, public_key_erro
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.cache import CachePutKeys, CacheScripts
 from sharedmem.redis.vectors import Vector, to_half
-from sharedmem.runtime import elapsed_ms, get_logger
+from sharedmem.runtime import elapsed_ms, get_logger, log_event
 from sharedmem.runtime.background import BackgroundTask
 from sharedmem.search.protocol import Every, Tagged, join_tags, split_tags
 from sharedmem.text.analysis import normalize_text
@@ -429,20 +429,21 @@ class CacheRepository:
         answer = found.answer
         self.tally.count(*fields, saved_cost=answer.cost, saved_tokens=answer.tokens)
         if _logger.isEnabledFor(logging.INFO):
-            self._log_hit(found, began)
+            age_s = self._context.clock.now().timestamp() - answer.made_s
+            log_event(_logger, "cache hit", partial(self._logged_fields, found, age_s, elapsed_ms(began)))
 
-    def _log_hit(self, found: CacheHit, began: float) -> None:
+    def _logged_fields(self, found: CacheHit, age_s: float, latency_ms: float) -> dict[str, object]:
         answer = found.answer
-        extra = {
+        return {
             "namespace": self._namespace,
             "answer_id": answer.id,
             "exact": found.exact,
             "similarity": round(found.similarity, 6),
-            "age_s": round(max(0.0, self._context.clock.now().timestamp() - answer.made_s), 3),
+            "age_s": round(max(0.0, age_s), 3),
             "saved_cost": answer.cost,
             "saved_tokens": answer.tokens,
+            "latency_ms": latency_ms,
         }
-        _logger.info("cache hit", extra=extra | {"latency_ms": elapsed_ms(began)})
 
     def result(self, found: CacheHit) -> CachedResult:
         """Return the result for the caller."""

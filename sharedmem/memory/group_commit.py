@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,13 +45,15 @@ from sharedmem.memory.validation import MemoryScope, NewMemory, prepare_memory, 
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.redis.scripts.memories import MemoryWrite
 from sharedmem.redis.vectors import Vector, from_half, to_half
-from sharedmem.runtime import elapsed_ms, get_logger
+from sharedmem.runtime import elapsed_ms, get_logger, log_event, metric_key
 from sharedmem.runtime.background import BackgroundTask
 from sharedmem.text.contradictions import find_contradiction
 
 _MOST_ROUNDS = 200
 _logger = get_logger("memory")
 _EXACT_SIMILARITY = 1.0
+_LOGGED = {False: "memory added", True: "memory merged"}
+_ADDED, _MERGED = (metric_key("memory_additions", outcome=outcome) for outcome in ("added", "merged"))
 
 
 @dataclass(slots=True, eq=False)
@@ -138,32 +141,22 @@ class DedupBatch:
             began: when the batch began, by `time.perf_counter`.
         """
         counters = self._context.counters
-        counters.observe_batch("memory.add", len(self._cases))
         done = [result for result in self._results if isinstance(result, AddResult)]
         merged = sum(result.merged for result in done)
-        for outcome, number in (("added", len(done) - merged), ("merged", merged)):
-            if number:
-                counters.add("memory_additions", number, outcome=outcome)
+        counters.observe_batch("memory.add", len(self._cases), ((_ADDED, len(done) - merged), (_MERGED, merged)))
         for case in self._cases:
             result = self._results[case.place]
             if case.guard is not None and isinstance(result, AddResult) and not result.merged:
                 counters.increment("memory_guarded", guard=case.guard)
         if done and _logger.isEnabledFor(logging.INFO):
-            self._log(done, began)
-
-    def _log(self, done: Sequence[AddResult], began: float) -> None:
-        extra: dict[str, object] = {"namespace": self._repository.namespace}
-        if len(self._cases) == 1:
-            item, (result,) = self._cases[0].draft.item, done
-            message = "memory merged" if result.merged else "memory added"
-            extra |= {"memory_id": result.id, "thread_id": item.thread_id, "memory_type": item.memory_type}
-            extra |= {"characters": len(item.memory), "similarity": result.similarity}
-        else:
-            # One line for a batch: under load a line for each addition would slow them all.
-            message = "memories added"
-            extra["added"] = [result.id for result in done if not result.merged]
-            extra["merged"] = [result.id for result in done if result.merged]
-        _logger.info(message, extra=extra | {"latency_ms": elapsed_ms(began)})
+            namespace, ended = self._repository.namespace, time.perf_counter()
+            if len(self._cases) == 1:
+                (result,), item = done, self._cases[0].draft.item
+                of_item = item.thread_id, item.memory_type, len(item.memory)
+                fields = partial(_one_logged, namespace, result.id, of_item, result.similarity, began, ended)
+                log_event(_logger, _LOGGED[result.merged], fields)
+            else:
+                log_event(_logger, "memories added", partial(_batch_logged, namespace, done, began, ended))
 
     def fail(self, error: Exception) -> None:
         """Set an error for each draft that has no result yet."""
@@ -628,3 +621,31 @@ def _check_items(items: Iterable[object]) -> Iterable[object]:
     if isinstance(items, str | bytes | Mapping | MemoryItem) or not isinstance(items, Iterable):
         raise InvalidError("items", items, "give a list of texts, items or mappings; pass a single one to add()")
     return items
+
+
+def _one_logged(
+    namespace: str,
+    id_: str,
+    of_item: tuple[str | None, str, int],
+    similarity: float | None,
+    began: float,
+    ended: float,
+) -> dict[str, object]:
+    """Return the fields of a log line; it is called later, and must not keep the batch in memory until then."""
+    thread_id, memory_type, characters = of_item
+    return {
+        "namespace": namespace,
+        "memory_id": id_,
+        "thread_id": thread_id,
+        "memory_type": memory_type,
+        "characters": characters,
+        "similarity": similarity,
+        "latency_ms": elapsed_ms(began, ended),
+    }
+
+
+def _batch_logged(namespace: str, done: Sequence[AddResult], began: float, ended: float) -> dict[str, object]:
+    # One line for a batch: under load a line for each addition would slow them all.
+    added = [result.id for result in done if not result.merged]
+    merged = [result.id for result in done if result.merged]
+    return {"namespace": namespace, "added": added, "merged": merged, "latency_ms": elapsed_ms(began, ended)}

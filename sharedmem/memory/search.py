@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.memory.access import MEMORY, MemoryAccess, check_filter
@@ -46,6 +46,7 @@ from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.vectors import check_vector
+from sharedmem.runtime import metric_key
 from sharedmem.runtime.request_units import ChargedUnits
 from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
 from sharedmem.text.analysis import indexed_terms, query_terms, share_of_terms
@@ -65,6 +66,7 @@ _MOST_STANDING = 20
 """Standing memories that are considered by words, and by meaning."""
 _NO_HITS = IndexResult([], [], 0, 0)
 _UNKNOWN = -1
+_SECONDS = {mode: metric_key("search_seconds", mode=mode) for mode in (*get_args(SearchMode), "similar")}
 MOST_HITS = 100
 LONGEST_QUERY = 10_000
 """Characters of a query that are used, from its start."""
@@ -289,7 +291,7 @@ class MemorySearcher:
             with ChargedUnits() as charged:
                 return await self._search(request, meaning, charged)
         finally:
-            self._context.counters.observe("search_seconds", clock.monotonic() - began, mode=mode)
+            self._context.counters.observe_at(_SECONDS[mode], clock.monotonic() - began)
 
     async def _search(
         self, request: SearchRequest, meaning: QueryEmbedding | None, charged: ChargedUnits

@@ -4,9 +4,9 @@ The library logs nothing until the application configures logging; a hub creates
 passes them down.
 """
 
-from sharedmem.runtime.counters import BUCKETS_S, Count, Counters, Gauge, Histogram, Labels, Timing
+from sharedmem.runtime.counters import BUCKETS_S, Count, Counters, Gauge, Histogram, Labels, Timing, metric_key
 from sharedmem.runtime.cpu_time import CpuMeter, Metered, in_thread
-from sharedmem.runtime.log_output import JsonFormatter, elapsed_ms, get_logger, logger
+from sharedmem.runtime.log_output import JsonFormatter, elapsed_ms, get_logger, log_event, logger
 from sharedmem.runtime.spans import measured, span
 
 __all__ = [
@@ -23,7 +23,9 @@ __all__ = [
     "elapsed_ms",
     "get_logger",
     "in_thread",
+    "log_event",
     "logger",
     "measured",
+    "metric_key",
     "span",
 ]

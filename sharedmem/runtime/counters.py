@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _METRIC_PREFIX = "sharedmem_"
 
@@ -15,8 +17,25 @@ BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5
 _SIZE_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 """Items in one batch."""
 _OPERATION_SECONDS = "operation_seconds"
+_TWO = 2
+_MOST_RECORDED = 128
 
 Labels = tuple[tuple[str, str], ...]
+MetricKey = tuple[str, Labels]
+"""A name without prefix, and its labels: as `metric_key` returns them."""
+_Observations = tuple[list[int], list[float]]
+"""The number of observations in each interval, and their sum."""
+_Record = tuple[Callable[..., None], Any, Any]
+"""A method that adds up, and its arguments."""
+
+
+def metric_key(name: str, /, **labels: str) -> MetricKey:
+    """Return the key of a metric with these labels, for `add_to` and `observe_at`: work that each call would repeat."""
+    return name, _labels_of(labels)
+
+
+def _labels_of(labels: dict[str, str]) -> Labels:
+    return tuple(labels.items()) if len(labels) < _TWO else tuple(sorted(labels.items()))
 
 
 class Count(NamedTuple):
@@ -85,52 +104,54 @@ class Counters:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, Labels], float] = {}
-        self._timings: dict[tuple[str, Labels], tuple[list[int], list[float]]] = {}
-        self._sizes: dict[tuple[str, Labels], tuple[list[int], list[float]]] = {}
+        # What was counted since the last look. A call only appends to it, which any thread may do at any time: that
+        # touches little memory. To add it up takes longer, and less for many records at once.
+        self._recorded: deque[_Record] = deque()
+        self._counts: dict[MetricKey, float] = {}
+        self._timings: dict[MetricKey, _Observations] = {}
+        self._sizes: dict[MetricKey, _Observations] = {}
         self._under_way: dict[str, int] = {}
-        self._gauges: dict[tuple[str, Labels], Callable[[], float]] = {}
-        # The sync API and worker threads count too, and a dictionary's read and write are two steps.
+        self._gauges: dict[MetricKey, Callable[[], float]] = {}
         self._lock = threading.Lock()
 
     def increment(self, name: str, /, **labels: str) -> None:
         """Increment a counter."""
-        self.add(name, 1, **labels)
+        self.add_to((name, _labels_of(labels)), 1)
 
     def add(self, name: str, amount: float, /, **labels: str) -> None:
         """Add an amount to a counter, such as tokens: 0 or more."""
-        key = name, tuple(sorted(labels.items()))
-        with self._lock:
-            self._counts[key] = self._counts.get(key, 0) + amount
+        self.add_to((name, _labels_of(labels)), amount)
+
+    def add_to(self, key: MetricKey, amount: float) -> None:
+        """Add an amount to the counter of a key: 0 or more."""
+        self._record(Counters._add, key, amount)
 
     def observe(self, name: str, seconds: float, /, **labels: str) -> None:
         """Record a duration."""
-        with self._lock:
-            _add_to(self._timings, (name, tuple(sorted(labels.items()))), BUCKETS_S, seconds)
+        self.observe_at((name, _labels_of(labels)), seconds)
 
-    def observe_batch(self, operation: str, size: int) -> None:
+    def observe_at(self, key: MetricKey, seconds: float) -> None:
+        """Record a duration under a key."""
+        self._record(Counters._observe, key, seconds)
+
+    def observe_batch(self, operation: str, size: int, outcomes: Iterable[tuple[MetricKey, int]] = ()) -> None:
         """Record a batch: `batch_operations` counts it, `batch_size` is the histogram of the sizes.
 
         Args:
             operation: what is done to the items of a batch, such as `memory.add`.
             size: number of items.
+            outcomes: further counters, and how many items to add to each; a counter with 0 items stays as it is.
         """
-        labels = (("operation", operation),)
-        counted = "batch_operations", labels
-        with self._lock:
-            self._counts[counted] = self._counts.get(counted, 0) + 1
-            _add_to(self._sizes, ("batch_size", labels), _SIZE_BUCKETS, size)
+        self._record(Counters._observe_batch, operation, (size, outcomes))
 
-    def begin(self, operation: str) -> None:
-        """Count a call of an operation as under way, until `end`."""
-        with self._lock:
-            self._under_way[operation] = self._under_way.get(operation, 0) + 1
+    def begin(self, operation: str) -> float:
+        """Count a call of an operation as under way, and return when it began, for `end`."""
+        self._recorded.append((Counters._begin, operation, None))
+        return time.perf_counter()
 
-    def end(self, operation: str, seconds: float) -> None:
+    def end(self, operation: str, began: float) -> None:
         """Record the duration of a call that `begin` has counted."""
-        with self._lock:
-            self._under_way[operation] -= 1
-            _add_to(self._timings, (_OPERATION_SECONDS, (("operation", operation),)), BUCKETS_S, seconds)
+        self._record(Counters._end, operation, time.perf_counter() - began)
 
     def register_gauge(self, name: str, read: Callable[[], float], /, **labels: str) -> None:
         """Show a value in metrics; it is read at each snapshot, perhaps from another thread.
@@ -140,20 +161,23 @@ class Counters:
             read: returns the value at once.
             labels: labels of the gauge.
         """
-        self._gauges[name, tuple(sorted(labels.items()))] = read
+        self._gauges[name, _labels_of(labels)] = read
 
     def read(self, name: str, /, **labels: str) -> float:
         """Return a counter with exactly these labels; 0 if it was never incremented."""
-        return self._counts.get((name, tuple(sorted(labels.items()))), 0)
+        self._add_up()
+        return self._counts.get((name, _labels_of(labels)), 0)
 
     def snapshot(self) -> list[Count]:
         """Return every counter at one moment, sorted by name and labels, under the names that exporters show."""
+        self._add_up()
         with self._lock:
             counts = list(self._counts.items())
         return sorted(Count(_METRIC_PREFIX + name, labels, value) for (name, labels), value in counts)
 
     def timings(self) -> list[Timing]:
         """Return every timing at one moment, sorted by name and labels."""
+        self._add_up()
         with self._lock:
             found = [(key, tuple(buckets), total[0]) for key, (buckets, total) in self._timings.items()]
         return sorted(Timing(_METRIC_PREFIX + key[0], key[1], buckets, total) for key, buckets, total in found)
@@ -170,6 +194,7 @@ class Counters:
 
     def gauges(self) -> list[Gauge]:
         """Return every gauge, sorted by name and labels: those registered, and the calls under way by operation."""
+        self._add_up()
         with self._lock:
             running = list(self._under_way.items())
         under_way = [
@@ -184,14 +209,47 @@ class Counters:
         return sorted([*under_way, *found])
 
     def __repr__(self) -> str:
+        self._add_up()
         return f"<Counters with {len(self._counts)} names and labels>"
 
+    def _record(self, apply: Callable[..., None], key: object, value: object) -> None:
+        recorded = self._recorded
+        recorded.append((apply, key, value))
+        if len(recorded) >= _MOST_RECORDED:
+            self._add_up()
 
-def _add_to(
-    held: dict[tuple[str, Labels], tuple[list[int], list[float]]],
-    key: tuple[str, Labels],
-    bounds: tuple[float, ...],
-    observed: float,
+    def _add_up(self) -> None:
+        recorded = self._recorded
+        # Only the holder of the lock takes a record out, so there are at least as many as counted here.
+        with self._lock:
+            for _ in range(len(recorded)):
+                apply, key, value = recorded.popleft()
+                apply(self, key, value)
+
+    def _add(self, key: MetricKey, amount: float) -> None:
+        self._counts[key] = self._counts.get(key, 0) + amount
+
+    def _observe(self, key: MetricKey, seconds: float) -> None:
+        _observe_in(self._timings, key, BUCKETS_S, seconds)
+
+    def _observe_batch(self, operation: str, batch: tuple[int, Iterable[tuple[MetricKey, int]]]) -> None:
+        size, outcomes = batch
+        self._add(("batch_operations", (("operation", operation),)), 1)
+        _observe_in(self._sizes, ("batch_size", (("operation", operation),)), _SIZE_BUCKETS, size)
+        for key, items in outcomes:
+            if items:
+                self._add(key, items)
+
+    def _begin(self, operation: str, _: None) -> None:
+        self._under_way[operation] = self._under_way.get(operation, 0) + 1
+
+    def _end(self, operation: str, seconds: float) -> None:
+        self._under_way[operation] -= 1
+        self._observe((_OPERATION_SECONDS, (("operation", operation),)), seconds)
+
+
+def _observe_in(
+    held: dict[MetricKey, _Observations], key: MetricKey, bounds: tuple[float, ...], observed: float
 ) -> None:
     found = held.get(key)
     if found is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
@@ -234,16 +234,20 @@ def measured(operation: str, *, memory: MemoryOperation | None = None) -> Callab
         @wraps(method)
         async def call(self: Measured, *args: Any, **kwargs: Any) -> Any:
             counters = self._counters  # the measured object has the counters
-            counters.begin(operation)
-            started = time.perf_counter()
+            began = counters.begin(operation)
+            try:
+                if _tracer() is None:
+                    return await method(self, *args, **kwargs)
+                return await traced(self, *args, **kwargs)
+            except SharedMemoryError as error:
+                counters.increment("operation_failures", operation=operation, code=error.code)
+                raise
+            finally:
+                counters.end(operation, began)
+
+        async def traced(self: Measured, *args: Any, **kwargs: Any) -> Any:
             with span(operation) if memory is None else memory.start(operation, self, args) as active:
-                try:
-                    found = await method(self, *args, **kwargs)
-                except SharedMemoryError as error:
-                    counters.increment("operation_failures", operation=operation, code=error.code)
-                    raise
-                finally:
-                    counters.end(operation, time.perf_counter() - started)
+                found = await method(self, *args, **kwargs)
                 if active is not None and memory is not None:
                     memory.describe(active, self, args, found)
                 return found
@@ -256,9 +260,17 @@ def measured(operation: str, *, memory: MemoryOperation | None = None) -> Callab
 def _tracer() -> Any:
     """Return the tracer of the application; None while it has set no provider: spans that end nowhere cost time."""
     trace = _tracing_api()
-    if trace is None or isinstance(trace.get_tracer_provider(), _unset_providers()):
+    # The provider that was set is private to the API, which looks into the environment at each question until then.
+    if trace is None or (getattr(trace, "_TRACER_PROVIDER", trace) is None and not _is_provider_named()):
+        return None
+    if isinstance(trace.get_tracer_provider(), _unset_providers()):
         return None
     return _named_tracer()
+
+
+@cache
+def _is_provider_named() -> bool:
+    return "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 
 
 def _context_of(traceparent: str | None) -> Any:

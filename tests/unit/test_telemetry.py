@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sharedmem.runtime import Count, Counters, JsonFormatter, get_logger, logger
+from sharedmem.runtime import Count, Counters, JsonFormatter, get_logger, log_event, logger
 from sharedmem.runtime.log_output import FileHandler, LogOutput, TextFormatter
 
 
@@ -120,6 +122,115 @@ def test_a_log_that_is_closed_leaves_the_logger_as_it_was(tmp_path: Path) -> Non
     (line,) = (tmp_path / "a.log").read_text().splitlines()
     assert json.loads(line)["memory_id"] == "m1"
     assert (logger.level, list(logger.handlers)) == before
+
+
+def log_numbers(*numbers: int) -> None:
+    for number in numbers:
+        log_event(get_logger("memory"), "memory added", partial(dict, number=number))
+
+
+def numbers_in(lines: str) -> list[int]:
+    return [json.loads(line)["number"] for line in lines.splitlines()]
+
+
+def test_events_are_in_the_file_in_their_order_when_the_log_is_closed(tmp_path: Path) -> None:
+    output = LogOutput("info", "json", tmp_path / "a.log")
+    log_numbers(*range(1_000))
+    output.close()
+
+    lines = (tmp_path / "a.log").read_text()
+    first = json.loads(lines.splitlines()[0])
+    assert numbers_in(lines) == list(range(1_000))
+    assert (first["level"], first["logger"], first["message"]) == ("info", "sharedmem.memory", "memory added")
+
+
+def test_a_warning_is_written_at_once_and_so_are_the_events_before_it(tmp_path: Path) -> None:
+    output = LogOutput("info", "text", tmp_path / "a.log")
+    log_numbers(1, 2, 3)
+    get_logger("memory").warning("careful")
+    written = (tmp_path / "a.log").read_text().splitlines()
+    output.close()
+
+    assert [line.split(": ", 1)[1] for line in written] == [*(f"memory added number={n}" for n in (1, 2, 3)), "careful"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the test reads the lines from a named pipe")
+def test_events_are_written_soon_although_nothing_follows_them(tmp_path: Path) -> None:
+    pipe = tmp_path / "a.log"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)) as reading:
+        output = LogOutput("info", "json", pipe)
+        os.set_blocking(reading.fileno(), True)
+        try:
+            for number in (1, 2, 3, 4):
+                log_numbers(number)
+                if number % 2 == 0:
+                    assert numbers_in(reading.readline() + reading.readline()) == [number - 1, number]
+        finally:
+            output.close()
+
+
+class ListHandler(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(record)
+
+
+def test_other_handlers_get_each_event_too(tmp_path: Path) -> None:
+    other = ListHandler()
+    output = LogOutput("info", "json", tmp_path / "a.log")
+    logger.addHandler(other)
+    log_numbers(1, 2)
+    output.close()
+    logger.removeHandler(other)
+
+    assert [(record.getMessage(), vars(record)["number"]) for record in other.seen] == [
+        ("memory added", 1),
+        ("memory added", 2),
+    ]
+    assert other.seen[0].levelno == logging.INFO
+    assert other.seen[0].created <= other.seen[1].created
+
+
+LOGGING = """
+import os, sys
+from functools import partial
+from pathlib import Path
+from sharedmem.runtime import get_logger, log_event
+from sharedmem.runtime.log_output import LogOutput
+
+output = LogOutput("info", "json", Path(sys.argv[1]))
+
+def log(*numbers):
+    for number in numbers:
+        log_event(get_logger("memory"), "memory added", partial(dict, number=number))
+
+"""
+
+
+def run_logging(code: str, file: Path) -> list[int]:
+    subprocess.run([sys.executable, "-c", LOGGING + code, str(file)], check=True, timeout=60)
+    return numbers_in(file.read_text())
+
+
+def test_no_event_is_lost_when_the_interpreter_ends(tmp_path: Path) -> None:
+    assert run_logging("log(1, 2, 3)", tmp_path / "a.log") == [1, 2, 3]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="without fork no process inherits events")
+def test_a_forked_process_does_not_write_the_events_of_its_parent_again(tmp_path: Path) -> None:
+    code = """
+log(1, 2)
+if os.fork():
+    assert os.wait()[1] == 0
+else:
+    log(3)
+"""
+
+    assert sorted(run_logging(code, tmp_path / "a.log")) == [1, 2, 3]
 
 
 def test_no_span_is_made_until_the_application_sets_a_tracer_provider() -> None:
