@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
-from sharedmem.blobs.blobs import Blobs
-from sharedmem.blobs.gc import BlobGarbageCollector
+from sharedmem.blobs.blobs import BlobGarbageCollector, Blobs
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import SharedMemoryError

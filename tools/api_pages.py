@@ -20,8 +20,8 @@ import sharedmem.models
 from sharedmem.actor import AgentMemory, DecisionLog
 from sharedmem.cache import SemanticCache
 from sharedmem.client import operations
-from sharedmem.client.feeds import ServiceFeeds
-from sharedmem.client.pages import ListPage
+from sharedmem.client.http_protocol import ListPage
+from sharedmem.client.service import ServiceFeeds
 from sharedmem.data.access import Access
 from sharedmem.graph.graph import Graph
 from sharedmem.indexes import Indexes

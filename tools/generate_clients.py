@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 
 from sharedmem import models
 from sharedmem.api import Operation
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.models import MemoryItem, Record
 
 FOLDER = ROOT / "sharedmem" / "client"
@@ -91,7 +91,7 @@ def _table(rows: Sequence[Operation[Any]]) -> str:
     imports = Imports()
     imports.add("typing", "Any")
     imports.add("collections.abc", "Mapping")
-    imports.add("sharedmem.client.routes", "ServiceOperation")
+    imports.add("sharedmem.client.http_protocol", "ServiceOperation")
     lines = [_table_row(row, imports) for row in rows]
     listed = ", ".join(map(_constant, rows))
     former = ", ".join(f"{name!r}: {_constant(row)}" for row in rows for name in row.former_names)
@@ -123,7 +123,7 @@ def answer_of(row: Operation[Any], imports: Imports) -> str:
     gives: Any = row.gives
     if row.http.paging:
         items = gives.model_fields["items"].annotation if hasattr(gives, "model_fields") else gives
-        imports.add("sharedmem.client.pages", PAGE)
+        imports.add("sharedmem.client.http_protocol", PAGE)
         return f"{PAGE}[{spelled(typing.get_args(items)[0], imports, is_given=False)}]"
     result = spelled(gives, imports, is_given=False)
     return f"{result} | None" if _is_none_if_absent(row) and "None" not in result.split(" | ") else result
@@ -233,7 +233,7 @@ def _kind_of(parameter: inspect.Parameter | None, field: FieldInfo) -> str:
 def _passed(name: str, field: FieldInfo, imports: Imports) -> str:
     if MemoryItem not in {field.annotation, *typing.get_args(field.annotation)}:
         return name
-    imports.add("sharedmem.client.routes", "memory_fields")
+    imports.add("sharedmem.client.http_protocol", "memory_fields")
     return f"memory_fields({name})" if field.annotation is MemoryItem else f"[memory_fields(one) for one in {name}]"
 
 

@@ -237,7 +237,7 @@ async def live(store: SharedMemoryStore, group: str, asked: argparse.Namespace) 
 
 async def draw(store: SharedMemoryStore, group: str, file: Path) -> None:
     """Write the graph as a page for any browser."""
-    from sharedmem.visualization.graph import as_html  # noqa: PLC0415  # only needed for a drawing
+    from sharedmem.visualization import as_html  # noqa: PLC0415  # only needed for a drawing
 
     drawing = await store.graph.drawing(group_id=group)
     await asyncio.to_thread(file.write_text, as_html(drawing), encoding="utf-8")

@@ -3,7 +3,7 @@
 A face turns its input into the request that a row `takes`, runs the row on a store, and spells the
 answer. It decides nothing itself: rights, limits and defaults belong to the store.
 
-`api.table` has all rows; a face that needs one of them imports the module with that row.
+`find_operation` imports the module with the row that a face needs; `operations` imports all.
 """
 
 from sharedmem.api.operation import FeedOperation, Operation

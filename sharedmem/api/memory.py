@@ -1,4 +1,4 @@
-"""Operations of semantic memory: memories and threads."""
+"""Operations of semantic memory, of the semantic cache, and over all parts of a store at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import AwareDatetime, Field
 
 from sharedmem.api.operation import Facet
+from sharedmem.cache.semantic_cache import SemanticCache
 from sharedmem.memory.memories import Memories
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.memory.rollups import MemoryRollups
@@ -22,8 +23,11 @@ from sharedmem.models import (
     MemorySearchReply,
     MemoryType,
     Record,
+    RememberReceipt,
+    SynthesisMessage,
 )
 from sharedmem.store import SharedMemoryStore
+from sharedmem.store import SharedMemoryStore as Store
 
 # -- requests that differ from the arguments of their methods ---------------------------------------
 
@@ -242,4 +246,50 @@ _rollups.operation("memory.roll_up_old", MemoryRollups.roll_up_old, "POST /memor
 
 _memory.feed("memory.subscribe", Memories.subscribe, _events, takes=MemoryFollow, gives=MemoryEvent)
 
-FACETS = (_memory, _rollups)
+
+# -- the semantic cache ---------------------------------------------------------------------------
+
+
+_cache = Facet("cache", lambda store, _: store.cache)
+
+_cache.operation("cache.check", SemanticCache.check, "POST /cache/check", needs="read", answer="hit")
+_cache.operation("cache.put", SemanticCache.put, "POST /cache", created=201, answer="id")
+_cache.operation(
+    "cache.delete",
+    SemanticCache.delete,
+    "POST /cache/delete",
+    answer="deleted",
+    bulk=True,
+    formerly=["cache.invalidate", "POST /cache/invalidate"],
+)
+_cache.operation("cache.clear", SemanticCache.clear, "DELETE /cache", answer="deleted", bulk=True)
+_cache.operation(
+    "cache.report",
+    SemanticCache.report_false_hit,
+    "POST /cache/answers/{id}/report",
+    needs="read",
+    names={"id_": "id"},
+    gives=None,
+)
+_cache.operation("cache.list", SemanticCache.list, "GET /cache")
+_cache.operation("cache.stats", SemanticCache.stats, "GET /cache/stats")
+
+
+# -- all parts of a store -------------------------------------------------------------------------
+
+
+_TEXT_OR_MESSAGES = {"conversation": list[SynthesisMessage] | str}
+
+_knowledge = Facet[Store]("knowledge")
+
+_knowledge.operation("knowledge.recall", Store.recall, "POST /recall", needs="read")
+_knowledge.operation(
+    "knowledge.remember",
+    Store.remember,
+    "POST /remember",
+    fields=_TEXT_OR_MESSAGES,
+    created=202,
+    location="/remember/{task_id}",
+)
+_knowledge.operation("knowledge.receipt", Store.remember_receipt, "GET /remember/{task_id}", gives=RememberReceipt)
+FACETS = (_memory, _rollups, _cache, _knowledge)

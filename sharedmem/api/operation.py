@@ -1,7 +1,8 @@
 """Operations: methods of a store that every face offers, with the request, the answer and the route of each.
 
 An operation is declared once, by naming its method. Its request is derived from the method's signature and the
-descriptions of its arguments from the docstring; where HTTP needs another form, the declaration states it.
+descriptions of its arguments from the docstring; where HTTP needs another form, the declaration states it. Modules with
+declarations are imported when one of their operations is first needed: each brings the libraries of its facet.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, overload
 
 from pydantic import AwareDatetime, Field, ValidationError, create_model
 
-from sharedmem.errors import InvalidError
+from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import Record
 from sharedmem.redis.scope import Need
-from sharedmem.store import SharedMemoryStore
+from sharedmem.store import SharedMemoryStore, require_memory
 
 Owner = TypeVar("Owner")
 Request = TypeVar("Request", bound=Record)
@@ -422,3 +425,90 @@ def argument_descriptions(method: Callable[..., object]) -> dict[str, str]:
 def _first_sentence(method: Callable[..., object]) -> str:
     text = inspect.cleandoc(method.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
     return text.partition(". ")[0].rstrip(".") + "."
+
+
+# -- the table of all operations ------------------------------------------------------------------
+
+
+class _Module(NamedTuple):
+    """A module beside this one, and the extra that it needs."""
+
+    name: str
+    nouns: tuple[str, ...]
+    """First parts of the names of its operations."""
+    feature: str = ""
+    extra: str = ""
+
+    def facets(self) -> tuple[Facet[Any], ...]:
+        if self.extra:
+            require_memory(self.feature, self.extra)
+        facets: tuple[Facet[Any], ...] = import_module(f"sharedmem.api.{self.name}").FACETS
+        return facets
+
+
+_MODULES = (
+    _Module("store", ("value", "key", "list", "hash", "set", "counter", "message", "change", "namespace")),
+    _Module("logs", ("plan", "execution", "episode", "conversation", "durable")),
+    _Module("coordination", ("coordination", "lease", "once", "barrier", "limit", "presence", "queue")),
+    _Module("memory", ("memory", "thread"), "semantic memory", "memory"),
+    _Module("graph", ("graph",), "the knowledge graph", "graph"),
+    _Module("synthesis", ("synthesis",), "synthesis", "synthesis"),
+    _Module("memory", ("knowledge",), "recall", "memory"),
+    _Module("memory", ("cache",), "the semantic cache", "memory"),
+)
+
+
+@cache
+def operations() -> Mapping[str, Operation[Any]]:
+    """Return the calls with one answer, by name.
+
+    Raises:
+        UnsupportedError: the extra `memory` is missing.
+    """
+    facets = [facet for module in _MODULES for facet in module.facets()]
+    return MappingProxyType({row.name: row for facet in facets for row in facet.rows})
+
+
+@cache
+def feeds() -> Mapping[str, FeedOperation[Any]]:
+    """Return the calls that go on answering, by name.
+
+    Raises:
+        UnsupportedError: the extra `memory` is missing.
+    """
+    facets = [facet for module in _MODULES for facet in module.facets()]
+    return MappingProxyType({row.name: row for facet in facets for row in facet.feeds})
+
+
+def find_operation(name: str) -> Operation[Any]:
+    """Return an operation by its name or a former one; imports no other facet than its own.
+
+    Raises:
+        NotFoundError: there is no operation of this name.
+        UnsupportedError: it needs an extra that is missing.
+    """
+    for facet in _facets_of(name):
+        for row in facet.rows:
+            if name == row.name or name in row.former_names:
+                return row
+    raise NotFoundError("operation", name, "sharedmem.api.operation.operations() has all")
+
+
+def find_feed(name: str) -> FeedOperation[Any]:
+    """Return a feed by its name; imports no other facet than its own.
+
+    Raises:
+        NotFoundError: there is no operation of this name.
+        UnsupportedError: it needs an extra that is missing.
+    """
+    for facet in _facets_of(name):
+        for row in facet.feeds:
+            if name == row.name:
+                return row
+    raise NotFoundError("feed", name, "sharedmem.api.operation.feeds() has all")
+
+
+def _facets_of(name: str) -> tuple[Facet[Any], ...]:
+    """The facets of the module that has operations of this noun."""
+    noun = name.partition(".")[0]
+    return next((module.facets() for module in _MODULES if noun in module.nouns), ())

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from sharedmem.archive import transfer as archives
 from sharedmem.archive.backfill import Backfilled, BackfillMapping, backfill, read_mapping, validate_mapping
-from sharedmem.archive.daily import RotatedExport, export_daily
+from sharedmem.archive.daily_exports import DEFAULT_DAILY, DEFAULT_WEEKLY, KeptExports, RotatedExport, export_daily
 from sharedmem.archive.endpoint import ArchiveEndpoint
-from sharedmem.archive.frames import UnpackLimits
-from sharedmem.archive.rotation import DEFAULT_DAILY, DEFAULT_WEEKLY, KeptExports
+from sharedmem.archive.files import UnpackLimits
 from sharedmem.archive.transfer import Copied, Exported, Imported, Progress, stream_archive
 from sharedmem.runtime.process_bound import ProcessBound
 

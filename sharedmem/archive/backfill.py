@@ -17,12 +17,10 @@ import orjson
 from pydantic import Field, ValidationError, field_validator
 
 from sharedmem.archive.endpoint import BLOB_PART, DURABLE_KINDS, ArchivedBlobReference, ArchiveEndpoint
-from sharedmem.archive.files import read_blocks, read_checkpoint, write_checkpoint
-from sharedmem.archive.frames import LinePosition
-from sharedmem.archive.sink import ArchiveSink
+from sharedmem.archive.files import LinePosition, read_blocks, read_checkpoint, write_checkpoint
+from sharedmem.archive.sink import ArchiveSink, allocate_versions
 from sharedmem.archive.snapshots import SnapshotReader
 from sharedmem.archive.transfer import LeftOut, LeftOutReasons, Progress, ProgressStep, latest_version
-from sharedmem.archive.writers import allocate_versions
 from sharedmem.durable.json_codec import member_to_text, to_text
 from sharedmem.durable.liveness import living_documents
 from sharedmem.errors import InternalError, InvalidError, NotFoundError, UnavailableError

@@ -16,11 +16,15 @@ from pydantic import Field
 
 from sharedmem.archive.endpoint import ArchiveEndpoint
 from sharedmem.archive.files import (
+    FRAME_BYTES,
     ArchiveFooter,
     ArchiveHeader,
     ArchiveWriter,
+    LinePosition,
     SourcePosition,
+    UnpackLimits,
     VerifiedArchive,
+    encode_frame,
     extend_footer,
     format_line,
     read_checkpoint,
@@ -28,7 +32,6 @@ from sharedmem.archive.files import (
     verify_archive,
     write_checkpoint,
 )
-from sharedmem.archive.frames import FRAME_BYTES, LinePosition, UnpackLimits, encode_frame
 from sharedmem.archive.sink import ArchiveSink, TransferTally
 from sharedmem.archive.source import ArchiveSource
 from sharedmem.errors import InternalError, InvalidError, NotFoundError

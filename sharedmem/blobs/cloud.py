@@ -1,21 +1,24 @@
 """S3 and Google Cloud Storage as stores of blobs, through fsspec (`s3fs`, `gcsfs`).
 
-Needs the extra `s3` or `gcs`. The libraries find credentials by themselves, and retry failed requests. What the
-services have in common is here; how an object is marked, and deleted under its mark, differs (`blobs.s3`, `blobs.gcs`).
+Needs the extra `s3` or `gcs`. The libraries find credentials by themselves, and retry failed requests. The services
+differ in how an object is marked, and deleted under its mark. Each object in S3 begins with 16 random bytes: its ETag,
+which serves as its mark, then differs also for equal contents. In Google Cloud Storage the generation of an object is
+its mark.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import ModuleType
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
-from sharedmem.blobs.gcs import GcsService
-from sharedmem.blobs.s3 import S3Service
-from sharedmem.errors import AccessDeniedError, SharedMemoryError, UnavailableError
+from sharedmem.clock import new_id
+from sharedmem.errors import AccessDeniedError, SharedMemoryError, UnavailableError, UnsupportedError
 
 
 class CloudService(Protocol):
@@ -197,3 +200,208 @@ class CloudBlobStore:
 
     def __repr__(self) -> str:
         return f"<CloudBlobStore {self._url}>"
+
+
+# -- S3 -------------------------------------------------------------------------------------------
+
+
+_SALT_BYTES = 16
+_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 60
+_CHANGED = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
+_REFUSED = frozenset({"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "SSOTokenLoadError"})
+_S3_LIBRARIES = frozenset({"aiobotocore", "aiohttp", "botocore"})
+_NO_MARK = '"00000000000000000000000000000000"'
+
+
+class S3Service:
+    """S3 as a `CloudService`, which documents its methods."""
+
+    title = "S3"
+    login = "give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role, with rights on the bucket"
+
+    async def open(self) -> Any:
+        """Return a file system; credentials, region and endpoint come from the AWS configuration."""
+        # Importing the library takes too long for the event loop.
+        library = await asyncio.to_thread(_import_s3fs)
+        files = library.S3FileSystem(
+            asynchronous=True,
+            skip_instance_cache=True,
+            use_listings_cache=False,
+            config_kwargs={"connect_timeout": _CONNECT_TIMEOUT_S, "read_timeout": _READ_TIMEOUT_S},
+        )
+        await files.set_session()
+        return files
+
+    async def close(self, files: Any) -> None:
+        """Close the session."""
+        session = await files.set_session()
+        await session.close()
+
+    async def check_writable(self, files: Any, folder: str) -> None:
+        """Put an object, and try to delete it under a mark that it does not have. Three requests."""
+        path = f"{folder}/check/.{new_id()}"
+        await self.put(files, path, b"")
+        await self.delete(files, path, _NO_MARK)
+        try:
+            await self.mark(files, path)
+        except FileNotFoundError:
+            advice = "use one whose DeleteObject honours If-Match, such as Amazon S3"
+            raise UnsupportedError("an S3 service without conditional deletes", advice) from None
+        await files._rm_file(path)  # noqa: SLF001  # likewise
+
+    async def put(self, files: Any, path: str, body: bytes) -> None:
+        """Store an object, its bytes after random ones."""
+        await files._pipe_file(path, os.urandom(_SALT_BYTES) + body)  # noqa: SLF001  # fsspec's asynchronous form
+
+    async def get(self, files: Any, path: str) -> bytes:
+        """Return the bytes of an object, without the random ones."""
+        stored: bytes = await files._cat_file(path)  # noqa: SLF001  # likewise
+        return stored[_SALT_BYTES:]
+
+    async def mark(self, files: Any, path: str) -> str:
+        """Return the ETag of an object."""
+        bucket, _, key = path.partition("/")
+        return str((await files._call_s3("head_object", Bucket=bucket, Key=key))["ETag"])  # noqa: SLF001  # no public call has it
+
+    async def delete(self, files: Any, path: str, mark: str) -> None:
+        """Delete an object if it has the ETag."""
+        bucket, _, key = path.partition("/")
+        try:
+            await files._call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=mark)  # noqa: SLF001  # likewise
+        except OSError as error:
+            if _s3_code(error) not in _CHANGED:
+                raise
+
+    def modified(self, details: Mapping[str, Any]) -> datetime:
+        """Return when an object in a list was put."""
+        moment: datetime = details["LastModified"]
+        return moment
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Return whether an error says that the log-in is missing or lacks a right."""
+        return isinstance(error, PermissionError) or type(error).__name__ in _REFUSED
+
+    def is_failure(self, error: Exception) -> bool:
+        """Return whether an error comes from the network or the service."""
+        return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _S3_LIBRARIES
+
+
+def _s3_code(error: OSError) -> str:
+    """Return the code of S3 in an error that s3fs has translated."""
+    return str(getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", ""))
+
+
+def _import_s3fs() -> ModuleType:
+    try:
+        import s3fs  # noqa: PLC0415  # optional
+    except ImportError as error:
+        raise UnsupportedError("S3 as a store of blobs", "pip install 'sharedmem-hub[s3]'") from error
+    module: ModuleType = s3fs
+    return module
+
+
+# -- Google Cloud Storage -------------------------------------------------------------------------
+
+
+_TIMEOUT_S = 60
+_UNAUTHORIZED = 401
+_GCS_LIBRARIES = frozenset({"aiohttp", "gcsfs", "google", "requests"})
+# Longer bodies would block the event loop. The service wants a multiple of 256 KiB.
+_CHUNK_BYTES = 3 << 18
+_BOUNDARY = b"--==0=="
+
+
+class GcsService:
+    """Google Cloud Storage as a `CloudService`, which documents its methods."""
+
+    title = "Google Cloud Storage"
+    login = "give GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth application-default login`, with rights on the bucket"
+
+    async def open(self) -> Any:
+        """Return a file system; credentials and project come from the Google Cloud configuration."""
+        # Importing the library takes too long for the event loop, as does looking for credentials.
+        library = await asyncio.to_thread(_import_gcsfs)
+        files = await asyncio.to_thread(_file_system, library, asyncio.get_running_loop())
+        await files._set_session()  # noqa: SLF001  # no public call opens it
+        return files
+
+    async def close(self, files: Any) -> None:
+        """Close the session."""
+        session = await files._set_session()  # noqa: SLF001  # likewise
+        await session.close()
+
+    async def check_writable(self, files: Any, folder: str) -> None:
+        """Do nothing: the service deletes under conditions."""
+
+    async def put(self, files: Any, path: str, body: bytes) -> None:
+        """Store an object: each put gives another generation."""
+        # gcsfs sends a short body between fixed boundaries, which the bytes must not contain; others go in chunks.
+        chunk = min(len(body), _CHUNK_BYTES) if _BOUNDARY in body else _CHUNK_BYTES
+        await files._pipe_file(path, body, chunksize=chunk)  # noqa: SLF001  # fsspec's asynchronous form
+
+    async def get(self, files: Any, path: str) -> bytes:
+        """Return the bytes of an object."""
+        stored: bytes = await files._cat_file(path)  # noqa: SLF001  # likewise
+        return stored
+
+    async def mark(self, files: Any, path: str) -> str:
+        """Return the generation of an object."""
+        bucket, _, key = path.partition("/")
+        details = await files._call("GET", "b/{}/o/{}", bucket, key, json_out=True)  # noqa: SLF001  # no public call has it
+        return str(details["generation"])
+
+    async def delete(self, files: Any, path: str, mark: str) -> None:
+        """Delete an object if it has the generation."""
+        if not mark.isdigit():
+            return
+        bucket, _, key = path.partition("/")
+        try:
+            await files._call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=mark)  # noqa: SLF001  # likewise
+        except FileExistsError:
+            return  # it has another generation: gcsfs spells 412 so
+
+    def modified(self, details: Mapping[str, Any]) -> datetime:
+        """Return when an object in a list was put."""
+        moment: datetime = details["mtime"]
+        return moment
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Return whether an error says that the log-in is missing or lacks a right."""
+        is_forbidden = type(error) is OSError and str(error).startswith("Forbidden")
+        return is_forbidden or _gcs_code(error) == _UNAUTHORIZED or type(error).__module__.startswith("google.auth")
+
+    def is_failure(self, error: Exception) -> bool:
+        """Return whether an error comes from the network or the service."""
+        is_bad_request = type(error) is ValueError and str(error).startswith("Bad Request")
+        is_of_library = type(error).__module__.partition(".")[0] in _GCS_LIBRARIES
+        return isinstance(error, OSError) or is_of_library or is_bad_request
+
+
+def _gcs_code(error: Exception) -> int:
+    """Return the HTTP status in an error of gcsfs; 0 for other errors."""
+    code = str(getattr(error, "code", ""))
+    return int(code) if code.isdigit() else 0
+
+
+def _file_system(library: ModuleType, loop: asyncio.AbstractEventLoop) -> Any:
+    return library.GCSFileSystem(
+        asynchronous=True,
+        loop=loop,
+        skip_instance_cache=True,
+        use_listings_cache=False,
+        access="read_write",
+        consistency="md5",
+        requests_timeout=_TIMEOUT_S,
+    )
+
+
+def _import_gcsfs() -> ModuleType:
+    try:
+        import gcsfs.core  # noqa: PLC0415  # optional
+    except ImportError as error:
+        raise UnsupportedError(
+            "Google Cloud Storage as a store of blobs", "pip install 'sharedmem-hub[gcs]'"
+        ) from error
+    # Its file system without the probes and the gRPC of zonal buckets.
+    module: ModuleType = gcsfs.core
+    return module

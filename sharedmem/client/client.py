@@ -9,16 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sharedmem.client import http_protocol
-from sharedmem.client.errors import unreachable_error
-from sharedmem.client.feeds import FeedReader, ServiceFeeds
-from sharedmem.client.http_protocol import check_reply
+from sharedmem.client.http_protocol import HttpRequest, check_reply, unreachable_error
 from sharedmem.client.operations import ServiceOperations
-from sharedmem.client.routes import HttpRequest
-from sharedmem.client.service import HttpReply, ServiceCalls
+from sharedmem.client.service import FeedReader, HttpReply, ServiceCalls, ServiceFeeds
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.models import EvolutionGraph, GraphFormat, Note, SynthesisTask
 from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
-from sharedmem.visualization.chain import draw_chain
+from sharedmem.visualization import draw_chain
 
 if TYPE_CHECKING:
     import httpx2

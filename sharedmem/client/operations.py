@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from sharedmem.client import table
-from sharedmem.client.pages import ListPage
-from sharedmem.client.routes import memory_fields
+from sharedmem.client.http_protocol import ListPage, memory_fields
 from sharedmem.client.service import ServiceCalls
 from sharedmem.models import (
     AddResult,

@@ -10,15 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sharedmem.client import http_protocol
-from sharedmem.client.errors import unreachable_error
-from sharedmem.client.feeds import BlockingServiceFeeds, FeedReader
-from sharedmem.client.http_protocol import check_reply
-from sharedmem.client.routes import HttpRequest
-from sharedmem.client.service import HttpReply, ServiceCalls, run_blocking
+from sharedmem.client.http_protocol import HttpRequest, check_reply, unreachable_error
+from sharedmem.client.service import BlockingServiceFeeds, FeedReader, HttpReply, ServiceCalls, run_blocking
 from sharedmem.client.sync_operations import BlockingServiceOperations
 from sharedmem.models import EvolutionGraph, GraphFormat, Note, SynthesisTask
 from sharedmem.runtime.process_bound import ProcessBound
-from sharedmem.visualization.chain import draw_chain
+from sharedmem.visualization import draw_chain
 
 if TYPE_CHECKING:
     import httpx2

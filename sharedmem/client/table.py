@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sharedmem.client.pages import ListPage
-from sharedmem.client.routes import ServiceOperation
+from sharedmem.client.http_protocol import ListPage, ServiceOperation
 from sharedmem.models import (
     AddResult,
     ArchiveReport,

@@ -33,17 +33,19 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from sharedmem.config.memory_settings import (
+from sharedmem.config.setting_groups import (
+    TEN_YEARS_S,
     MemorySettings,
     NamespaceRules,
     NamespaceSettings,
+    ObservabilitySettings,
+    PatternRules,
+    ProviderSettings,
+    SynthesisSettings,
     parse_json,
     rule_of,
     rules_as_given,
 )
-from sharedmem.config.observability_settings import ObservabilitySettings
-from sharedmem.config.pattern_rules import PatternRules
-from sharedmem.config.provider_settings import PART, TEN_YEARS_S, ProviderSettings
 from sharedmem.config.sources import (
     PATHS,
     expand_user,
@@ -55,63 +57,6 @@ from sharedmem.config.sources import (
 )
 from sharedmem.deferred_builds import DEFER_BUILD
 from sharedmem.errors import ConfigError, NotFoundError
-
-# The base64 of 24 to 64 bytes, as in the Standard Webhooks scheme.
-_WEBHOOK_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{32,86}={0,2}")
-
-
-def _check_webhook_secret(secret: SecretStr) -> SecretStr:
-    shown = secret.get_secret_value()
-    if shown and not (_WEBHOOK_SECRET.fullmatch(shown) and len(shown.removeprefix("whsec_")) % 4 == 0):
-        raise ValueError(
-            'it should be "whsec_" and the base64 of 24 to 64 random bytes; '
-            "`echo whsec_$(openssl rand -base64 32)` makes one"
-        )
-    return secret
-
-
-_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-
-
-class SynthesisSettings(BaseModel):
-    """Settings of synthesis."""
-
-    model_config = PART
-
-    synthesis_max_messages: int = Field(30, ge=1, le=1000, description="Most messages in one note.")
-    synthesis_recall_threshold: _Share | None = Field(
-        None,
-        description="Cosine similarity below which a query ignores a note, unless the note contains the query's words; "
-        "default: that of the embedder.",
-    )
-    synthesis_score_threshold: _Share | None = Field(
-        None,
-        description="Composite score below which a query does not return a note, unless it contains the query's words; "
-        "default: that of the embedder.",
-    )
-    synthesis_results: int = Field(10, ge=1, le=1000, description="Most notes that a query returns.")
-    synthesis_link_threshold: _Share | None = Field(
-        None,
-        description="Composite score from which a note is compared with older ones; default: that of the embedder.",
-    )
-    synthesis_links: int = Field(4, ge=1, le=33, description="Most older notes that a new one is compared with.")
-    synthesis_concurrency: int = Field(
-        4, ge=0, le=1000, description="Concurrent tasks of one process; 0 leaves them to other processes."
-    )
-    synthesis_attempts: int = Field(5, ge=1, le=100, description="Attempts before a task counts as failed.")
-    synthesis_result_s: int = Field(
-        604_800, ge=60, le=31_622_400, description="Seconds for which the result of a task is stored."
-    )
-    synthesis_archive_after_days: int = Field(
-        3650, ge=1, le=36_500, description="Days after which an unused note may be archived."
-    )
-    webhook_secret: Annotated[SecretStr, AfterValidator(_check_webhook_secret)] | None = Field(
-        None, description="Secret that signs webhooks: `whsec_` and the base64 of 24 to 64 random bytes."
-    )
-    webhook_private: bool = Field(
-        default=False, description="Whether webhooks may go to private and loopback addresses."
-    )
-
 
 NO_TIER = "none"
 DURABLE_SCHEMES = ("sqlite", "cosmos", "cosmos+http")

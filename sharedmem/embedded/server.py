@@ -16,8 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from sharedmem.embedded.binaries import MODULES, find_cli, find_server
-from sharedmem.embedded.data_dir import DataDir, FileLock
-from sharedmem.embedded.diagnosis import PORT, SERVER, diagnose, from_os_error
+from sharedmem.embedded.data_dir import PORT, SERVER, DataDir, FileLock, diagnose, from_os_error
 from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError
 from sharedmem.models import Record
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharedmem.blobs.blobs import Blobs
+from sharedmem.blobs.blobs import BlobGarbageCollector, Blobs
 from sharedmem.blobs.folder import FolderBlobStore
-from sharedmem.blobs.gc import BlobGarbageCollector
 from sharedmem.clock import Clock, new_id
 from sharedmem.config import Settings
 from sharedmem.context import HubContext, ServerContext

@@ -1,26 +1,29 @@
 """A restore drill: import an archive into an empty place, and compare what comes out with the archive.
 
 By default that is a private server in a temporary folder; it is stopped and deleted afterwards. On a given server the
-keys have a prefix of their own, and are deleted afterwards. Production data is neither read nor written.
+keys have a prefix of their own, and are deleted afterwards. Production data is neither read nor written. Keys are
+compared whatever the order of their documents.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from sharedmem.archive.comparison import Difference, compare_checksums, count_expired, read_checksums
-from sharedmem.archive.files import verify_archive, write_checkpoint
-from sharedmem.archive.rotation import DRILL
+from sharedmem.archive.daily_exports import DRILL
+from sharedmem.archive.files import LinePosition, read_records, verify_archive, write_checkpoint
 from sharedmem.archive.transfer import LeftOut
 from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.config import Settings
 from sharedmem.hub.hub import Hub
-from sharedmem.models import Record
+from sharedmem.models import DurableRecord, Record
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.connect import open_client
 
@@ -138,3 +141,73 @@ async def _clear(server: str, scratch: Settings, clock: Clock) -> None:
             await asyncio.gather(*(client.call("UNLINK", key) for key in keys))
     finally:
         await client.close()
+
+
+# -- comparison of two archives -------------------------------------------------------------------
+
+
+Difference = Literal["missing", "changed", "unexpected"]
+_EXPIRY_TOLERANCE_MS = 2_000
+"""Redis counts a lifetime from its own clock, so an expiry that was read twice may differ a little."""
+_DIGEST_BYTES = 16
+
+
+class KeyChecksum(NamedTuple):
+    """What an archive holds of one key."""
+
+    documents: int
+    digest: int
+    """Sum of the digests of its documents: their order does not matter."""
+    expires: int
+    """Milliseconds since 1970; 0: never."""
+
+
+async def read_checksums(file: Path) -> dict[str, KeyChecksum]:
+    """Return the checksum of each key of an archive.
+
+    Raises:
+        InvalidError, NotFoundError, UnavailableError, UnsupportedError: as `verify_archive`.
+    """
+    found: dict[str, KeyChecksum] = {}
+    async for _, _, records in read_records(file, LinePosition()):
+        for record in records:
+            held = found.get(record.key, KeyChecksum(0, 0, 0))
+            found[record.key] = KeyChecksum(
+                held.documents + 1, held.digest + _digest(record), max(held.expires, record.expires)
+            )
+    return found
+
+
+def compare_checksums(
+    archived: Mapping[str, KeyChecksum], restored: Mapping[str, KeyChecksum], now_ms: int
+) -> dict[str, Difference]:
+    """Return the keys that differ, without expired keys.
+
+    Args:
+        archived: the keys of the archive.
+        restored: the keys that were restored from it.
+        now_ms: milliseconds since 1970, after both were read.
+    """
+    different: dict[str, Difference] = {}
+    for key, held in archived.items():
+        if 0 < held.expires <= now_ms + _EXPIRY_TOLERANCE_MS:
+            continue
+        other = restored.get(key)
+        if other is None:
+            different[key] = "missing"
+        elif other[:2] != held[:2] or abs(other.expires - held.expires) > _EXPIRY_TOLERANCE_MS:
+            different[key] = "changed"
+    different.update(dict.fromkeys(restored.keys() - archived.keys(), "unexpected"))
+    return different
+
+
+def count_expired(checksums: Sequence[KeyChecksum], now_ms: int) -> int:
+    """Return how many of these keys have expired."""
+    return sum(0 < one.expires <= now_ms + _EXPIRY_TOLERANCE_MS for one in checksums)
+
+
+def _digest(record: DurableRecord) -> int:
+    """Return a digest of a document, without what only orders its writes."""
+    plain = record.model_copy(update={"stamp": 0, "floor": 0, "expires": 0})
+    text = plain.model_dump_json(exclude_defaults=True).encode()
+    return int.from_bytes(blake2b(text, digest_size=_DIGEST_BYTES).digest())

@@ -50,7 +50,7 @@ def bind(
     """
     _require_redis_om()
     from sharedmem.om.bound_models import bind_to  # noqa: PLC0415  # redis-om takes half a second to load
-    from sharedmem.om.callers import called_store  # noqa: PLC0415  # likewise
+    from sharedmem.om.query import called_store  # noqa: PLC0415  # likewise
 
     return bind_to(called_store(store), model, scope=scope, ttl=ttl)
 
@@ -68,7 +68,7 @@ def models(store: SharedMemoryStore | BlockingStore) -> Models:
         UnsupportedError: the extra `om` is missing.
     """
     _require_redis_om()
-    from sharedmem.om.callers import called_store  # noqa: PLC0415  # redis-om takes half a second to load
+    from sharedmem.om.query import called_store  # noqa: PLC0415  # redis-om takes half a second to load
     from sharedmem.om.read_models import Models  # noqa: PLC0415  # likewise
 
     return Models(called_store(store))

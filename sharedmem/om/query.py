@@ -1,15 +1,21 @@
-"""A query on the objects of one model: its conditions, order and page, and the calls that run it."""
+"""A query on the objects of one model: its conditions, order and page, and the calls that run it.
+
+Calls are awaited by the caller, or run in the thread of a `sharedmem.sync.Hub`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
-from sharedmem.om.compiler import CompiledQuery, IndexedFields, compile_query
-from sharedmem.om.expressions import Expression, Moment, is_true, sort_key
+from sharedmem.om.expressions import CompiledQuery, Expression, IndexedFields, Moment, compile_query, is_true, sort_key
 from sharedmem.search.protocol import Every
+from sharedmem.store import SharedMemoryStore, StoreParts, parts_of
+from sharedmem.sync import SharedMemoryStore as BlockingStore
+from sharedmem.sync.faces import portal_and_async
+from sharedmem.sync.portal import Portal
 
 M = TypeVar("M")
 MOST_SORTED = 10_000
@@ -317,3 +323,131 @@ class Query(Generic[M]):
             if name not in self.source.names:
                 known = ", ".join(sorted(self.source.names))
                 raise InvalidError(call, name, f"the fields of {self.source.name} are {known}")
+
+
+# -- queries without await ------------------------------------------------------------------------
+
+
+class BlockingQuery:
+    """The same query as `Query`, whose calls return results instead of awaitables.
+
+    Args:
+        portal: runs the calls.
+        query: what is called.
+    """
+
+    def __init__(self, portal: Portal, query: Query[Any]) -> None:
+        self._portal = portal
+        self._query = query
+
+    def sort_by(self, *fields: str) -> BlockingQuery:
+        """See `Query.sort_by`."""
+        return BlockingQuery(self._portal, self._query.sort_by(*fields))
+
+    def nearest(self, to: str | Sequence[float] | bytes, k: int = 10) -> BlockingQuery:
+        """See `Query.nearest`."""
+        return BlockingQuery(self._portal, self._query.nearest(to, k))
+
+    def values(self, *fields: str) -> BlockingQuery:
+        """See `Query.values`."""
+        return BlockingQuery(self._portal, self._query.values(*fields))
+
+    def only(self, *fields: str) -> BlockingQuery:
+        """See `Query.only`."""
+        return BlockingQuery(self._portal, self._query.only(*fields))
+
+    def page(self, offset: int = 0, limit: int = 10) -> list[Any]:
+        """See `Query.page`."""
+        return self._portal.run(self._query.page(offset, limit))
+
+    def all(self) -> list[Any]:
+        """See `Query.all`."""
+        return self._portal.run(self._query.all())
+
+    def first(self) -> Any:
+        """See `Query.first`."""
+        return self._portal.run(self._query.first())
+
+    def get_item(self, item: int) -> Any:
+        """See `Query.get_item`."""
+        return self._portal.run(self._query.get_item(item))
+
+    def count(self) -> int:
+        """See `Query.count`."""
+        return self._portal.run(self._query.count())
+
+    def update(self, **values: object) -> None:
+        """See `Query.update`."""
+        self._portal.run(self._query.update(**values))
+
+    def delete(self) -> None:
+        """See `Query.delete`."""
+        self._portal.run(self._query.delete())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.all())
+
+    def __getitem__(self, item: int) -> Any:
+        return self.get_item(item)
+
+    def __repr__(self) -> str:
+        return f"<BlockingQuery of {self._query.source.name}>"
+
+
+# -- how calls run --------------------------------------------------------------------------------
+
+
+class Caller(Protocol):
+    """Runs the calls of models."""
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Return what the caller gets for a call: an awaitable, or its result."""
+
+    def query(self, query: Query[Any]) -> Any:
+        """Return a query whose calls run likewise."""
+
+
+class AwaitingCaller:
+    """The caller awaits each call."""
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Return the coroutine."""
+        return work
+
+    def query(self, query: Query[Any]) -> Query[Any]:
+        """Return the query."""
+        return query
+
+
+class BlockingCaller:
+    """Each call waits for its result.
+
+    Args:
+        portal: of the hub, whose thread runs the calls.
+    """
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Return the result."""
+        return self._portal.run(work)
+
+    def query(self, query: Query[Any]) -> BlockingQuery:
+        """Return the query without `await`."""
+        return BlockingQuery(self._portal, query)
+
+
+class CalledStore(NamedTuple):
+    """The parts of a store, and how calls on it run."""
+
+    parts: StoreParts
+    caller: Caller
+
+
+def called_store(store: SharedMemoryStore | BlockingStore) -> CalledStore:
+    """Return the parts of a store of either kind."""
+    if isinstance(store, BlockingStore):
+        portal, behind = portal_and_async(store)
+        return CalledStore(parts_of(behind), BlockingCaller(portal))
+    return CalledStore(parts_of(store), AwaitingCaller())

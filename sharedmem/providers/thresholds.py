@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sharedmem.config import Settings
-from sharedmem.config.memory_settings import NamespaceSettings
+from sharedmem.config.setting_groups import NamespaceSettings
 
 
 class EmbedderThresholds(NamedTuple):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sharedmem.archive.archives import Archives as AsyncArchives
     from sharedmem.archive.archives import MappingLike
     from sharedmem.archive.backfill import Backfilled
-    from sharedmem.archive.daily import RotatedExport
-    from sharedmem.archive.frames import UnpackLimits
+    from sharedmem.archive.daily_exports import RotatedExport
+    from sharedmem.archive.files import UnpackLimits
     from sharedmem.archive.transfer import Exported, Imported, Progress
     from sharedmem.cache.decorator import Amount
     from sharedmem.cache.semantic_cache import SemanticCache as AsyncSemanticCache

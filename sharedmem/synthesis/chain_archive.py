@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from sharedmem.archive.frames import compress, decompress
+from sharedmem.archive.files import compress, decompress
 from sharedmem.blobs.blobs import BlobReference, Blobs, annex_namespace
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError, UnsupportedError
 from sharedmem.knowledge_context import KnowledgeContext

@@ -39,7 +39,7 @@ from sharedmem.synthesis.tasks import (
     check_id,
     check_messages,
 )
-from sharedmem.visualization.chain import draw_chain
+from sharedmem.visualization import draw_chain
 
 ConversationInput: TypeAlias = Sequence[SynthesisMessage | Mapping[str, object]] | str
 NoteProgress: TypeAlias = Callable[[int], None]

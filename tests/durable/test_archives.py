@@ -20,7 +20,7 @@ from support.contexts import context_of
 
 from sharedmem import ConflictError, Hub, InvalidError, NotFoundError, Settings, SharedMemoryStore, UnsupportedError
 from sharedmem.archive import files as archive_files
-from sharedmem.archive.frames import UnpackLimits
+from sharedmem.archive.files import UnpackLimits
 from sharedmem.archive.transfer import ProgressStep
 from sharedmem.testing import fake_hub
 

@@ -15,7 +15,7 @@ import pytest
 
 from sharedmem import Hub, InvalidError, NotFoundError, Settings, SharedMemoryStore
 from sharedmem.archive.backfill import map_line, validate_mapping
-from sharedmem.archive.frames import encode_frame
+from sharedmem.archive.files import encode_frame
 from sharedmem.testing import fake_hub
 
 ARTICLES = {"key": "research:{source}:{meta.id}", "value": "text", "timestamp": "meta.at"}

@@ -15,8 +15,7 @@ from support.durable_graphs import drain_and_flush
 
 from sharedmem import Hub, Settings
 from sharedmem.durable.charges import TierSpending
-from sharedmem.faces.metrics import Exporter
-from sharedmem.faces.metrics.collectors import monthly_cost
+from sharedmem.faces.metrics import Exporter, monthly_cost
 from sharedmem.providers.hashing_embedder import HashingEmbedder
 from sharedmem.runtime.request_units import ChargedUnits, charge
 

@@ -12,9 +12,8 @@ import fakeredis
 import pytest
 
 from sharedmem import ConflictError, Hub, InvalidError, NotFoundError, UnavailableError
-from sharedmem.archive import daily
-from sharedmem.archive.files import verify_archive
-from sharedmem.archive.rotation import (
+from sharedmem.archive import daily_exports
+from sharedmem.archive.daily_exports import (
     KeptExports,
     StoredExport,
     delete_exports,
@@ -22,6 +21,7 @@ from sharedmem.archive.rotation import (
     list_exports,
     outdated_exports,
 )
+from sharedmem.archive.files import verify_archive
 from sharedmem.testing import ManualClock, fake_hub
 
 DAY = 86_400
@@ -170,7 +170,7 @@ async def test_an_export_that_cannot_be_read_back_is_no_export_and_deletes_nothi
         cut(path)
         return await whole(path)
 
-    monkeypatch.setattr(daily, "verify_archive", verify_a_damaged_disk)
+    monkeypatch.setattr(daily_exports, "verify_archive", verify_a_damaged_disk)
     with pytest.raises(InvalidError):
         await hub.archive.export_daily("team", tmp_path, daily=1, weekly=0)
 

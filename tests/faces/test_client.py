@@ -21,7 +21,7 @@ import pytest
 
 from sharedmem import errors
 from sharedmem.client import SharedMemoryClient
-from sharedmem.client.routes import ServiceOperation, build_request
+from sharedmem.client.http_protocol import ServiceOperation, build_request
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
 from sharedmem.clock import SystemClock
 from sharedmem.errors import (

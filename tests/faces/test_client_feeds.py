@@ -11,9 +11,9 @@ from support.rest_server import open_service
 from support.waiting import wait_until
 
 from sharedmem import AccessDeniedError, Gap, Hub, InvalidError, Missed, Settings, SharedMemoryStore, UnavailableError
-from sharedmem.api.table import feeds
+from sharedmem.api.operation import feeds
 from sharedmem.client import SharedMemoryClient
-from sharedmem.client.feeds import FEEDS
+from sharedmem.client.service import FEEDS
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.listen_address import ListenAddress

@@ -16,9 +16,9 @@ from support import embedded_fixtures
 from support.rest_server import running_rest_server
 
 from sharedmem import Hub, Settings
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.client import SharedMemoryClient
-from sharedmem.client.pages import ListPage
+from sharedmem.client.http_protocol import ListPage
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
 from sharedmem.faces.rest import RestOptions, create_app
 from sharedmem.testing import fake_hub

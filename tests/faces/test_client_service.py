@@ -15,9 +15,9 @@ from support import backends
 from support.rest_server import client_of_app, open_service
 
 from sharedmem import Hub, Settings
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.client import SharedMemoryClient
-from sharedmem.client.routes import ServiceOperation, parse_routes
+from sharedmem.client.http_protocol import ServiceOperation, parse_routes
 from sharedmem.client.sync import SharedMemoryClient as BlockingClient
 from sharedmem.client.table import BY_NAME
 from sharedmem.errors import AccessDeniedError, InvalidError, NotFoundError, UnsupportedError

@@ -15,7 +15,7 @@ from support import embedded_fixtures
 
 from sharedmem import Hub, NotFoundError, Settings, SharedMemoryStore, Usage
 from sharedmem.api import FeedOperation, Operation
-from sharedmem.api.table import feeds, operations
+from sharedmem.api.operation import feeds, operations
 from sharedmem.decisions.validation import plan_hash
 
 data_dir = embedded_fixtures.data_dir

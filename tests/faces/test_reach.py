@@ -10,7 +10,7 @@ import pytest
 
 from sharedmem import SharedMemoryStore
 from sharedmem.api import FeedOperation, Operation
-from sharedmem.api.table import feeds, find_operation, operations
+from sharedmem.api.operation import feeds, find_operation, operations
 from sharedmem.cache.semantic_cache import SemanticCache
 from sharedmem.conversations.conversations import Conversations
 from sharedmem.coordination.barriers import Barrier

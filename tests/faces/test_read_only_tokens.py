@@ -10,7 +10,7 @@ from support.mcp_service import mcp_service
 from support.rest_server import ServiceHarness, format_operation_request
 
 from sharedmem import Hub
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.faces.auth import Bearer, TokenFile, new_token
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
 from sharedmem.faces.rest import create_app

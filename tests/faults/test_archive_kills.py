@@ -141,7 +141,7 @@ async def test_an_export_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatc
 
 async def test_an_import_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_NOTE_EVERY_S", 0.0)
-    monkeypatch.setattr("sharedmem.archive.frames._BLOCK_BYTES", 5000)
+    monkeypatch.setattr("sharedmem.archive.files._BLOCK_BYTES", 5000)
     async with fake_hub(settings=Settings(data_dir=tmp_path / "data")) as hub:
         store = hub.store("research")
         await store.write_many({f"key-{n}": PADDING for n in range(300)})
@@ -161,7 +161,7 @@ async def test_an_import_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatc
 
 async def test_what_was_lost_since_is_imported_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_NOTE_EVERY_S", 0.0)
-    monkeypatch.setattr("sharedmem.archive.frames._BLOCK_BYTES", 5000)
+    monkeypatch.setattr("sharedmem.archive.files._BLOCK_BYTES", 5000)
     file = tmp_path / "a.jsonl"
     async with fake_hub(settings=Settings(data_dir=tmp_path / "data")) as hub:
         await hub.store("research").write_many({f"key-{n}": PADDING for n in range(300)})

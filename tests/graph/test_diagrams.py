@@ -12,7 +12,7 @@ from support.graph_drawings import day, drawing_of_a_move, entity, fact, version
 
 from sharedmem.errors import InvalidError
 from sharedmem.models import GraphDrawing
-from sharedmem.visualization.graph import as_dot, as_mermaid
+from sharedmem.visualization import as_dot, as_mermaid
 
 NOW = version("2020-01-01", None, "2020-01-01")
 NASTY = st.sampled_from(

@@ -8,7 +8,7 @@ from support.graph_drawings import day
 from sharedmem import SharedMemoryStore
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import GraphDrawing
-from sharedmem.visualization.graph import as_mermaid
+from sharedmem.visualization import as_mermaid
 
 GROUP = "acme:moves"
 

@@ -14,7 +14,7 @@ from support.browser import HOSTILE, OpenPage, browser
 from support.graph_drawings import drawing_of_a_move, entity, fact, version
 
 from sharedmem.models import DrawnEpisode, GraphDrawing
-from sharedmem.visualization.graph import as_html
+from sharedmem.visualization import as_html
 
 __all__ = ["browser"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sharedmem.embedded.diagnosis import LaunchAttempt, diagnose, from_os_error
+from sharedmem.embedded.data_dir import LaunchAttempt, diagnose, from_os_error
 from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError, UnsupportedError
 
 ATTEMPT = LaunchAttempt(

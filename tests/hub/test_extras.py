@@ -37,7 +37,7 @@ _OF_MEMORY = {
     *("cache", "graph", "index_maintenance", "indexes", "knowledge_context", "memory", "om", "providers", "search"),
     *("recall", "synthesis", "testing"),
     "redis.vectors",
-    *("api.cache", "api.graph", "api.memory", "api.synthesis"),
+    *("api.graph", "api.memory", "api.synthesis"),
 }
 
 

@@ -21,7 +21,7 @@ from sharedmem import Hub, LimitedError, SharedMemoryError, SharedMemoryStore, U
 from sharedmem import sync as sync_api
 from sharedmem.errors import AccessDeniedError, CorruptionError, InvalidError, NotPicklableError, UnavailableError
 from sharedmem.faces.auth import Rate
-from sharedmem.faces.rate_limits import RateLimitedError, RateLimitStatus
+from sharedmem.faces.limits import RateLimitedError, RateLimitStatus
 from sharedmem.faces.rest.problems import FieldsError
 from sharedmem.providers.http_client import RefusedError
 from sharedmem.runtime.process_bound import ProcessBound

@@ -10,10 +10,9 @@ from support.embedded_fixtures import is_there
 from support.redis_process import RedisProcess
 
 from sharedmem import Hub, InvalidError, NotFoundError, Settings
-from sharedmem.archive.comparison import KeyChecksum, compare_checksums
+from sharedmem.archive.daily_exports import list_exports
 from sharedmem.archive.files import ArchiveFooter, extend_footer, format_line
-from sharedmem.archive.rotation import list_exports
-from sharedmem.hub.restore_drill import drill_archive
+from sharedmem.hub.restore_drill import KeyChecksum, compare_checksums, drill_archive
 from sharedmem.models import DurableRecord
 from sharedmem.testing import fake_hub
 

@@ -13,7 +13,7 @@ import pytest
 from support import backends
 
 from sharedmem import ActorContext, Hub, InvalidError, RemembersMixin, Settings, UsageError
-from sharedmem.actor.memory_mixin import CacheOptions, SearchOptions
+from sharedmem.actor import CacheOptions, SearchOptions
 from sharedmem.cache.semantic_cache import SemanticCache
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem

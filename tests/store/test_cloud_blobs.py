@@ -16,8 +16,7 @@ from support.note_chains import APP, make_chain_note
 from support.note_harness import NoteHarness
 
 from sharedmem import AccessDeniedError, ConfigError, Settings, UnavailableError, UnsupportedError
-from sharedmem.blobs.cloud import CloudBlobStore, open_bucket
-from sharedmem.blobs.s3 import S3Service
+from sharedmem.blobs.cloud import CloudBlobStore, S3Service, open_bucket
 from sharedmem.testing import ManualClock, fake_hub
 
 __all__ = ["gcs", "moto_s3", "moto_server"]

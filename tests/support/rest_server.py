@@ -13,7 +13,7 @@ import httpx2
 from starlette.applications import Starlette
 
 from sharedmem import Hub
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.config import Settings
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenFile, new_token
 from sharedmem.faces.listen_address import ListenAddress

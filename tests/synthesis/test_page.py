@@ -14,7 +14,7 @@ from support.note_chains import chain_of_two_consolidations, make_chain_note, ma
 
 from sharedmem import InvalidError
 from sharedmem.models import Note
-from sharedmem.visualization.chain import chain_as_html, draw_chain
+from sharedmem.visualization import chain_as_html, draw_chain
 
 __all__ = ["browser"]
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.spans import recorded_spans
 
 from sharedmem import Hub, NotFoundError, Settings
-from sharedmem.archive.rotation import list_exports
+from sharedmem.archive.daily_exports import list_exports
 from sharedmem.faces.metrics import METRICS, Exporter, HubCollector, TotalsCollector, read_totals
 from sharedmem.runtime import Counters, JsonFormatter, span
 from sharedmem.runtime.exposition import prometheus_text

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sharedmem.archive.daily import RotatedExport
-from sharedmem.archive.rotation import DEFAULT_DAILY, DEFAULT_WEEKLY, KeptExports, StoredExport, list_exports
+from sharedmem.archive.daily_exports import (
+    DEFAULT_DAILY,
+    DEFAULT_WEEKLY,
+    KeptExports,
+    RotatedExport,
+    StoredExport,
+    list_exports,
+)
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, NotFoundError, SharedMemoryError
 from sharedmem.faces.cli import completion

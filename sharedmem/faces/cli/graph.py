@@ -43,7 +43,7 @@ from sharedmem.models import (
     Step,
 )
 from sharedmem.store import SharedMemoryStore
-from sharedmem.visualization.graph import as_dot, as_html, as_mermaid
+from sharedmem.visualization import as_dot, as_html, as_mermaid
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

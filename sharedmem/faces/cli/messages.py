@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from sharedmem.api import FeedOperation
+from sharedmem.api.operation import find_feed
 from sharedmem.api.store import ChangeWatch, MessageSubscribe
-from sharedmem.api.table import find_feed
 from sharedmem.faces.cli.app import LIVE, command
 from sharedmem.faces.cli.data import Value
 from sharedmem.faces.cli.operations import operation_command

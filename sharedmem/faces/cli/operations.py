@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 
-from sharedmem.api.table import find_operation
+from sharedmem.api.operation import find_operation
 from sharedmem.errors import NotFoundError
 from sharedmem.faces.cli.app import app, command
 from sharedmem.faces.cli.output import print_answer

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from sharedmem.api.table import find_operation
+from sharedmem.api.operation import find_operation
 from sharedmem.config import Settings
 from sharedmem.faces.cli.process_log import start_log
 from sharedmem.hub import Hub

@@ -17,9 +17,8 @@ from google.protobuf.message import Message
 
 from sharedmem.clock import Clock, SystemClock, from_microseconds
 from sharedmem.errors import InvalidError, UnavailableError, UsageError
-from sharedmem.faces.grpc.contract import METHODS, SERVICE
+from sharedmem.faces.grpc.contract import METHODS, SERVICE, raise_sharedmem_error
 from sharedmem.faces.grpc.decisions import RemoteDecisions
-from sharedmem.faces.grpc.errors import raise_sharedmem_error
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 from sharedmem.faces.listen_address import is_loopback, read_pem
 from sharedmem.models import Change, Gap

@@ -10,7 +10,7 @@ from starlette.types import Message, Send
 
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.errors import LimitedError, UnavailableError
-from sharedmem.faces.caller_slots import CallerSlots
+from sharedmem.faces.limits import CallerSlots
 
 SESSION_IDLE_S = 1800.0
 """Seconds after which a session without a request ends."""

@@ -23,13 +23,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
+from sharedmem.faces.bodies import BodyTooLargeError, SlowBodyError, body_chunks
+from sharedmem.faces.limits import TokenRateLimiter
 from sharedmem.faces.mcp.bounds import SESSION_IDLE_S, CallerSessions, CallerStreams
 from sharedmem.faces.mcp.callers import McpCaller, set_caller
 from sharedmem.faces.mcp.problems import sentence_of
 from sharedmem.faces.mcp.service import McpService
-from sharedmem.faces.rate_limits import TokenRateLimiter
-from sharedmem.faces.request_bodies import BodyTooLargeError, SlowBodyError, body_chunks
-from sharedmem.faces.token_issuers import issuers_of
+from sharedmem.faces.token_sources import issuers_of
 from sharedmem.runtime import get_logger
 
 PATH = "/mcp"

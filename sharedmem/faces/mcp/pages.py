@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from sharedmem.errors import InvalidError
-from sharedmem.faces.json_values import json_bytes
+from sharedmem.faces.bodies import json_bytes
 from sharedmem.providers.chunks import count_tokens
 
 _T = TypeVar("_T")

@@ -12,7 +12,7 @@ from mcp.server.mcpserver.prompts.base import Prompt, UserMessage
 from pydantic import Field
 
 from sharedmem.errors import InvalidError, SharedMemoryError, UnsupportedError
-from sharedmem.faces.json_values import json_bytes
+from sharedmem.faces.bodies import json_bytes
 from sharedmem.faces.mcp.callers import Callers
 from sharedmem.faces.mcp.options import McpOptions
 from sharedmem.faces.mcp.pages import cut_text

@@ -13,9 +13,9 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import ConfigDict, Field, ValidationError
 
-from sharedmem.api.table import find_operation
+from sharedmem.api.operation import find_operation
 from sharedmem.errors import InternalError, InvalidError, LockHeldError, SharedMemoryError
-from sharedmem.faces.json_values import json_bytes
+from sharedmem.faces.bodies import json_bytes
 from sharedmem.faces.mcp.callers import Callers, McpCaller, idempotency_key_of
 from sharedmem.faces.mcp.options import McpOptions, Profile
 from sharedmem.faces.mcp.problems import ArgumentsError, ReadOnlyError, RetryUnderWayError, error_result

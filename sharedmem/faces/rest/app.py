@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.errors import ConfigError
 from sharedmem.faces.auth import Admission
 from sharedmem.faces.rest.archives import ArchiveEndpoints

@@ -18,11 +18,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sharedmem.archive.frames import UnpackLimits
+from sharedmem.archive.files import UnpackLimits
 from sharedmem.archive.transfer import Imported
 from sharedmem.errors import AccessDeniedError, InvalidError
-from sharedmem.faces.caller_slots import CallerSlots
-from sharedmem.faces.request_bodies import RequestError
+from sharedmem.faces.bodies import RequestError
+from sharedmem.faces.limits import CallerSlots
 from sharedmem.faces.rest.context import Call, Endpoint, json_response
 from sharedmem.faces.rest.disconnect import StreamSender, cancel_on_exit, run_until_disconnect, wait_for_disconnect
 from sharedmem.faces.rest.problems import FieldsError

@@ -11,9 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sharedmem.faces.auth import Bearer
-from sharedmem.faces.json_values import json_bytes
-from sharedmem.faces.quotas import CpuQuotas
-from sharedmem.faces.request_bodies import body_chunks
+from sharedmem.faces.bodies import body_chunks, json_bytes
+from sharedmem.faces.limits import CpuQuotas
 from sharedmem.faces.rest.options import RestOptions
 from sharedmem.hub import Hub
 from sharedmem.redis.scope import Need

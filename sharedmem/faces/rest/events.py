@@ -18,13 +18,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sharedmem.api.memory import MemoryFollow
+from sharedmem.api.operation import feeds
 from sharedmem.api.store import ChangeWatch
-from sharedmem.api.table import feeds
 from sharedmem.data.change_feed import parse_cursor
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
-from sharedmem.faces.caller_slots import CallerSlots
-from sharedmem.faces.json_values import json_bytes
+from sharedmem.faces.bodies import json_bytes
+from sharedmem.faces.limits import CallerSlots
 from sharedmem.faces.rest.context import Call, Endpoint
 from sharedmem.faces.rest.disconnect import StreamSender, cancel_on_exit, wait_for_disconnect
 from sharedmem.faces.rest.problems import FieldsError, problem_response

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from sharedmem.errors import Codes, InternalError, SharedMemoryError
-from sharedmem.faces.request_bodies import RequestError
+from sharedmem.faces.bodies import RequestError
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST_ID: ContextVar[str] = ContextVar("id of the present request", default="")

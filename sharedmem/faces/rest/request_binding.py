@@ -14,7 +14,7 @@ import orjson
 from pydantic import ValidationError
 
 from sharedmem.api import Operation
-from sharedmem.faces.request_bodies import RequestError
+from sharedmem.faces.bodies import RequestError
 from sharedmem.faces.rest.context import Call
 from sharedmem.faces.rest.pagination import Pagination
 from sharedmem.faces.rest.problems import FieldsError, MediaTypeError

@@ -9,7 +9,7 @@ from collections.abc import Iterable, MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
-from sharedmem.faces.request_bodies import RequestError
+from sharedmem.faces.bodies import RequestError
 from sharedmem.faces.rest.context import Endpoint
 from sharedmem.faces.rest.problems import MethodError, NoSuchPathError
 

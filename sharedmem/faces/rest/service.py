@@ -15,9 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sharedmem.clock import Clock
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenRefusedError
-from sharedmem.faces.quotas import CpuQuotas
-from sharedmem.faces.rate_limits import TokenRateLimiter
-from sharedmem.faces.request_bodies import RequestError
+from sharedmem.faces.bodies import RequestError
+from sharedmem.faces.limits import CpuQuotas, TokenRateLimiter
 from sharedmem.faces.rest.backpressure import CallQueues, UnreadResponses
 from sharedmem.faces.rest.context import Call, Endpoint, Gate
 from sharedmem.faces.rest.disconnect import run_until_disconnect

@@ -15,13 +15,21 @@ from grpc.aio import AioRpcError, Metadata
 
 import sharedmem.errors
 from sharedmem import errors, models
-from sharedmem.api.table import find_operation
+from sharedmem.api.operation import find_operation
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import TokenRefusedError
 from sharedmem.faces.grpc.client import READS
-from sharedmem.faces.grpc.contract import METHODS, SERVICE, message_of, record_of
-from sharedmem.faces.grpc.errors import CODE, raise_sharedmem_error, status_of, trailers_of
-from sharedmem.faces.grpc.service import FIELD_NAMES, TABLE_CALLS
+from sharedmem.faces.grpc.contract import (
+    CODE,
+    METHODS,
+    SERVICE,
+    message_of,
+    raise_sharedmem_error,
+    record_of,
+    status_of,
+    trailers_of,
+)
+from sharedmem.faces.grpc.server import FIELD_NAMES, TABLE_CALLS
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 
 PROTO = Path(sharedmem.errors.__file__).parent / "faces" / "grpc" / "v1" / "memory.proto"

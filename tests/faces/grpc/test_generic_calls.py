@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from support import embedded_fixtures
 
 from sharedmem import Hub, Settings
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.errors import AccessDeniedError, InvalidError, LimitedError, NotFoundError
 from sharedmem.faces.auth import Bearer, Rate, TokenFile, new_token
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer

@@ -16,7 +16,7 @@ from support.rest_server import API, ServiceHarness, client_of_app, format_opera
 
 from sharedmem import ConfigError, Hub, InvalidError, Settings
 from sharedmem.api.memory import MemoryFieldChanges
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest import Call, RestOptions, create_app
 from sharedmem.faces.rest.problems import problem_response

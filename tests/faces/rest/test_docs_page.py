@@ -13,7 +13,7 @@ from support.browser import PATIENCE_S, browser, console_log  # noqa: F401  # a 
 from support.console import ConsoleService
 
 from sharedmem import Settings
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.clock import new_id
 
 

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from support.rest_server import TERMS, client_of_app, open_service
 
 from sharedmem import Hub, Settings
-from sharedmem.api.table import operations
+from sharedmem.api.operation import operations
 from sharedmem.faces.rest import create_app
 from sharedmem.faces.rest.router import PREFIX
 from sharedmem.testing import fake_hub

@@ -18,7 +18,7 @@ from mcp_types import (
 )
 
 from sharedmem.errors import AccessDeniedError, InvalidError, NotFoundError, SharedMemoryError
-from sharedmem.faces.json_values import json_bytes
+from sharedmem.faces.bodies import json_bytes
 from sharedmem.faces.mcp.options import McpOptions
 from sharedmem.faces.mcp.pages import cut_text, fit, tokens_of
 from sharedmem.faces.mcp.resources.uris import KINDS, PROFILE_OF, ResourceKind, ResourceUri

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sharedmem.errors import InvalidError
-from sharedmem.faces.json_values import json_bytes
+from sharedmem.faces.bodies import json_bytes
 from sharedmem.faces.mcp.pages import PageCursor, cut_text, fit, tokens_of
 from sharedmem.faces.mcp.tool import ToolCall, ToolKind
 from sharedmem.models import Record
