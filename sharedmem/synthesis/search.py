@@ -10,7 +10,7 @@ from datetime import datetime
 from math import exp
 from typing import NamedTuple, Protocol, get_args
 
-from sharedmem.config.settings import SynthesisSettings
+from sharedmem.config.setting_groups import SynthesisSettings
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Depth, Note, NoteHit, NoteStatus, Recall
