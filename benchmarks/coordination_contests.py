@@ -25,7 +25,7 @@ from store_contests import DEFAULT, QUEUEING, VALUE, bare_client
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.clock import SystemClock, new_id
 from sharedmem.coordination.names import NameAccess
-from sharedmem.coordination.queues.queue_access import QueueAccess, QueueTerms
+from sharedmem.coordination.queue_access import QueueAccess, QueueTerms
 from sharedmem.decisions.sessions import DecisionSessions
 from sharedmem.decisions.validation import plan_digest, plan_hash
 from sharedmem.models.coordination import Backoff
@@ -33,13 +33,22 @@ from sharedmem.redis.codec import encode_member
 from sharedmem.redis.keys import KeySpace, Space
 from sharedmem.redis.replies import Argument, Reply
 from sharedmem.redis.scope import Identity, Scope
+from sharedmem.redis.scripts import scripts
+from sharedmem.redis.scripts.coordination import (
+    AckKeys,
+    ClaimKeys,
+    LeaseScripts,
+    OnceKeys,
+    OnceScripts,
+    PutKeys,
+    PutTerms,
+    QueueScripts,
+    RateLimitScripts,
+)
 from sharedmem.redis.scripts.coordination import LeaseKeys as Line
-from sharedmem.redis.scripts.coordination import LeaseScripts, OnceKeys, OnceScripts, RateLimitScripts
 from sharedmem.redis.scripts.coordination import NamedLeaseKeys as Places
 from sharedmem.redis.scripts.decisions import DecisionScripts, PlanWrite
 from sharedmem.redis.scripts.executor import OperationLedger, ScriptExecutor
-from sharedmem.redis.scripts.loader import scripts
-from sharedmem.redis.scripts.queues import AckKeys, ClaimKeys, PutKeys, PutTerms, QueueScripts
 
 Store = SharedMemoryStore
 OURS = "sharedmem"

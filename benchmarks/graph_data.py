@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Statement
+from sharedmem.graph.protocol import Extraction, Known, Mention, Statement
 from sharedmem.models import Episode
 
 FACTS_EACH = 3

@@ -14,10 +14,9 @@ from redis.asyncio import Redis
 
 from sharedmem import Hub, Settings
 from sharedmem.graph.graph import Graph
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder, WordLlamaEmbedder
+from sharedmem.providers.local_embedders import is_installed as has_static
 from sharedmem.providers.protocol import Embedder
-from sharedmem.providers.wordllama import WordLlamaEmbedder
-from sharedmem.providers.wordllama import is_installed as has_static
 from sharedmem.redis.replies import Command, Reply
 
 NAMESPACE, GROUP = "bench", "bench:group"

@@ -35,7 +35,7 @@ from sharedmem.memory.memories import Memories
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.vectors import to_half
-from sharedmem.search.exact import ExactIndex
+from sharedmem.search.exact_index import ExactIndex
 
 FULL, QUICK = Effort(rounds=7, seconds=1.0), Effort(rounds=3, seconds=0.3)
 RESULTS = Path(__file__).parent / "results" / "memory.json"

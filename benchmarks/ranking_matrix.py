@@ -16,8 +16,8 @@ from ranking_lab import LabQuestion
 
 from sharedmem.memory.ranking import RankingWeights, names_author, rank
 from sharedmem.memory.serialization import RankingFeatures, decode_features
-from sharedmem.text.cues import NAME, NUMBER, TIME, query_cues
-from sharedmem.text.dates import datetime_from_ms, find_query_dates
+from sharedmem.text.fact_tokens import datetime_from_ms, find_query_dates
+from sharedmem.text.statements import NAME, NUMBER, TIME, query_cues
 
 Numbers = NDArray[np.float64]
 DEPTHS = (5, 10)

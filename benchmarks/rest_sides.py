@@ -17,7 +17,7 @@ from synthesis_data import APP, filled_notes, question
 
 from sharedmem import Hub, Settings
 from sharedmem.faces.auth import Bearer, Rate, add_entry, new_token
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.store import SharedMemoryStore
 
 KEYS = 1_000

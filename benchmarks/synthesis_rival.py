@@ -38,7 +38,7 @@ from synthesis_data import (
     user_of,
 )
 
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embedder
 
 NAME, INSTALL = "omnimemory", "pip install omnimemory"

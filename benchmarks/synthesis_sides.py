@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from synthesis_data import APP, DIMENSION, StubModel, SubjectEmbedder, conversation, filled_notes, question, user_of
 
 from sharedmem import Hub, Settings
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embedder, LanguageModel
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.vectors import to_half

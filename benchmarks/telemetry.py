@@ -35,8 +35,8 @@ from memory_data import TableEmbedder, fill, queries, settings_of, text_of, word
 
 from sharedmem import Hub
 from sharedmem.runtime import Counters, logger
-from sharedmem.runtime.counters import MetricKey
 from sharedmem.runtime.log_output import LogOutput
+from sharedmem.runtime.telemetry import MetricKey
 
 FULL_ROUNDS, QUICK_ROUNDS = 150, 20
 CALLS_PER_TURN = 40

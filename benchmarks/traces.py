@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from sharedmem import Hub
 from sharedmem.memory.memories import Memories
-from sharedmem.runtime import spans
+from sharedmem.runtime import telemetry
 
 SIZE, NAMESPACE = 10_000, "bench"
 MOST = 1.15
@@ -85,16 +85,16 @@ async def _measured(
 async def _round(memory: Memories, calls: int, *, is_traced: bool) -> tuple[float, float]:
     """Return (seconds, CPU seconds) of some searches, one after the other."""
     asked = queries(words())
-    found = spans._tracing_api  # noqa: SLF001  # the switch is the provider of the process, which cannot be taken away
+    found = telemetry._tracing_api  # noqa: SLF001  # the switch is the provider of the process, which cannot be taken away
     if not is_traced:
-        spans._tracing_api = lambda: None  # type: ignore[assignment]  # noqa: SLF001  # likewise
+        telemetry._tracing_api = lambda: None  # type: ignore[assignment]  # noqa: SLF001  # likewise
     try:
         began, began_cpu = time.perf_counter(), time.process_time()
         for number in range(calls):
             await memory.search(asked[number % len(asked)])
         return time.perf_counter() - began, time.process_time() - began_cpu
     finally:
-        spans._tracing_api = found  # noqa: SLF001  # likewise
+        telemetry._tracing_api = found  # noqa: SLF001  # likewise
 
 
 if __name__ == "__main__":

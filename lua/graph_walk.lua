@@ -1,6 +1,6 @@
 -- graph_walk: the edges around some entities that hold at a time, breadth first, newest first.
 --
--- KEYS edges       zset  edges of the group by entity, see graph/backends/redis/layout.py
+-- KEYS edges       zset  edges of the group by entity, see graph/backends/redis_layout.py
 -- ARGV world       text  valid time, with leading zeros as all times here
 -- ARGV world_back  text  the same, counted from the end of time
 -- ARGV known       text  transaction time

@@ -39,17 +39,15 @@ if TYPE_CHECKING:
     from sharedmem.archive.archives import Archives
     from sharedmem.conversations.conversations import Conversations
     from sharedmem.coordination.barriers import Barrier
-    from sharedmem.coordination.leader import Candidacy
     from sharedmem.coordination.lease_session import Lease
-    from sharedmem.coordination.locks import ReadWriteLock
+    from sharedmem.coordination.locks import Candidacy, ReadWriteLock
     from sharedmem.coordination.presence import Presence
-    from sharedmem.coordination.queues.task_queue import TaskQueue
-    from sharedmem.coordination.queues.worker import ClaimedTask
+    from sharedmem.coordination.queues import ClaimedTask, TaskQueue
     from sharedmem.coordination.rate_limits import RateLimit
     from sharedmem.decisions.decisions import Decisions
-    from sharedmem.decisions.execution_claims import Execution
+    from sharedmem.decisions.executions import Execution
     from sharedmem.durable.admin import DurableAdmin, NamespaceDurability
-    from sharedmem.episodes.episodes import Episodes
+    from sharedmem.episodes import Episodes
     from sharedmem.models import (
         AddResult,
         Arrival,
@@ -317,21 +315,21 @@ _LAZY = {
     "ActorContext": "sharedmem.actor",
     "Archives": "sharedmem.archive.archives",
     "Barrier": "sharedmem.coordination.barriers",
-    "Candidacy": "sharedmem.coordination.leader",
-    "ClaimedTask": "sharedmem.coordination.queues.worker",
+    "Candidacy": "sharedmem.coordination.locks",
+    "ClaimedTask": "sharedmem.coordination.queues",
     "Context": "sharedmem.actor",
     "Conversations": "sharedmem.conversations.conversations",
     "Decisions": "sharedmem.decisions.decisions",
     "DurableAdmin": "sharedmem.durable.admin",
-    "Episodes": "sharedmem.episodes.episodes",
-    "Execution": "sharedmem.decisions.execution_claims",
+    "Episodes": "sharedmem.episodes",
+    "Execution": "sharedmem.decisions.executions",
     "Lease": "sharedmem.coordination.lease_session",
     "NamespaceDurability": "sharedmem.durable.admin",
     "Presence": "sharedmem.coordination.presence",
     "RateLimit": "sharedmem.coordination.rate_limits",
     "ReadWriteLock": "sharedmem.coordination.locks",
     "RemembersMixin": "sharedmem.actor",
-    "TaskQueue": "sharedmem.coordination.queues.task_queue",
+    "TaskQueue": "sharedmem.coordination.queues",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours

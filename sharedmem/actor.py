@@ -33,7 +33,7 @@ from sharedmem.models import (
 )
 from sharedmem.runtime import get_logger
 from sharedmem.store import SharedMemoryStore
-from sharedmem.text.quotation import quote_text
+from sharedmem.text.escaping import quote_text
 
 if TYPE_CHECKING:
     from sharedmem.memory.ranking import RankingWeights

@@ -16,9 +16,8 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import Tier
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
-from sharedmem.redis.pubsub import PubSubHub
+from sharedmem.redis.pubsub import PubSubHub, WaitNotifier
 from sharedmem.redis.scripts.executor import ScriptExecutor
-from sharedmem.redis.wait_queue import WaitNotifier
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background
 

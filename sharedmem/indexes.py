@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sharedmem.errors import ConfigError, InvalidError
-from sharedmem.graph.backends.redis.writer import GRAPH_VECTORS
+from sharedmem.graph.backends.redis_writer import GRAPH_VECTORS
 from sharedmem.graph.records import GRAPH
 from sharedmem.index_maintenance import RecordReindexer, Reindexer, VectorSource
 from sharedmem.knowledge_context import KnowledgeContext
@@ -13,7 +13,7 @@ from sharedmem.memory.embedding_queue import MemoryReindexer
 from sharedmem.memory.repository import unreadable_memories
 from sharedmem.models import IndexStatus
 from sharedmem.redis.keys import check_name
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 from sharedmem.search.protocol import Index, IndexProgress
 
 

@@ -16,12 +16,11 @@ from sharedmem.coordination.locks import Leases
 from sharedmem.coordination.names import NameAccess
 from sharedmem.coordination.once import Once
 from sharedmem.coordination.presence import Presences
-from sharedmem.coordination.queues.task_queue import Queues
+from sharedmem.coordination.queues import Queues
 from sharedmem.coordination.rate_limits import RateLimits
-from sharedmem.data.access import Access
 from sharedmem.data.change_feed import ChangeFeed
 from sharedmem.data.collections import CollectionWriter, Hashes, IntegerCounters, Lists, Sets
-from sharedmem.data.key_access import KeyAccess
+from sharedmem.data.key_access import Access, KeyAccess
 from sharedmem.data.keys import KeyOperations
 from sharedmem.data.messages import Messages
 from sharedmem.data.values import Values
@@ -30,14 +29,14 @@ from sharedmem.models.notes import SynthesisMessage
 from sharedmem.models.recall import RecalledContext, RecallPart, RememberReceipt
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.cache import SemanticCache
     from sharedmem.conversations.conversations import Conversations
     from sharedmem.decisions.decisions import Decisions
     from sharedmem.durable.admin import NamespaceDurability
-    from sharedmem.episodes.episodes import Episodes
+    from sharedmem.episodes import Episodes
     from sharedmem.graph.graph import Graph
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.memory.memories import Memories
@@ -154,7 +153,7 @@ class SharedMemoryStore(
     @cached_property
     def episodes(self) -> Episodes:
         """Episodic memory of the namespace: events of sessions, their summaries, and search."""
-        from sharedmem.episodes.episodes import Episodes  # noqa: PLC0415  # likewise
+        from sharedmem.episodes import Episodes  # noqa: PLC0415  # likewise
 
         return Episodes(self._context, self._scope, embedder=self._embedder if has_memory() else None)
 

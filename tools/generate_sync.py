@@ -17,24 +17,21 @@ from generated import ROOT, formatted, settle
 from introspect import is_ours, way_to_call
 
 from sharedmem.archive.archives import Archives
-from sharedmem.cache.decorator import CacheDecorator
-from sharedmem.cache.semantic_cache import SemanticCache
+from sharedmem.cache.semantic_cache import CacheDecorator, SemanticCache
 from sharedmem.conversations.conversations import Conversations
 from sharedmem.coordination.barriers import Barrier
-from sharedmem.coordination.leader import Candidacy
 from sharedmem.coordination.lease_session import Lease
-from sharedmem.coordination.locks import ReadWriteLock
+from sharedmem.coordination.locks import Candidacy, ReadWriteLock
 from sharedmem.coordination.presence import Presence
-from sharedmem.coordination.queues.task_queue import TaskQueue
-from sharedmem.coordination.queues.worker import ClaimedTask
+from sharedmem.coordination.queues import ClaimedTask, TaskQueue
 from sharedmem.coordination.rate_limits import RateLimit
-from sharedmem.data.access import Access
 from sharedmem.data.change_feed import Consumer
+from sharedmem.data.key_access import Access
 from sharedmem.data.messages import Subscription
 from sharedmem.decisions.decisions import Decisions
-from sharedmem.decisions.execution_claims import Execution
+from sharedmem.decisions.executions import Execution
 from sharedmem.durable.admin import DurableAdmin, NamespaceDurability
-from sharedmem.episodes.episodes import Episodes
+from sharedmem.episodes import Episodes
 from sharedmem.graph.graph import Graph
 from sharedmem.hub import Hub
 from sharedmem.indexes import Indexes

@@ -3,7 +3,7 @@
 -- Needs time.lua before it. A field of `groups` is a group, with the version of its first record, or `closed <until>
 -- <token>` while it is being deleted; the field without a name has the time of the last deletion of a group. `names`
 -- contains `=<name>` and `><id of a merged entity>`, each with the id to which it refers. The members of `edges`,
--- `claims` and `told` are defined in `graph/backends/redis/layout.py`.
+-- `claims` and `told` are defined in `graph/backends/redis_layout.py`.
 local OF_NAME, OF_MERGED, BY_OWNER, BETWEEN = '=', '>', 'a', '\31'
 local MOST_MERGES, PART = 1000, 1000
 local TYPES = { e = 'episode', n = 'entity', f = 'fact', x = 'name' }

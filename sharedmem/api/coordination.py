@@ -7,7 +7,7 @@ from typing import Any
 from sharedmem.api.operation import Facet
 from sharedmem.coordination.barriers import Barrier
 from sharedmem.coordination.presence import Presence
-from sharedmem.coordination.queues.task_queue import TaskQueue
+from sharedmem.coordination.queues import TaskQueue
 from sharedmem.coordination.rate_limits import Algorithm, RateLimit
 from sharedmem.models import Receipt, Record
 from sharedmem.store import SharedMemoryStore as Store

@@ -9,7 +9,7 @@ from sharedmem.api.operation import Facet
 from sharedmem.conversations.conversations import Conversations
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.durable.admin import NamespaceDurability
-from sharedmem.episodes.episodes import Episodes
+from sharedmem.episodes import Episodes
 from sharedmem.models import Duplicate, Executed
 
 # -- decisions ------------------------------------------------------------------------------------

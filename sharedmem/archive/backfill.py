@@ -22,7 +22,7 @@ from sharedmem.archive.sink import ArchiveSink, allocate_versions
 from sharedmem.archive.snapshots import SnapshotReader
 from sharedmem.archive.transfer import LeftOut, LeftOutReasons, Progress, ProgressStep, latest_version
 from sharedmem.durable.json_codec import member_to_text, to_text
-from sharedmem.durable.liveness import living_documents
+from sharedmem.durable.protocol import living_documents
 from sharedmem.errors import InternalError, InvalidError, NotFoundError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.models.record import Record

@@ -31,8 +31,7 @@ from sharedmem.archive.snapshots import LeaveOut
 from sharedmem.clock import new_id
 from sharedmem.durable.conversation_documents import CONVERSATION
 from sharedmem.durable.key_loader import SharedDataRestorer
-from sharedmem.durable.liveness import has_expired
-from sharedmem.durable.protocol import Durable
+from sharedmem.durable.protocol import Durable, has_expired
 from sharedmem.durable.record_recovery import RECOVERED_MARK
 from sharedmem.errors import InvalidError, UnavailableError
 from sharedmem.models import DurableRecord, Outcome

@@ -25,8 +25,7 @@ from sharedmem.archive.files import SourcePosition
 from sharedmem.archive.objects import is_object_key, object_documents
 from sharedmem.archive.snapshots import LeaveOut, SnapshotReader, snapshot
 from sharedmem.durable.conversation_documents import ENTRY, is_conversation_key
-from sharedmem.durable.liveness import has_expired
-from sharedmem.durable.protocol import Durable
+from sharedmem.durable.protocol import Durable, has_expired
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.models import DurableRecord
 from sharedmem.redis.change_stream import as_list

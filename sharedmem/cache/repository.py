@@ -30,7 +30,7 @@ from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.lifetimes import check_ttl_ms
 from sharedmem.redis.replies import Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scope import Scope
-from sharedmem.redis.scripts.cache import CachePutKeys, CacheScripts
+from sharedmem.redis.scripts.knowledge import CachePutKeys, CacheScripts
 from sharedmem.redis.vectors import Vector, to_half
 from sharedmem.runtime import elapsed_ms, get_logger, log_event
 from sharedmem.runtime.background import BackgroundTask

@@ -34,7 +34,7 @@ from sharedmem.errors import (
 )
 from sharedmem.models import Record
 from sharedmem.runtime.backoff import backoff_pause
-from sharedmem.runtime.spans import trace_headers
+from sharedmem.runtime.telemetry import trace_headers
 
 DEFAULT_URL = "http://127.0.0.1:8420"
 _UNIX_SCHEME = "unix:"

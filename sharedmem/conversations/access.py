@@ -15,7 +15,7 @@ from sharedmem.redis.durability import LOG_MODE, DurabilityModes, Tier, Unsettle
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scripts.conversations import ConversationAppend
-from sharedmem.redis.scripts.write_batcher import WriteBatcher
+from sharedmem.redis.scripts.data import WriteBatcher
 from sharedmem.redis.service_keys import corruption_error
 
 KIND = "conversation"

@@ -47,10 +47,10 @@ from sharedmem.redis.scripts.conversations import (
     ConversationScripts,
     ConversationTerms,
 )
-from sharedmem.redis.scripts.write_batcher import WriteBatcher
+from sharedmem.redis.scripts.data import WriteBatcher
 from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import Counters, measured
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 
 Order = Literal["newest", "oldest"]
 _MOST_READ = 10_000

@@ -6,9 +6,9 @@ from sharedmem.coordination.names import NameAccess, check_lease_ms, check_wait
 from sharedmem.errors import BarrierError, ConflictError, InvalidError
 from sharedmem.models.coordination import Arrival
 from sharedmem.redis.keys import Target
+from sharedmem.redis.pubsub import Waiter
 from sharedmem.redis.scripts.coordination import BarrierKeys, BarrierScripts
-from sharedmem.redis.wait_queue import Waiter
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 
 MOST_PARTIES = 1000
 

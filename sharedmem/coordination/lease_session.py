@@ -20,11 +20,10 @@ from sharedmem.context import HubContext
 from sharedmem.coordination.names import NameAccess, safe_deadline
 from sharedmem.errors import InvalidError, LockHeldError, LockLostError, SharedMemoryError, UnavailableError
 from sharedmem.redis.keys import Target
+from sharedmem.redis.pubsub import Waiter
 from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
-from sharedmem.redis.wait_queue import Waiter
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, BackgroundTask
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import Background, BackgroundTask, ProcessBound
 
 _SPARE_ENTRIES = 64
 _IDLE_S = 10.0

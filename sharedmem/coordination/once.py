@@ -30,11 +30,11 @@ from sharedmem.errors import (
 from sharedmem.models.coordination import OnceGrant, OnceState
 from sharedmem.redis.codec import decode_member, encode_member, split_trace, with_trace
 from sharedmem.redis.keys import Target
+from sharedmem.redis.pubsub import Waiter
 from sharedmem.redis.scripts.coordination import OnceKeys, OnceScripts
 from sharedmem.redis.service_keys import decoding
-from sharedmem.redis.wait_queue import Waiter
 from sharedmem.runtime import get_logger, span
-from sharedmem.runtime.spans import current_traceparent, link_current
+from sharedmem.runtime.telemetry import current_traceparent, link_current
 
 T = TypeVar("T")
 SHORTEST_TTL_S = 0.001

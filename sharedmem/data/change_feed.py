@@ -41,8 +41,7 @@ from sharedmem.redis.replies import (
 )
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import Background, ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.redis.near_cache import NearCache

@@ -20,8 +20,7 @@ from sharedmem.redis.codec import decode_member, encode_member, encode_set_membe
 from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.replies import Argument, ServerError
-from sharedmem.redis.scripts.data import CollectionChange
-from sharedmem.redis.scripts.write_batcher import WriteBatcher
+from sharedmem.redis.scripts.data import CollectionChange, WriteBatcher
 
 _REFUSED = b"E "
 

@@ -15,7 +15,7 @@ from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.pubsub import Channel
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, get_logger
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 
 Callback = Callable[[Any], Awaitable[None] | None]
 Unsubscribe = Callable[[], Awaitable[None]]

@@ -6,7 +6,12 @@ import asyncio
 import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import SchemaError
 
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
@@ -19,7 +24,6 @@ from sharedmem.data.key_access import (
     durability_pending_error,
     restored_in_vain_error,
 )
-from sharedmem.data.typed_values import validated
 from sharedmem.errors import (
     CorruptionError,
     InternalError,
@@ -47,11 +51,11 @@ from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.lifetimes import KEEP_EXPIRY
 from sharedmem.redis.replies import Reply, ServerError
-from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
-from sharedmem.redis.scripts.write_batcher import WriteBatcher
+from sharedmem.redis.scripts.data import KeyWrite, ValueScripts, WriteBatcher
 
 if TYPE_CHECKING:
     from sharedmem.redis.near_cache import NearCache
+
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -531,3 +535,68 @@ def _expected_version(if_version: int) -> str:
 def _refusals_first(answered: tuple[tuple[str, Target], bytes]) -> bool:
     # Among refused records, some are only there because another one stopped all of them.
     return answered[1][:1] != b"T"
+
+
+# -- values as the type that the caller requests -------------------------------------------------
+
+
+_CACHED_ADAPTERS = 256
+_MOST_PROBLEMS = 3
+
+
+def validated(key: str, value: object, as_: Any) -> Any:
+    """Validate a value and return it as an instance of a type.
+
+    Args:
+        key: the absolute key that holds the value, for the error.
+        value: the value that was read. A model is stored under its field names, so these are accepted beside aliases.
+        as_: a type that `TypeAdapter` accepts.
+
+    Raises:
+        WrongTypeError: the value does not fit the type; the cause is pydantic's `ValidationError`.
+        InvalidError: pydantic cannot validate this type.
+    """
+    adapter = _adapter_for(as_)
+    try:
+        return adapter.validate_python(value, by_alias=True, by_name=True)
+    except ValidationError as error:
+        wanted = as_.__name__ if isinstance(as_, type) else repr(as_)
+        held = f"value that does not fit ({_describe_problems(error)})"
+        raise WrongTypeError(key, held, wanted, advice="read it without as_ to see it, or write it anew") from error
+    except PydanticUserError as error:  # the type refers to an undefined type
+        raise _refusal(as_, error) from error
+
+
+def _adapter_for(as_: Any) -> TypeAdapter[Any]:
+    try:
+        hash(as_)
+    except TypeError:  # Annotated with a list, for example
+        return _new_adapter(as_, "")
+    # Equal types can differ: int | str == str | int, but pydantic tries the members in order.
+    return _cached_adapter(as_, repr(as_))
+
+
+def _new_adapter(as_: Any, _spelling: str) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(as_)
+    except (PydanticUserError, SchemaError, SyntaxError, NameError, TypeError) as error:
+        raise _refusal(as_, error) from error
+
+
+_cached_adapter = lru_cache(_CACHED_ADAPTERS)(_new_adapter)
+
+
+def _refusal(as_: Any, error: Exception) -> InvalidError:
+    problem = str(error).partition("\n")[0]
+    return InvalidError("as_", as_, f"give a type that pydantic's TypeAdapter takes: {problem}")
+
+
+def _describe_problems(error: ValidationError) -> str:
+    """Return where the value does not fit, without quoting it: an error may be logged, and a value may be a secret."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    shown = [
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" if problem["loc"] else problem["msg"]
+        for problem in problems[:_MOST_PROBLEMS]
+    ]
+    more = len(problems) - len(shown)
+    return "; ".join([*shown, f"{more} more"] if more else shown)

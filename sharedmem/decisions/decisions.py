@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 
 from sharedmem.context import HubContext
 from sharedmem.coordination.names import NameAccess
-from sharedmem.decisions.execution_claims import Execution, hold_execution
-from sharedmem.decisions.executions import ExecutionLog, TakeoverPolicy
-from sharedmem.decisions.history import DecisionHistory
-from sharedmem.decisions.patterns import find_patterns
-from sharedmem.decisions.plans import Plans
+from sharedmem.decisions.executions import Execution, ExecutionLog, TakeoverPolicy, hold_execution
+from sharedmem.decisions.history import DecisionHistory, find_patterns
+from sharedmem.decisions.plans import Plans, ReasoningComparer, check_similarity
 from sharedmem.decisions.sessions import DecisionSessions
-from sharedmem.decisions.similarity import ReasoningComparer, check_similarity
 from sharedmem.decisions.validation import (
     DEFAULT_WINDOW_S,
     LATEST_US,
@@ -38,7 +35,7 @@ from sharedmem.models import (
 )
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.providers.protocol import OpenEmbedder

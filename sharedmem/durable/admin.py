@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.key_loader import JoinNamespace
-from sharedmem.durable.memory_samples import MemorySamples
-from sharedmem.durable.outbox.relay import OutboxRelay
+from sharedmem.durable.outbox_relay import OutboxRelay
 from sharedmem.durable.protocol import Durable, Scalar
 from sharedmem.durable.record_recovery import NamespaceRecovery
-from sharedmem.durable.samples import SAMPLES
+from sharedmem.durable.samples import SAMPLES, MemorySamples
 from sharedmem.errors import InvalidError, UnsupportedError
 from sharedmem.models import (
     DeadLetter,
@@ -24,7 +23,7 @@ from sharedmem.models import (
     Verification,
 )
 from sharedmem.redis.scope import Scope
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 
 _MOST_LETTERS = 1000
 

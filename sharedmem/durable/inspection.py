@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 from sharedmem.durable.key_loader import SharedDataRestorer
-from sharedmem.durable.liveness import living_documents
-from sharedmem.durable.outbox.relay import OutboxRelay
-from sharedmem.durable.protocol import DurableContext
+from sharedmem.durable.outbox_relay import OutboxRelay
+from sharedmem.durable.protocol import DurableContext, living_documents
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import Difference, DurableRecord, DurableStatus, Verification
 from sharedmem.redis.change_stream import as_list, text_of

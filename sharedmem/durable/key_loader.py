@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sharedmem.clock import new_id
 from sharedmem.durable.json_codec import from_text, member_from_text
-from sharedmem.durable.liveness import living_documents
-from sharedmem.durable.protocol import DurableContext
+from sharedmem.durable.protocol import DurableContext, living_documents
 from sharedmem.errors import CorruptionError, InvalidError, SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
 from sharedmem.redis.durability import KeyRestorer, RedisPart

@@ -3,27 +3,30 @@
 The server may have been flushed, replaced by an empty one, or set back to an old snapshot. A mark in Redis, which is
 lost or set back with the data, shows that, and shows which hub restores the data (`lua/namespace_join.lua`). One hub at
 a time restores, under a lease that it renews; until it is done, durable keys are not changed.
+
+A flush, a rollback or a failover deletes changes, and later changes have higher stamps nevertheless. But the change
+stream is part of the data: it is deleted, rolled back and replaced together with it, and lists the stamps.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
 from sharedmem.clock import new_id
 from sharedmem.durable.key_loader import SharedDataRestorer
-from sharedmem.durable.liveness import has_expired
-from sharedmem.durable.present_data import present_data
-from sharedmem.durable.protocol import DurableContext
+from sharedmem.durable.protocol import DurableContext, has_expired
 from sharedmem.durable.record_recovery import GATHERING, RECOVERED_MARK
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
-from sharedmem.redis.change_stream import text_of
+from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import LOG_MODE, RULE_MODES, KeyRestorer
-from sharedmem.redis.keys import is_lasting_record
+from sharedmem.redis.keys import KeySpace, is_lasting_record
+from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scripts.durable import KeyDropKeys, NamespaceJoinKeys
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.single_flight import SingleFlight
@@ -361,3 +364,54 @@ async def _store_pages(pages: AsyncIterator[list[DurableRecord]]) -> AsyncIterat
         except SharedMemoryError as error:
             raise _TierUnreachableError from error
         yield page
+
+
+# -- changes that the present data includes ------------------------------------------------------
+
+
+_MARK_FIELD = "$joined"
+_EPOCH = 2
+"""Index of the word of the mark with the start of the present data in microseconds (see lua/namespace_join.lua)."""
+
+
+class PresentData(NamedTuple):
+    """The changes that the present data in Redis includes."""
+
+    began_ms: int
+    """When the present data began, in milliseconds since 1970; 0 if no hub has joined since."""
+    missing: frozenset[int]
+    """The stamps of changes that are not, or perhaps not, part of the present data."""
+
+
+async def present_data(
+    client: RedisClient, keyspace: KeySpace, namespace: str, stamps: Collection[int], *, left_ms: int
+) -> PresentData:
+    """Return which changes of a namespace are part of the present data. One round trip.
+
+    Args:
+        client, keyspace: of the server.
+        namespace: namespace of the changes.
+        stamps: their stamps. Unannounced changes, such as the beginning of an execution, count as missing.
+        left_ms: when the oldest of them was made, in milliseconds since 1970 by the server's clock.
+
+    Raises:
+        UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
+    """
+    asked, changes = sorted(set(stamps)), keyspace.space(namespace).changes
+    commands: list[Command] = [("HGET", keyspace.kept(namespace), _MARK_FIELD)]
+    commands.append(("XRANGE", changes, "-", "+", "COUNT", 1))
+    commands += [("XRANGE", changes, stamp, stamp) for stamp in asked]
+    mark, first, *found = await client.read_many(commands)
+    words = text_of(mark).split() if isinstance(mark, bytes) else []
+    began_ms = int(words[_EPOCH]) // 1000 if len(words) > _EPOCH else 0
+    # The stream is trimmed to its newest changes, and does not show older ones. Entries are dated in milliseconds, so a
+    # change of the very millisecond in which the present data began may have been lost before.
+    cut_at = _first_stamp(first) if began_ms and left_ms > began_ms else 0
+    missing = [stamp for stamp, page in zip(asked, found, strict=True) if not page and stamp >= cut_at]
+    return PresentData(began_ms, frozenset(missing))
+
+
+def _first_stamp(page: Reply) -> int:
+    for row in map(as_list, as_list(page)):
+        return int(text_of(row[0]).partition("-")[0])
+    return 0

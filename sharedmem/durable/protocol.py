@@ -2,6 +2,8 @@
 
 A store keeps documents (`DurableRecord`) and is independent of Redis. All conditions are on the record's stamp, so
 that the same records put twice, in any order, by several processes, leave the same documents.
+
+A document is alive if it has not expired and was neither deleted nor superseded.
 """
 
 from __future__ import annotations
@@ -134,3 +136,41 @@ class DurableContext(ServerContext):
 
     scripts: DurableScripts
     durable: Durable
+
+
+# -- documents that are alive --------------------------------------------------------------------
+
+
+_LIST = "list"
+
+
+def is_user_namespace(namespace: str) -> bool:
+    """Return whether users can name a namespace; the others hold internal records."""
+    return not namespace.startswith("$")
+
+
+def has_expired(record: DurableRecord, now_ms: int) -> bool:
+    """Return whether the key has expired."""
+    return 0 < record.expires <= now_ms
+
+
+def living_documents(records: Sequence[DurableRecord], now_ms: int) -> list[DurableRecord]:
+    """Return the head and the elements that a reader sees, in order of element; empty when the key does not exist.
+
+    Args:
+        records: all documents of one key, in any order.
+        now_ms: milliseconds since 1970.
+    """
+    head = next((record for record in records if record.is_head), None)
+    if head is None or head.deleted or has_expired(head, now_ms):
+        return []
+    elements = sorted(
+        (one for one in records if one.element and not one.deleted and one.stamp >= head.floor),
+        key=lambda one: one.element,
+    )
+    if head.type == _LIST:
+        # Items that were trimmed at the front are not deleted one by one.
+        # Items may arrive before the head that counts them: the ones it counts are taken from its end.
+        known = sum(one.stamp <= head.stamp for one in elements)
+        elements = elements[max(0, known - head.size) :]
+    return [head, *elements]

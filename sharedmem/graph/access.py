@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from sharedmem.errors import InvalidError, NotFoundError
-from sharedmem.graph.bitemporal.entity_versions import entity_at
-from sharedmem.graph.bitemporal.relations import Vocabulary
-from sharedmem.graph.extraction.protocol import Extractor
-from sharedmem.graph.protocol import GraphBackend
+from sharedmem.graph.entity_versions import entity_at
+from sharedmem.graph.names import LONGEST_NAME, check_encodable, check_group, entity_id, normalize_name
+from sharedmem.graph.protocol import Extractor, GraphBackend
 from sharedmem.graph.records import (
     ATTRIBUTE_PREFIX,
     GRAPH,
@@ -26,7 +25,7 @@ from sharedmem.graph.records import (
     to_fact,
     to_stamp,
 )
-from sharedmem.graph.resolution.names import LONGEST_NAME, check_encodable, check_group, entity_id, normalize_name
+from sharedmem.graph.relations import Vocabulary
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, Episode, Fact
 from sharedmem.redis.keys import SHARED_SCOPE

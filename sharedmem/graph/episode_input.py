@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from sharedmem.clock import Clock, new_id
 from sharedmem.errors import InvalidError
-from sharedmem.graph.extraction.protocol import Extraction
+from sharedmem.graph.names import check_id
+from sharedmem.graph.protocol import Extraction
 from sharedmem.graph.records import to_stamp
-from sharedmem.graph.resolution.names import check_id
 from sharedmem.models import Episode
 
 LONGEST_CONTENT = 200_000

@@ -8,13 +8,12 @@ from typing import Any
 
 from sharedmem.graph.access import GraphAccess, IngestRules, Page
 from sharedmem.graph.backends import open_backend
-from sharedmem.graph.extraction.protocol import Extractor, Mention, Statement
-from sharedmem.graph.extraction.rules_file import open_ingest_rules
+from sharedmem.graph.extraction.rule_extractor import open_ingest_rules
 from sharedmem.graph.integrity import GraphIntegrity
 from sharedmem.graph.merges import EntityMerges
-from sharedmem.graph.protocol import GraphBackend, GraphProgress
+from sharedmem.graph.names import require_rapidfuzz
+from sharedmem.graph.protocol import Extractor, GraphBackend, GraphProgress, Mention, Statement
 from sharedmem.graph.queries import GraphQueries
-from sharedmem.graph.resolution.names import require_rapidfuzz
 from sharedmem.graph.summaries import ConversationSummaries
 from sharedmem.graph.writer import GraphWriter
 from sharedmem.knowledge_context import KnowledgeContext

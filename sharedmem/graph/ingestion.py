@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharedmem.errors import ConflictError, NotFoundError
-from sharedmem.graph.bitemporal.changes import (
+from sharedmem.graph.changes import (
     ClaimedEpisode,
     FactChanges,
     ProjectionInputs,
@@ -28,9 +28,9 @@ from sharedmem.graph.bitemporal.changes import (
     read_timelines,
     required_mentions,
 )
-from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.commits import CommitRetries, TextEmbeddings
 from sharedmem.graph.episode_input import EpisodeInput, check_extractable, check_not_undone
+from sharedmem.graph.names import check_encodable
 from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.records import (
     OPEN,
@@ -47,8 +47,8 @@ from sharedmem.graph.records import (
     to_latest_fact,
     to_stamp,
 )
-from sharedmem.graph.resolution.names import check_encodable
-from sharedmem.graph.resolution.resolver import NameResolution, NameResolver, entity_text, open_judge
+from sharedmem.graph.relations import Vocabulary
+from sharedmem.graph.resolver import NameResolution, NameResolver, entity_text, open_judge
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Episode, EpisodeResult
 

@@ -16,10 +16,10 @@ from itertools import chain
 from typing import Literal
 
 from sharedmem.graph.access import GraphAccess, IngestRules
-from sharedmem.graph.bitemporal.changes import ProjectionInputs, claim_timelines, read_dependencies
-from sharedmem.graph.bitemporal.projection import dependent_timelines, project
-from sharedmem.graph.bitemporal.relations import Vocabulary
+from sharedmem.graph.changes import ProjectionInputs, claim_timelines, read_dependencies
 from sharedmem.graph.commits import BatchedCommits, CommitRetries, TextEmbeddings, body_with_facts, with_stored_vector
+from sharedmem.graph.names import entity_id, normalize_name
+from sharedmem.graph.projection import dependent_timelines, project
 from sharedmem.graph.protocol import GraphBackend, GraphProgress
 from sharedmem.graph.records import (
     Claim,
@@ -31,8 +31,8 @@ from sharedmem.graph.records import (
     LookupResult,
     StaleGroup,
 )
-from sharedmem.graph.resolution.names import entity_id, normalize_name
-from sharedmem.graph.resolution.resolver import entity_text
+from sharedmem.graph.relations import Vocabulary
+from sharedmem.graph.resolver import entity_text
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import GraphCheck, GraphProblem
 

@@ -15,11 +15,11 @@ from itertools import chain, product
 
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules, Page, check_limit
-from sharedmem.graph.bitemporal.changes import ProjectionInputs, claim_timelines, read_dependencies
-from sharedmem.graph.bitemporal.entity_versions import newest_recorded, with_alias, with_merge
-from sharedmem.graph.bitemporal.projection import dependent_timelines, fact_id, project
-from sharedmem.graph.bitemporal.relations import Vocabulary
+from sharedmem.graph.changes import ProjectionInputs, claim_timelines, read_dependencies
 from sharedmem.graph.commits import BatchedCommits, CommitRetries, TextEmbeddings, body_with_facts, with_stored_vector
+from sharedmem.graph.entity_versions import newest_recorded, with_alias, with_merge
+from sharedmem.graph.names import check_encodable, check_entity_name, normalize_name
+from sharedmem.graph.projection import dependent_timelines, fact_id, project
 from sharedmem.graph.protocol import GraphBackend, GraphProgress
 from sharedmem.graph.records import (
     Claim,
@@ -34,8 +34,8 @@ from sharedmem.graph.records import (
     earliest_version,
     to_stamp,
 )
-from sharedmem.graph.resolution.names import check_encodable, check_entity_name, normalize_name
-from sharedmem.graph.resolution.resolver import ALIASES_AT_ONCE, entity_text
+from sharedmem.graph.relations import Vocabulary
+from sharedmem.graph.resolver import ALIASES_AT_ONCE, entity_text
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, EntityMerge
 

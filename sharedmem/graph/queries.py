@@ -8,11 +8,12 @@ from typing import Literal
 
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules, Page, check_limit, facts_of_edges
-from sharedmem.graph.bitemporal.entity_versions import to_versions
-from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.commits import TextEmbeddings
 from sharedmem.graph.drawing import MOST_DRAWN, DrawingReader
+from sharedmem.graph.entity_versions import to_versions
+from sharedmem.graph.names import check_encodable
 from sharedmem.graph.protocol import GraphBackend
+from sharedmem.graph.ranking import Weights
 from sharedmem.graph.records import (
     OPEN,
     BitemporalPoint,
@@ -25,10 +26,9 @@ from sharedmem.graph.records import (
     to_latest_fact,
     version_at,
 )
-from sharedmem.graph.resolution.names import check_encodable
-from sharedmem.graph.resolution.resolver import entity_text
-from sharedmem.graph.retrieval.ranking import Weights
-from sharedmem.graph.retrieval.retriever import GraphRetriever, RetrievalQuery, embed_question
+from sharedmem.graph.relations import Vocabulary
+from sharedmem.graph.resolver import entity_text
+from sharedmem.graph.retriever import GraphRetriever, RetrievalQuery, embed_question
 from sharedmem.graph.search import MOST_HITS, GraphSearch, search_request
 from sharedmem.graph.traversal import (
     DEEPEST,
@@ -56,7 +56,7 @@ from sharedmem.models import (
     Traversal,
 )
 from sharedmem.runtime import measured
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 
 MOST_LISTED = 1000
 MOST_FACTS = 10_000

@@ -1,7 +1,7 @@
 """The record family of graphs: its index fields, and how Redis restores graph records from the durable store.
 
 A record's id in its namespace is `<group>/<kind>/<id>`; its document is the JSON of its row, from which the hash and
-the group's indexes follow (`graph.backends.redis.layout`).
+the group's indexes follow (`graph.backends.redis_layout`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sharedmem.redis.replies import Argument, Command, Reply
 
 if TYPE_CHECKING:
     # Loading this module takes a while; a hub opens without it.
-    from sharedmem.graph.backends.redis.durable_records import DurableGraphRecord, StoredGraphRecord
+    from sharedmem.graph.backends.redis_layout import DurableGraphRecord, StoredGraphRecord
 
 TAGS = ("ns", "shelf", "session")
 NUMBERS = ("at",)
@@ -34,13 +34,13 @@ _MOST_TRIES = 20
 
 
 def _parse(record: DurableRecord) -> DurableGraphRecord:
-    from sharedmem.graph.backends.redis.durable_records import parse_durable_record  # noqa: PLC0415  # see above
+    from sharedmem.graph.backends.redis_layout import parse_durable_record  # noqa: PLC0415  # see above
 
     return parse_durable_record(record)
 
 
 def _hash_fields(record: DurableGraphRecord, namespace: str) -> Sequence[Argument]:
-    from sharedmem.graph.backends.redis.durable_records import stable_hash_fields  # noqa: PLC0415  # see above
+    from sharedmem.graph.backends.redis_layout import stable_hash_fields  # noqa: PLC0415  # see above
 
     return [part for pair in stable_hash_fields(record, namespace).items() for part in pair]
 
@@ -57,7 +57,7 @@ async def _restore(run: RestoreRun, records: Sequence[DurableGraphRecord]) -> in
 
 
 async def _restore_group(run: RestoreRun, group: str, records: Sequence[DurableGraphRecord]) -> int | None:
-    from sharedmem.graph.backends.redis.durable_records import is_newer, restore_arguments  # noqa: PLC0415  # see above
+    from sharedmem.graph.backends.redis_layout import is_newer, restore_arguments  # noqa: PLC0415  # see above
 
     keyspace, namespace = run.context.keyspace, run.namespace
     for _ in range(_MOST_TRIES):
@@ -82,7 +82,7 @@ async def _restore_group(run: RestoreRun, group: str, records: Sequence[DurableG
 
 async def _read_stored(run: RestoreRun, records: Sequence[DurableGraphRecord]) -> list[StoredGraphRecord]:
     """Read the stored state of some records from Redis."""
-    from sharedmem.graph.backends.redis.durable_records import StoredGraphRecord  # noqa: PLC0415  # see above
+    from sharedmem.graph.backends.redis_layout import StoredGraphRecord  # noqa: PLC0415  # see above
 
     keys = (run.context.keyspace.record(GRAPH, run.namespace, one.named) for one in records)
     commands: list[Command] = [("HMGET", key, "version", "body") for key in keys]

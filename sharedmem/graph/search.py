@@ -24,7 +24,7 @@ from sharedmem.graph.records import (
     to_stamp,
     version_at,
 )
-from sharedmem.graph.retrieval.retriever import embed_question
+from sharedmem.graph.retriever import embed_question
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.search import check_query
 from sharedmem.models import Entity, Episode, Fact, GraphHit, GraphKind

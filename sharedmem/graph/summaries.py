@@ -12,11 +12,10 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from sharedmem.coordination.names import NameAccess
-from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
+from sharedmem.coordination.queues import Queues, TaskQueue
 from sharedmem.errors import AccessDeniedError, ConflictError, InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.graph.access import GraphAccess, IngestRules
 from sharedmem.graph.backends import open_backend
-from sharedmem.graph.bitemporal.relations import SUMMARY_RELATION
 from sharedmem.graph.episode_input import (
     LONGEST_CONTENT,
     NO_EXTRACTION,
@@ -25,11 +24,11 @@ from sharedmem.graph.episode_input import (
     content_text,
     make_input,
 )
-from sharedmem.graph.extraction.protocol import Extraction, Mention, Statement
 from sharedmem.graph.ingestion import Ingestion
-from sharedmem.graph.protocol import GraphBackend
+from sharedmem.graph.names import LONGEST_NAME, check_group
+from sharedmem.graph.protocol import Extraction, GraphBackend, Mention, Statement
 from sharedmem.graph.records import LookupRequest, to_episode, to_stamp
-from sharedmem.graph.resolution.names import LONGEST_NAME, check_group
+from sharedmem.graph.relations import SUMMARY_RELATION
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Episode
 from sharedmem.providers.protocol import ChatMessage

@@ -11,10 +11,8 @@ from typing import Any
 
 from sharedmem.errors import InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules
-from sharedmem.graph.bitemporal.changes import check_interval, start_stamp
-from sharedmem.graph.bitemporal.entity_versions import to_entity
-from sharedmem.graph.bitemporal.projection import MOST_EPISODES
-from sharedmem.graph.bitemporal.relations import SUMMARY_RELATION
+from sharedmem.graph.changes import check_interval, start_stamp
+from sharedmem.graph.entity_versions import to_entity
 from sharedmem.graph.episode_input import (
     EpisodeInput,
     check_extractable,
@@ -23,9 +21,10 @@ from sharedmem.graph.episode_input import (
     content_text,
     make_input,
 )
-from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Statement
 from sharedmem.graph.ingestion import EpisodeUndo, Ingestion, IngestResult
-from sharedmem.graph.protocol import GraphBackend, GraphProgress
+from sharedmem.graph.names import check_entity_name, check_group, check_id, looks_like_entity_id
+from sharedmem.graph.projection import MOST_EPISODES
+from sharedmem.graph.protocol import Extraction, GraphBackend, GraphProgress, Known, Mention, Statement
 from sharedmem.graph.records import (
     OPEN,
     EpisodeRow,
@@ -37,8 +36,8 @@ from sharedmem.graph.records import (
     to_latest_fact,
     to_stamp,
 )
-from sharedmem.graph.resolution.names import check_entity_name, check_group, check_id, looks_like_entity_id
-from sharedmem.graph.resolution.resolver import ALIASES_AT_ONCE
+from sharedmem.graph.relations import SUMMARY_RELATION
+from sharedmem.graph.resolver import ALIASES_AT_ONCE
 from sharedmem.graph.summaries import ConversationSummaries
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, Episode, EpisodeResult, Fact

@@ -22,16 +22,14 @@ from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.lifetimes import Lifetimes
 from sharedmem.redis.object_indexes import drop_object_indexes
-from sharedmem.redis.pubsub import PubSubHub
+from sharedmem.redis.pubsub import PubSubHub, WaitNotifier
 from sharedmem.redis.replies import Load, Reply, ServerError, public_error
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, ScriptExecutor
-from sharedmem.redis.wait_queue import WaitNotifier
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.runtime.background import Background
 
 if TYPE_CHECKING:
-    from sharedmem.durable.connect import OpenedStore
-    from sharedmem.durable.tier import DurableTier
+    from sharedmem.durable.tier import DurableTier, OpenedStore
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
     from sharedmem.record_family import RecordFamily
@@ -116,7 +114,7 @@ async def connect(settings: Settings, clock: Clock) -> Connection:
         address = parse_address(settings.redis_url, settings)
         return Connection(open_client(address, settings, clock), address.url, address.mode, _leave_nothing)
     check_embedded_allowed(settings)
-    from sharedmem.durable.sqlite.store import SqliteDurable  # noqa: PLC0415  # most hubs connect to a given server
+    from sharedmem.durable.sqlite_store import SqliteDurable  # noqa: PLC0415  # most hubs connect to a given server
     from sharedmem.embedded.server import EmbeddedServer  # noqa: PLC0415
 
     server = await EmbeddedServer.join(
@@ -172,7 +170,7 @@ async def assemble(
     deadline = OpenDeadline(settings.connect_timeout_s)
     keyspace = KeySpace(settings.prefix, client=new_id())
     greeting = await _greet(connection, keyspace, deadline)
-    from sharedmem.durable.connect import BackedServer, open_durable_store  # noqa: PLC0415  # only for opening
+    from sharedmem.durable.tier import BackedServer, open_durable_store  # noqa: PLC0415  # only for opening
 
     opened = await open_durable_store(
         BackedServer(line, keyspace, greeting.tier, connection.durable_url),
@@ -340,7 +338,7 @@ def _register_gauges(counters: Counters, client: RedisClient) -> None:
 
 
 def _build_tier(server: ServerContext, opened: OpenedStore, lifetimes: Lifetimes) -> DurableTier:
-    from sharedmem.decisions.recovery import SessionRestorer  # noqa: PLC0415  # only a durable tier restores
+    from sharedmem.decisions.sessions import SessionRestorer  # noqa: PLC0415  # only a durable tier restores
     from sharedmem.durable.conversation_documents import ConversationRestorer  # noqa: PLC0415
     from sharedmem.durable.tier import DurableTier  # noqa: PLC0415
     from sharedmem.graph.record_family import GRAPH_RECORDS  # noqa: PLC0415
@@ -492,6 +490,6 @@ def _build_index(hub: OpenHub, family: RecordFamily) -> Index:
 
         on_cluster = hub.connection.mode == "cluster"
         return RediSearchIndex(context.client, context.keyspace, family, context.settings, on_cluster=on_cluster)
-    from sharedmem.search.exact import ExactIndex  # noqa: PLC0415
+    from sharedmem.search.exact_index import ExactIndex  # noqa: PLC0415
 
     return ExactIndex(context.client, context.keyspace, family, context.clock)

@@ -13,7 +13,7 @@ from sharedmem.runtime import Counters
 
 try:
     from sharedmem.providers.factory import open_embedder
-    from sharedmem.providers.prices import cost_usd
+    from sharedmem.providers.openai import cost_usd
     from sharedmem.providers.protocol import Embedder
 except ModuleNotFoundError as error:
     raise UnsupportedError("an embedder", "pip install 'sharedmem-hub[memory]'") from error

@@ -18,7 +18,7 @@ from sharedmem.redis.connect import read_server_info
 from sharedmem.redis.keys import check_name
 from sharedmem.redis.scope import Grant, Identity, Scope, check_grants
 from sharedmem.runtime import Counters
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 from sharedmem.store import SharedMemoryStore, require_memory
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
     from sharedmem.redis.token_storage import TokenStorage
-    from sharedmem.runtime.metrics_server import MetricsServer
-    from sharedmem.runtime.otlp_metrics import OtlpMetrics
+    from sharedmem.runtime.metrics_export import MetricsServer, OtlpMetrics
 
 _OTLP_EVERY_S = 15.0
 
@@ -326,7 +325,7 @@ def _serve_metrics(settings: Settings, counters: Counters) -> MetricsServer | No
     port, host = settings.metrics_port, settings.metrics_host
     if port is None:
         return None
-    from sharedmem.runtime.metrics_server import MetricsServer  # noqa: PLC0415  # few hubs serve metrics
+    from sharedmem.runtime.metrics_export import MetricsServer  # noqa: PLC0415  # few hubs serve metrics
 
     try:
         return MetricsServer(counters, host=host, port=port)
@@ -339,7 +338,7 @@ def _send_metrics(settings: Settings, counters: Counters) -> OtlpMetrics | None:
     """Send the metrics of a hub to a collector, if the settings ask for that."""
     if settings.otlp_endpoint is None:
         return None
-    from sharedmem.runtime.otlp_metrics import OtlpMetrics  # noqa: PLC0415  # few hubs send metrics
+    from sharedmem.runtime.metrics_export import OtlpMetrics  # noqa: PLC0415  # few hubs send metrics
 
     return OtlpMetrics(counters, endpoint=settings.otlp_endpoint, every_s=_OTLP_EVERY_S)
 

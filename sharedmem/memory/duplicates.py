@@ -28,7 +28,7 @@ from sharedmem.memory.serialization import encode_change
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES, NewMemory, check_item, duplicate_filter
 from sharedmem.memory.writer import MOST_TRIES, MemoryRewriter
 from sharedmem.models import DuplicateMemory, DuplicateReport, MemoryFilter, MemoryItem
-from sharedmem.redis.scripts.memories import MemoryWrite
+from sharedmem.redis.scripts.knowledge import MemoryWrite
 from sharedmem.redis.vectors import from_half
 from sharedmem.text.contradictions import find_contradiction
 

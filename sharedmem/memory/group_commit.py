@@ -40,10 +40,10 @@ from sharedmem.memory.repository import (
     MemoryWriteStatus,
 )
 from sharedmem.memory.serialization import encode_body, encode_change
-from sharedmem.memory.summaries import check_summarize, write_summary
-from sharedmem.memory.validation import MemoryScope, NewMemory, prepare_memory, with_measured
+from sharedmem.memory.summaries import write_summary
+from sharedmem.memory.validation import MemoryScope, NewMemory, check_summarize, prepare_memory, with_measured
 from sharedmem.models import AddResult, MemoryItem
-from sharedmem.redis.scripts.memories import MemoryWrite
+from sharedmem.redis.scripts.knowledge import MemoryWrite
 from sharedmem.redis.vectors import Vector, from_half, to_half
 from sharedmem.runtime import elapsed_ms, get_logger, log_event, metric_key
 from sharedmem.runtime.background import BackgroundTask

@@ -16,9 +16,8 @@ from pydantic import BaseModel
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.memory.lifetimes import starting_ttl
 from sharedmem.memory.serialization import searchable_texts
-from sharedmem.memory.validation import NewMemory
+from sharedmem.memory.validation import NewMemory, starting_ttl
 from sharedmem.models import Importance
 from sharedmem.providers.chunks import count_tokens
 from sharedmem.providers.extractive import can_follow_instructions

@@ -13,8 +13,7 @@ from sharedmem.memory.duplicates import DuplicateMerger, DuplicateProgress
 from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.memory.reader import MemoryListing, MemoryReader
-from sharedmem.memory.rollup_worker import RollupWorker
-from sharedmem.memory.rollups import MemoryRollups
+from sharedmem.memory.rollups import MemoryRollups, RollupWorker
 from sharedmem.memory.search import (
     Filters,
     HitOrder,
@@ -49,8 +48,8 @@ from sharedmem.models import (
 from sharedmem.providers.protocol import LanguageModel
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
-from sharedmem.runtime.process_bound import ProcessBound
-from sharedmem.runtime.spans import StoreTrace
+from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.telemetry import StoreTrace
 
 _MOST_LISTED = _MOST_TURNS = 1000
 

@@ -12,7 +12,7 @@ from sharedmem.models import DurableRecord
 from sharedmem.record_family import DocumentFormat, RecordFamily, RestoreRun
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.durable import RestoredMemory, memory_restore_keys
-from sharedmem.redis.scripts.memories import MEMORY_FAMILY
+from sharedmem.redis.scripts.knowledge import MEMORY_FAMILY
 
 TAGS = (
     *("ns", "user", "agent", "thread", "run", "category", "importance"),

@@ -25,7 +25,7 @@ from sharedmem.models import MemoryItem
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument, Reply, ServerError, public_key_error
-from sharedmem.redis.scripts.memories import COMMON_PARTS, MemoryDelete, MemoryScripts, MemoryWrite
+from sharedmem.redis.scripts.knowledge import COMMON_PARTS, MemoryDelete, MemoryScripts, MemoryWrite
 from sharedmem.redis.vectors import Vector, finite_half_or_none, to_half
 from sharedmem.runtime import Counters
 from sharedmem.text.analysis import indexed_terms

@@ -25,9 +25,15 @@ from sharedmem.memory.ranking import (
 from sharedmem.memory.reader import FetchedMemory, MemoryReader
 from sharedmem.memory.relevance import (
     FIRST_HITS,
+    LIFTED,
     RelevanceModel,
     SearchEvidence,
+    ServiceReranker,
+    Successions,
+    best_standing,
+    latest_first,
     learned_weights,
+    lift_standing,
     relevance,
     relevance_coefficients,
     relevance_features,
@@ -39,19 +45,16 @@ from sharedmem.memory.serialization import (
     searchable_texts,
     standing_of,
 )
-from sharedmem.memory.service_reranker import ServiceReranker
-from sharedmem.memory.truth import LIFTED, Successions, best_standing, latest_first, lift_standing
 from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Signal, Why
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.vectors import check_vector
 from sharedmem.runtime import metric_key
-from sharedmem.runtime.request_units import ChargedUnits
+from sharedmem.runtime.telemetry import ChargedUnits
 from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
-from sharedmem.text.analysis import indexed_terms, query_terms, share_of_terms
-from sharedmem.text.instructions import is_lookup
-from sharedmem.text.phrases import contains_phrases, find_phrases
+from sharedmem.text.analysis import contains_phrases, find_phrases, indexed_terms, query_terms, share_of_terms
+from sharedmem.text.statements import is_lookup
 
 Filters = MemoryFilter | Mapping[str, Any] | None
 _OVERFETCH = 2

@@ -26,9 +26,7 @@ from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
 from sharedmem.search.protocol import encode_tag, join_tags
 from sharedmem.text.analysis import WORD, indexed_terms, normalize_text
-from sharedmem.text.claims import claims_of
-from sharedmem.text.cues import text_cues
-from sharedmem.text.instructions import Standing, StandingKind, find_standing
+from sharedmem.text.statements import Standing, StandingKind, claims_of, find_standing, text_cues
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")

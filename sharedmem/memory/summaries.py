@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sharedmem.clock import Clock
-from sharedmem.errors import InvalidError
 from sharedmem.memory.access import MemoryAccess
 from sharedmem.memory.reader import MemoryReader
 from sharedmem.memory.serialization import searchable_texts
@@ -48,19 +47,6 @@ async def write_summary(item: MemoryItem, model: LanguageModel, clock: Clock) ->
         "latency_ms": round((clock.monotonic() - began) * 1000, 3),
     }
     return WrittenSummary(summary or None, spent)
-
-
-def check_summarize(item: MemoryItem, summarize: bool) -> bool:
-    """Return whether an item is to be summarised when it is added.
-
-    Raises:
-        InvalidError: the argument is no truth value, or the item has a summary already.
-    """
-    if not isinstance(summarize, bool):
-        raise InvalidError("summarize", summarize, "give True or False")
-    if summarize and item.summary:
-        raise InvalidError("summarize", summarize, "the item has a summary of its own; leave one of both out")
-    return summarize
 
 
 class MemorySummarizer:

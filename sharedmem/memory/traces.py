@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sharedmem.models import AddResult, Hit, MemoryItem
-from sharedmem.runtime.spans import MemoryOperation, TracedRecord
+from sharedmem.runtime.telemetry import MemoryOperation, TracedRecord
 
 
 def _added(_: tuple[Any, ...], found: AddResult | list[AddResult]) -> Iterable[TracedRecord]:

@@ -15,7 +15,7 @@ from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWr
 from sharedmem.memory.serialization import encode_change
 from sharedmem.memory.validation import MemoryScope, NewMemory, parse_item, prepare_memory
 from sharedmem.models import MemoryFilter, MemoryItem
-from sharedmem.redis.scripts.memories import MemoryWrite
+from sharedmem.redis.scripts.knowledge import MemoryWrite
 from sharedmem.redis.vectors import to_half
 
 ImportedItem = MemoryItem | Mapping[str, Any]

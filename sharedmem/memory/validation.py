@@ -1,4 +1,7 @@
-"""Validate the memories that callers give, and complete them to new memories."""
+"""Validate the memories that callers give, and complete them to new memories.
+
+A lifetime follows from the type of a memory, and where `adaptive_ttl` is set from its importance and use.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
-from math import isfinite
+from math import floor, isfinite, log2
 from typing import Any, NamedTuple
 
 import orjson
@@ -18,9 +21,8 @@ from sharedmem.clock import new_id
 from sharedmem.config import Settings
 from sharedmem.errors import AccessDeniedError, InvalidError
 from sharedmem.memory.access import LONGEST_THREAD_BYTES, SCOPE_FIELDS, MemoryAccess
-from sharedmem.memory.lifetimes import default_ttl, starting_ttl
 from sharedmem.memory.serialization import meta_tag, text_hash
-from sharedmem.models import MemoryFilter, MemoryItem
+from sharedmem.models import Importance, MemoryFilter, MemoryItem
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.vectors import Vector, check_vector
 
@@ -503,3 +505,51 @@ def check_embedding(numbers: Sequence[float], dimension: int) -> Vector:
 def more_important(one: str, other: str) -> str:
     """Return the higher of two importances."""
     return max(one, other, key=_IMPORTANCES.index)
+
+
+def check_summarize(item: MemoryItem, summarize: bool) -> bool:
+    """Return whether an item is to be summarised when it is added.
+
+    Raises:
+        InvalidError: the argument is no truth value, or the item has a summary already.
+    """
+    if not isinstance(summarize, bool):
+        raise InvalidError("summarize", summarize, "give True or False")
+    if summarize and item.summary:
+        raise InvalidError("summarize", summarize, "the item has a summary of its own; leave one of both out")
+    return summarize
+
+
+# -- lifetimes -----------------------------------------------------------------------------------
+
+
+_FACTORS: dict[Importance, float] = {"low": 0.5, "medium": 1.0, "high": 2.0, "critical": 4.0}
+_MOST = 8
+"""The longest adapted lifetime, as a multiple of the default one. The shortest is half of it: the lowest factor."""
+
+
+def default_ttl(memory_type: str, settings: Settings) -> int:
+    """Return the lifetime in seconds of a memory of a type without its own; -1 for no end."""
+    if memory_type == "short-term":
+        return settings.short_term_ttl_s
+    return settings.cache_ttl_s if memory_type == "semantic-cache" else settings.long_term_ttl_s
+
+
+def adapted_ttl(default_s: int, importance: Importance, uses: int) -> int:
+    """Return `default_s * factor * (1 + floor(log2(1 + uses)))` seconds, from half to 8 times the default.
+
+    Args:
+        default_s: lifetime that the settings give; -1 for no end, which stays.
+        importance: its factor is 0.5 for low, 1 for medium, 2 for high, 4 for critical.
+        uses: how often searches and `get` have returned the memory.
+    """
+    if default_s < 0:
+        return default_s
+    grown = _FACTORS[importance] * (1 + floor(log2(1 + uses)))
+    return max(1, round(default_s * min(grown, _MOST)))
+
+
+def starting_ttl(item: MemoryItem, settings: Settings) -> int:
+    """Return the lifetime with which a memory without a lifetime from its caller begins."""
+    default_s = default_ttl(item.memory_type, settings)
+    return adapted_ttl(default_s, item.importance, 0) if item.adaptive_ttl else default_s

@@ -16,7 +16,7 @@ from sharedmem.memory.serialization import encode_change, item_from_body, versio
 from sharedmem.memory.validation import dedup_digest
 from sharedmem.memory.writer import MOST_TRIES, EmbeddingToWrite, MemoryRewriter, unknown_memory
 from sharedmem.models import MemoryItem, MemoryVersion
-from sharedmem.redis.scripts.memories import MemoryWrite
+from sharedmem.redis.scripts.knowledge import MemoryWrite
 from sharedmem.redis.service_keys import decoding
 
 _ID_LENGTH = 20

@@ -9,7 +9,6 @@ from sharedmem.errors import ConflictError, InvalidError, NotFoundError, Version
 from sharedmem.memory.access import ANY, MEMORY, MemoryAccess
 from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.embedding_queue import EmbeddingQueue
-from sharedmem.memory.lifetimes import starting_ttl
 from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteConflict
 from sharedmem.memory.serialization import encode_change, text_hash
 from sharedmem.memory.validation import (
@@ -19,11 +18,12 @@ from sharedmem.memory.validation import (
     check_item,
     check_memory_type,
     dedup_digest,
+    starting_ttl,
     validate_item,
 )
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.scope import EVERYONE
-from sharedmem.redis.scripts.memories import MemoryDelete, MemoryWrite
+from sharedmem.redis.scripts.knowledge import MemoryDelete, MemoryWrite
 from sharedmem.redis.vectors import to_half
 from sharedmem.search.protocol import Every
 

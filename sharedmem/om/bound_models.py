@@ -39,10 +39,9 @@ from sharedmem.redis.lifetimes import NO_EXPIRY, check_ttl_ms
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_error, public_key_error
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.redis.scripts.data import DataScripts
-from sharedmem.redis.scripts.objects import ObjectForm, ObjectScripts, WriteCondition
+from sharedmem.redis.scripts.integrations import ObjectForm, ObjectScripts, WriteCondition
 from sharedmem.redis.service_keys import corruption_error
 from sharedmem.search.protocol import SEPARATOR, Every, encode_tag
-from sharedmem.search.redisearch.layout import parse_index_info
 from sharedmem.search.redisearch.queries import (
     named_distances,
     named_documents,
@@ -52,7 +51,7 @@ from sharedmem.search.redisearch.queries import (
     search_by_vector_field,
     search_documents,
 )
-from sharedmem.search.redisearch.server import is_missing
+from sharedmem.search.redisearch.server import is_missing, parse_index_info
 
 
 class ModelBinding(NamedTuple):

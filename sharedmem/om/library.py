@@ -31,7 +31,7 @@ from sharedmem.om.expressions import (
     scalar,
 )
 from sharedmem.om.query import NearestQuery
-from sharedmem.redis.scripts.objects import ObjectForm
+from sharedmem.redis.scripts.integrations import ObjectForm
 
 _ADVICE = "compare fields of the model, such as `Model.name == 'ada'`, and join conditions by `&`, `|` and `~`"
 

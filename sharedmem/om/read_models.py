@@ -16,7 +16,7 @@ from sharedmem.cache.repository import CacheRepository
 from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
 from sharedmem.graph.access import EntityLookup, GraphAccess
 from sharedmem.graph.backends import open_backend
-from sharedmem.graph.backends.redis.layout import decode_group, make_record_id, search_scope, stamp_ms
+from sharedmem.graph.backends.redis_layout import decode_group, make_record_id, search_scope, stamp_ms
 from sharedmem.graph.records import KindCode, LookupRequest, to_latest_fact, to_stamp
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MemoryAccess

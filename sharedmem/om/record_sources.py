@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from sharedmem.context import HubContext
 from sharedmem.decisions.decisions import Decisions
-from sharedmem.episodes.episodes import Episodes
+from sharedmem.episodes import Episodes
 from sharedmem.errors import InvalidError, UnavailableError, UnsupportedError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models.record import Record

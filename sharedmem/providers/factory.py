@@ -5,17 +5,27 @@ from __future__ import annotations
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.providers.embedding import CachedEmbedder
-from sharedmem.providers.endpoint import CHAT, EMBEDDING, RERANKING, ServiceRole, open_endpoint
 from sharedmem.providers.extractive import ExtractiveSummarizer
-from sharedmem.providers.hashing_embedder import HashingEmbedder
-from sharedmem.providers.http_client import ModelHttpClient, RetryPolicy
-from sharedmem.providers.onnx import OnnxEmbedder, OnnxReranker, PromptOptions
-from sharedmem.providers.onnx_files import DEFAULT_EMBEDDER, DEFAULT_RERANKER
+from sharedmem.providers.http_client import (
+    CHAT,
+    EMBEDDING,
+    RERANKING,
+    ModelHttpClient,
+    RetryPolicy,
+    ServiceRole,
+    open_endpoint,
+)
+from sharedmem.providers.local_embedders import (
+    WORDLLAMA_REMEDY,
+    HashingEmbedder,
+    TransformerEmbedder,
+    WordLlamaEmbedder,
+    is_installed,
+)
+from sharedmem.providers.onnx import DEFAULT_EMBEDDER, DEFAULT_RERANKER, OnnxEmbedder, OnnxReranker, PromptOptions
 from sharedmem.providers.openai import OpenAIEmbedder, OpenAIModel, Sampling, vector_shape
 from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker
 from sharedmem.providers.reranker import HttpReranker
-from sharedmem.providers.transformers import TransformerEmbedder
-from sharedmem.providers.wordllama import REMEDY, WordLlamaEmbedder, is_installed
 from sharedmem.runtime import Counters, get_logger
 
 _log = get_logger("providers")
@@ -88,7 +98,9 @@ def _create_embedder(settings: Settings, clock: Clock, counters: Counters) -> Em
         case "auto":
             if is_installed():
                 return _create_wordllama(settings)
-            _log.info("no embedder: memories are found by their words alone; %s finds them by meaning too", REMEDY)
+            _log.info(
+                "no embedder: memories are found by their words alone; %s finds them by meaning too", WORDLLAMA_REMEDY
+            )
             return None
         case "onnx":
             return _create_onnx_embedder(settings, model)

@@ -1,4 +1,8 @@
-"""Embeddings, text and structured answers from OpenAI, Azure OpenAI and compatible services."""
+"""Embeddings, text and structured answers from OpenAI, Azure OpenAI and compatible services.
+
+Prices of tokens are list prices of OpenAI for pay-as-you-go, as of 2025-08-01, in US dollars. Prices change, and
+contracts differ: a computed cost is an estimate.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,7 @@ from pydantic import BaseModel, ValidationError
 from sharedmem.errors import ConfigError, InvalidError
 from sharedmem.providers.chunks import TextChunk, combine_chunk_vectors, count_tokens, split_into_chunks
 from sharedmem.providers.embedding import encodable_texts, non_blank_positions, spread_rows
-from sharedmem.providers.endpoint import ModelEndpoint
-from sharedmem.providers.http_client import GarbledError, Json, ModelHttpClient, RefusedError
+from sharedmem.providers.http_client import GarbledError, Json, ModelEndpoint, ModelHttpClient, RefusedError
 from sharedmem.providers.protocol import ChatMessage, Embeddings, Model, Purpose
 from sharedmem.redis.vectors import Matrix, Vector
 from sharedmem.runtime import Counters
@@ -472,3 +475,45 @@ def _usage(answer: object) -> tuple[int | None, int | None]:
         return None, None
     read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
     return read if isinstance(read, int) else None, written if isinstance(written, int) else None
+
+
+# -- prices of tokens ----------------------------------------------------------------------------
+
+
+AS_OF = "2025-08-01"
+_MILLION = 1_000_000
+
+
+class Price(NamedTuple):
+    """US dollars for a million tokens."""
+
+    read: float
+    written: float = 0.0
+
+
+PRICES = {
+    "text-embedding-3-small": Price(0.02),
+    "text-embedding-3-large": Price(0.13),
+    "text-embedding-ada-002": Price(0.10),
+    "gpt-4o": Price(2.50, 10.00),
+    "gpt-4o-mini": Price(0.15, 0.60),
+    "gpt-4.1": Price(2.00, 8.00),
+    "gpt-4.1-mini": Price(0.40, 1.60),
+    "gpt-4.1-nano": Price(0.10, 0.40),
+}
+LOCAL = frozenset({"wordllama", "hashing", "onnx", "sentence-transformers", "extractive"})
+
+
+def cost_usd(name: str, *, read: int, written: int = 0) -> float | None:
+    """Return about the cost of tokens; None without a known price, as for a deployment or another service.
+
+    Args:
+        name: provider and model, the `name` of a provider.
+        read: tokens sent.
+        written: tokens received.
+    """
+    provider, _, model = name.partition(":")
+    if provider in LOCAL:
+        return 0.0
+    price = PRICES.get(model.partition("@")[0]) if provider == "openai" else None
+    return None if price is None else (read * price.read + written * price.written) / _MILLION

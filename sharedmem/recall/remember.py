@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, TypeAlias, get_args
 
 from sharedmem.coordination.names import NameAccess
-from sharedmem.coordination.queues.queue_access import check_dedup_id
-from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
+from sharedmem.coordination.queue_access import check_dedup_id
+from sharedmem.coordination.queues import Queues, TaskQueue
 from sharedmem.errors import AccessDeniedError, InvalidError, UnsupportedError
 from sharedmem.graph.extraction.model_extractor import ModelExtractor
 from sharedmem.graph.graph import Graph, open_graph
@@ -22,8 +22,9 @@ from sharedmem.models.coordination import TaskState
 from sharedmem.models.notes import SynthesisState
 from sharedmem.models.recall import RecallPart, RememberCost, RememberReceipt
 from sharedmem.models.record import Record
+from sharedmem.providers.chunks import count_tokens
 from sharedmem.providers.extractive import can_follow_instructions
-from sharedmem.recall.metered_model import MeteredModel
+from sharedmem.providers.protocol import ChatMessage, LanguageModel, Model
 from sharedmem.recall.recall import MAIN, PARTS, group_of
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.scope import Scope
@@ -316,3 +317,53 @@ def _check_parts(parts: Sequence[RecallPart] | None) -> tuple[RecallPart, ...]:
     if isinstance(chosen, str) or not isinstance(chosen, Sequence) or not chosen or not set(chosen) <= set(PARTS):
         raise InvalidError("parts", parts, f"give a list of one or more of {', '.join(PARTS)}")
     return tuple(dict.fromkeys(chosen))
+
+
+# -- what a task costs ---------------------------------------------------------------------------
+
+
+class MeteredModel:
+    """Passes calls on to a language model, and counts them and their tokens.
+
+    Args:
+        inner: the model.
+    """
+
+    def __init__(self, inner: LanguageModel) -> None:
+        self._inner = inner
+        self.calls = 0
+        """Calls so far, also failed ones."""
+        self.tokens = 0
+        """Tokens of all messages and answers so far, counted as `count_tokens` does for this model."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self._inner.name
+
+    async def complete(self, messages: Sequence[ChatMessage], schema: type[Model]) -> Model:
+        """See `LanguageModel.complete`."""
+        self._asked(messages)
+        answer = await self._inner.complete(messages, schema)
+        self._answered(answer.model_dump_json())
+        return answer
+
+    async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
+        """See `LanguageModel.write`."""
+        self._asked(messages)
+        answer = await self._inner.write(messages, max_tokens=max_tokens)
+        self._answered(answer)
+        return answer
+
+    async def close(self) -> None:
+        """Do nothing: the hub closes the model."""
+
+    def _asked(self, messages: Sequence[ChatMessage]) -> None:
+        self.calls += 1
+        self.tokens += sum(count_tokens(message.content, model=self.name) for message in messages)
+
+    def _answered(self, answer: str) -> None:
+        self.tokens += count_tokens(answer, model=self.name)
+
+    def __repr__(self) -> str:
+        return f"<MeteredModel {self.name}, {self.calls} calls>"

@@ -1,4 +1,4 @@
-"""The client of Redis for all other packages: calls, retries, deadlines, errors.
+"""The client of Redis for all other packages: calls, retries, deadlines, errors, and spans (setting `trace_redis`).
 
 sharedmem retries calls itself: a call whose reply was lost is repeated with the same arguments, operation id included,
 so that a mutation is applied once however often it is sent.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol, TypeVar, cast
 
 from redis.asyncio.client import PubSub
@@ -29,10 +29,11 @@ from sharedmem.redis.replies import (
     public_error,
     raise_if_error,
 )
-from sharedmem.redis.scripts.loader import Script, by_digest, scripts
+from sharedmem.redis.scripts import Script, by_digest, scripts
 from sharedmem.redis.service_keys import find_first_damage
+from sharedmem.runtime.background import EventLoopBinding, ProcessBound
 from sharedmem.runtime.backoff import backoff
-from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
+from sharedmem.runtime.telemetry import AttributeValue, is_in_span, work_span
 
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.005
@@ -515,3 +516,51 @@ async def _raising_transient(call: Awaitable[T]) -> T:
         if error.code in TRANSIENT_CODES:
             raise LostError(error.text) from error
         raise
+
+
+_NO_SPAN: AbstractContextManager[object] = nullcontext()
+
+
+class TracedRedisClient(RedisClient):
+    """A client whose calls are spans by the conventions of databases; keys and values are left out.
+
+    A call outside of a span, such as the renewal of a lease, creates none: it would be a trace of its own.
+    """
+
+    async def call(self, *args: Argument) -> Reply:
+        """As `RedisClient.call`."""
+        with _span((args,)):
+            return await super().call(*args)
+
+    async def call_aside(self, *args: Argument) -> Reply:
+        """As `RedisClient.call_aside`."""
+        with _span((args,)):
+            return await super().call_aside(*args)
+
+    async def call_noting(self, losses: list[LostError], args: Command, *, aside: bool = False) -> Reply:
+        """As `RedisClient.call_noting`."""
+        with _span((args,)):
+            return await super().call_noting(losses, args, aside=aside)
+
+    async def read_many(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
+        """As `RedisClient.read_many`."""
+        with _span(commands):
+            return await super().read_many(commands, aside=aside)
+
+
+def _span(commands: Sequence[Command]) -> AbstractContextManager[object]:
+    """Return the span of one command, or of a transaction."""
+    if not commands or not is_in_span():
+        return _NO_SPAN
+    operation = _text(commands[0][0])
+    attributes: dict[str, AttributeValue] = {"db.system.name": "redis"}
+    name = operation
+    if len(commands) > 1:
+        is_uniform = all(command[0] == commands[0][0] for command in commands)
+        name = operation = f"MULTI {operation}" if is_uniform else "MULTI"
+        attributes["db.operation.batch.size"] = len(commands)
+    elif operation == "EVALSHA" and (script := by_digest().get(_text(commands[0][1]))) is not None:
+        attributes["db.stored_procedure.name"] = script.name
+        name = f"{operation} {script.name}"
+    attributes["db.operation.name"] = operation
+    return work_span(name, attributes, role="client")

@@ -16,12 +16,11 @@ from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Powers
 from sharedmem.redis.address import RedisAddress, check_tls
 from sharedmem.redis.change_stream import as_list, text_of
-from sharedmem.redis.client import RedisClient, Transport
+from sharedmem.redis.client import RedisClient, TracedRedisClient, Transport
 from sharedmem.redis.cluster import Cluster, ClusterMultiplexedConnection, ClusterPooledConnection, Node
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.pooled import PooledConnection, SentinelPooledConnection
 from sharedmem.redis.replies import Command, Reply, ServerError
-from sharedmem.redis.traced_client import TracedRedisClient
 
 _REMEDIES = {
     "search": "use Redis 8 or later, or pip install 'sharedmem-hub[embedded]' on Linux x86_64; until then exact search",

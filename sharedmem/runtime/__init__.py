@@ -4,10 +4,20 @@ The library logs nothing until the application configures logging; a hub creates
 passes them down.
 """
 
-from sharedmem.runtime.counters import BUCKETS_S, Count, Counters, Gauge, Histogram, Labels, Timing, metric_key
 from sharedmem.runtime.cpu_time import CpuMeter, Metered, in_thread
 from sharedmem.runtime.log_output import JsonFormatter, elapsed_ms, get_logger, log_event, logger
-from sharedmem.runtime.spans import measured, span
+from sharedmem.runtime.telemetry import (
+    BUCKETS_S,
+    Count,
+    Counters,
+    Gauge,
+    Histogram,
+    Labels,
+    Timing,
+    measured,
+    metric_key,
+    span,
+)
 
 __all__ = [
     "BUCKETS_S",

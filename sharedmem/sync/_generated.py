@@ -20,37 +20,36 @@ if TYPE_CHECKING:
     from sharedmem.archive.daily_exports import RotatedExport
     from sharedmem.archive.files import UnpackLimits
     from sharedmem.archive.transfer import Exported, Imported, Progress
-    from sharedmem.cache.decorator import Amount
+    from sharedmem.cache.semantic_cache import Amount
     from sharedmem.cache.semantic_cache import SemanticCache as AsyncSemanticCache
     from sharedmem.config import Kind, Settings
     from sharedmem.conversations.conversations import Conversations as AsyncConversations
     from sharedmem.conversations.conversations import Order
     from sharedmem.coordination.barriers import Barrier as AsyncBarrier
-    from sharedmem.coordination.leader import Candidacy as AsyncCandidacy
     from sharedmem.coordination.lease_session import Lease as AsyncLease
+    from sharedmem.coordination.locks import Candidacy as AsyncCandidacy
     from sharedmem.coordination.locks import LeaseKind
     from sharedmem.coordination.locks import ReadWriteLock as AsyncReadWriteLock
     from sharedmem.coordination.presence import Presence as AsyncPresence
-    from sharedmem.coordination.queues.task_queue import TaskQueue as AsyncTaskQueue
-    from sharedmem.coordination.queues.worker import ClaimedTask as AsyncClaimedTask
+    from sharedmem.coordination.queues import ClaimedTask as AsyncClaimedTask
+    from sharedmem.coordination.queues import TaskQueue as AsyncTaskQueue
     from sharedmem.coordination.rate_limits import Algorithm
     from sharedmem.coordination.rate_limits import RateLimit as AsyncRateLimit
-    from sharedmem.data.access import Access as AsyncAccess
     from sharedmem.data.change_feed import Consumer as AsyncConsumer
+    from sharedmem.data.key_access import Access as AsyncAccess
     from sharedmem.data.messages import Subscription as AsyncSubscription
     from sharedmem.data.values import D
     from sharedmem.decisions.decisions import Decisions as AsyncDecisions
-    from sharedmem.decisions.execution_claims import Execution as AsyncExecution
+    from sharedmem.decisions.executions import Execution as AsyncExecution
     from sharedmem.decisions.executions import TakeoverPolicy
     from sharedmem.durable.admin import DurableAdmin as AsyncDurableAdmin
     from sharedmem.durable.admin import NamespaceDurability as AsyncNamespaceDurability
     from sharedmem.durable.protocol import Scalar
-    from sharedmem.episodes.episodes import Episodes as AsyncEpisodes
+    from sharedmem.episodes import Episodes as AsyncEpisodes
     from sharedmem.graph.access import Page
-    from sharedmem.graph.extraction.protocol import Extractor
     from sharedmem.graph.graph import Graph as AsyncGraph
-    from sharedmem.graph.protocol import GraphBackend, GraphProgress
-    from sharedmem.graph.retrieval.ranking import Weights
+    from sharedmem.graph.protocol import Extractor, GraphBackend, GraphProgress
+    from sharedmem.graph.ranking import Weights
     from sharedmem.indexes import Indexes as AsyncIndexes
     from sharedmem.memory.duplicates import DuplicateProgress
     from sharedmem.memory.memories import Memories as AsyncMemories

@@ -13,11 +13,11 @@ from sharedmem.config import Settings
 from sharedmem.errors import UsageError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 from sharedmem.sync.portal import Portal
 
 if TYPE_CHECKING:
-    from sharedmem.cache.decorator import CacheDecorator as AsyncDecorator  # noqa: F401  # in quotes below
+    from sharedmem.cache.semantic_cache import CacheDecorator as AsyncDecorator  # noqa: F401  # in quotes below
     from sharedmem.providers.protocol import Embedder, LanguageModel
 
 _A = TypeVar("_A")

@@ -19,8 +19,8 @@ from sharedmem.models import Record
 from sharedmem.models.notes import SynthesisMessage
 from sharedmem.redis.codec import encode, parse_record
 from sharedmem.redis.scope import Scope
-from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.redis.scripts.data import KeyWrite, ValueScripts
+from sharedmem.runtime.background import ProcessBound
 from sharedmem.synthesis.tasks import AddMemoryTask, FlushBatchTask, TaskIntake, batch_name, check_id, check_messages
 
 _DEFAULT_WAIT_S = 30.0

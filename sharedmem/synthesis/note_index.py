@@ -10,7 +10,7 @@ from sharedmem.index_maintenance import IndexedRecords, VectorSource
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument, Command
-from sharedmem.redis.scripts.notes import NOTE_FAMILY, NoteScripts
+from sharedmem.redis.scripts.knowledge import NOTE_FAMILY, NoteScripts
 from sharedmem.runtime.background import BackgroundTask
 from sharedmem.synthesis.note_serialization import decode_note, note_terms
 from sharedmem.synthesis.note_text import own_text

@@ -20,7 +20,7 @@ from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
 from sharedmem.redis.keys import Target, escape_glob
 from sharedmem.redis.replies import Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scope import Need, Scope
-from sharedmem.redis.scripts.notes import NOTE_FAMILY, NoteScripts, NoteWrite, commit_arguments, note_keys
+from sharedmem.redis.scripts.knowledge import NOTE_FAMILY, NoteScripts, NoteWrite, commit_arguments, note_keys
 from sharedmem.redis.service_keys import corruption_error, decoding
 from sharedmem.redis.vectors import Vector, check_vector, finite_half_or_none, from_half, normalize, to_half
 from sharedmem.runtime import get_logger

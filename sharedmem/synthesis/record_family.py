@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sharedmem.models import DurableRecord
 from sharedmem.record_family import DocumentFormat, RecordFamily, RestoreRun
 from sharedmem.redis.replies import Argument
-from sharedmem.redis.scripts.notes import NOTE_FAMILY, note_keys
+from sharedmem.redis.scripts.knowledge import NOTE_FAMILY, note_keys
 
 if TYPE_CHECKING:
     # Loading this module takes a while; a hub opens without it.

@@ -25,7 +25,7 @@ from sharedmem.models import (
 from sharedmem.models.notes import ChainDirection, SummaryMode, SynthesisMessage
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.runtime import Counters, measured
-from sharedmem.runtime.process_bound import ProcessBound
+from sharedmem.runtime.background import ProcessBound
 from sharedmem.synthesis.batcher import Batcher
 from sharedmem.synthesis.consistency import fsck
 from sharedmem.synthesis.note_repository import NOTES_COLLECTION

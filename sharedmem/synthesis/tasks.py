@@ -12,8 +12,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from sharedmem.config import Settings
 from sharedmem.coordination.names import NameAccess
-from sharedmem.coordination.queues.queue_access import check_dedup_id
-from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
+from sharedmem.coordination.queue_access import check_dedup_id
+from sharedmem.coordination.queues import Queues, TaskQueue
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import QueuedTask, Record, SynthesisMessage, SynthesisState, SynthesisTask, TaskOutcome

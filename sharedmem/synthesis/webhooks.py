@@ -22,8 +22,8 @@ import orjson
 from pydantic import ValidationError
 
 from sharedmem.coordination.names import NameAccess
-from sharedmem.coordination.queues.queue_access import check_count
-from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
+from sharedmem.coordination.queue_access import check_count
+from sharedmem.coordination.queues import Queues, TaskQueue
 from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError, UnsupportedError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Record, Task

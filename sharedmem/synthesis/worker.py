@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from sharedmem.coordination.queues.worker import ClaimedTask
+from sharedmem.coordination.queues import ClaimedTask
 from sharedmem.errors import ConflictError, InvalidError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Task

@@ -13,9 +13,8 @@ from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import UnsupportedError
 from sharedmem.hub import Connect, Connection, Hub
-from sharedmem.redis.client import RedisClient
+from sharedmem.redis.client import RedisClient, TracedRedisClient
 from sharedmem.redis.pooled import PooledConnection
-from sharedmem.redis.traced_client import TracedRedisClient
 from sharedmem.testing.clock import ManualClock
 
 if TYPE_CHECKING:

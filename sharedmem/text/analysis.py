@@ -9,13 +9,15 @@ query language.
 Other rules split texts for another purpose, and keep what search terms leave out: `text.fact_tokens` numbers with
 units, ids and links; `text.contradictions` negations, signs, capital letters and ends of sentences; `text.summary`
 compound words; the rules of graphs every sign that a rule may contain. They share `WORD` where they mean any word.
+
+A phrase of a query is words in quotation marks, found only side by side and in this order.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
@@ -202,3 +204,35 @@ def _stemmer() -> _Stemmer:
     # Size 0: words are cached here, already spelled.
     made: _Stemmer = Stemmer.Stemmer("english", 0)
     return made
+
+
+# -- phrases in queries --------------------------------------------------------------------------
+
+
+# Straight and typographic marks; a mark without a partner has no meaning.
+_QUOTED = re.compile('"([^"]+)"|\u201c([^\u201c\u201d]+)\u201d')
+_BETWEEN = r"[\W_]+"
+
+
+def find_phrases(query: str) -> tuple[str, ...]:
+    """Return the texts in quotation marks that contain a word."""
+    found = ((match[1] or match[2]).strip() for match in _QUOTED.finditer(query))
+    return tuple(dict.fromkeys(phrase for phrase in found if WORD.search(phrase)))
+
+
+def contains_phrases(texts: Iterable[str], phrases: Iterable[str]) -> bool:
+    """Return whether each phrase is in one of the texts: its words side by side, in this order.
+
+    Case, and blanks and signs between the words, do not matter; inflected forms are other words.
+    """
+    folded = [fold_text(text[:LONGEST_TEXT]) for text in texts]
+    return all(any(_pattern(phrase).search(text) for text in folded) for phrase in phrases)
+
+
+@lru_cache(maxsize=512)
+def _pattern(phrase: str) -> re.Pattern[str]:
+    words = WORD.findall(fold_text(phrase))
+    # Scripts without blanks between words have no ends of words to look for.
+    begin = "" if DENSE_RUN.match(words[0]) else r"(?<![^\W_])"
+    end = "" if DENSE_RUN.match(words[-1]) else r"(?![^\W_])"
+    return re.compile(begin + _BETWEEN.join(map(re.escape, words)) + end)

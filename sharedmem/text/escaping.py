@@ -1,11 +1,16 @@
-"""Escape untrusted text for Mermaid, DOT and HTML, one function for each kind of place."""
+"""Escape untrusted text for Mermaid, DOT, HTML and prompts, one function for each kind of place.
+
+In a prompt each text is one line, which neither ends the block around it nor begins another line.
+"""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from base64 import b64encode
 from hashlib import sha256
 
+import orjson
 from pydantic_core import to_json
 
 _LONGEST_LABEL = 120
@@ -44,3 +49,21 @@ def one_line(text: str) -> str:
     clean = "".join(" " if unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} else letter for letter in text)
     # Mermaid rejects an empty label.
     return (clean if len(clean) <= _LONGEST_LABEL else f"{clean[: _LONGEST_LABEL - 1]}…") or " "
+
+
+# -- prompts -------------------------------------------------------------------------------------
+
+
+_SIGNS = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>\u0085\u2028\u2029"})
+_PLAIN_LABEL = re.compile(r"[\w.:@/+ -]{1,64}")
+
+
+def quote_text(text: str) -> str:
+    """Return a text as a JSON string in which `<` and `>` are escaped: it can neither begin a line nor end a block."""
+    # Lone surrogates cannot be encoded; line separators beyond ASCII could begin a line.
+    return orjson.dumps(text.encode(errors="replace").decode()).decode().translate(_SIGNS)
+
+
+def quote_label(label: str) -> str:
+    """Return a name or id as it is if it is plain and short; else its first 64 characters, quoted as a text."""
+    return label if _PLAIN_LABEL.fullmatch(label) else quote_text(label[:64])

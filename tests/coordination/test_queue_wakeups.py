@@ -14,7 +14,7 @@ from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, Task, TaskQueue, UnavailableError
 from sharedmem.clock import new_id
-from sharedmem.coordination.queues.queue_access import pause_after
+from sharedmem.coordination.queue_access import pause_after
 from sharedmem.models import Backoff
 from sharedmem.testing import ManualClock, fake_hub
 

@@ -29,7 +29,7 @@ from sharedmem import ClaimLostError, Hub, NotFoundError, Settings, UnavailableE
 from sharedmem.clock import new_id
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.decisions.validation import plan_hash
-from sharedmem.durable.liveness import living_documents
+from sharedmem.durable.protocol import living_documents
 from sharedmem.errors import DurabilityPendingError
 from sharedmem.models import PlanRecord
 from sharedmem.testing import ManualClock, fake_hub

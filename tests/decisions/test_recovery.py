@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sharedmem.decisions.recovery import SessionRestorer
+from sharedmem.decisions.sessions import SessionRestorer
 from sharedmem.decisions.validation import plan_digest
 from sharedmem.models import DurableRecord
 from sharedmem.redis.durability import RedisPart

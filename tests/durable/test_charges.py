@@ -14,10 +14,10 @@ from support.cosmos_emulator import EmulatedDatabase
 from support.durable_graphs import drain_and_flush
 
 from sharedmem import Hub, Settings
-from sharedmem.durable.charges import TierSpending
+from sharedmem.durable.outbox_relay import TierSpending
 from sharedmem.faces.metrics import Exporter, monthly_cost
-from sharedmem.providers.hashing_embedder import HashingEmbedder
-from sharedmem.runtime.request_units import ChargedUnits, charge
+from sharedmem.providers.local_embedders import HashingEmbedder
+from sharedmem.runtime.telemetry import ChargedUnits, charge
 
 room = cosmos_fixtures.room
 data_dir = embedded_fixtures.data_dir

@@ -15,7 +15,7 @@ from support.cosmos_emulator import EmulatedDatabase
 
 from sharedmem import UsageError
 from sharedmem.clock import SystemClock
-from sharedmem.durable.cosmos.address import CosmosTimeouts
+from sharedmem.durable.cosmos.endpoint import CosmosTimeouts
 from sharedmem.durable.cosmos.layout import memories_layout, records_layout
 from sharedmem.durable.cosmos.record_container import KEPT_AFTER_S
 from sharedmem.durable.cosmos.store import CosmosDurable

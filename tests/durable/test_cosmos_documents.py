@@ -15,8 +15,8 @@ from support.example_budget import example_count
 
 from sharedmem import ConfigError, InvalidError
 from sharedmem.durable.cosmos import record_container
-from sharedmem.durable.cosmos.address import key_for, parse_endpoint
 from sharedmem.durable.cosmos.container import PurgeFilter, PurgeRow
+from sharedmem.durable.cosmos.endpoint import key_for, parse_endpoint
 from sharedmem.durable.cosmos.layout import memories_layout, records_layout
 from sharedmem.durable.cosmos.record_container import (
     KEPT_AFTER_S,
@@ -26,7 +26,7 @@ from sharedmem.durable.cosmos.record_container import (
     place_of,
     record_of,
 )
-from sharedmem.durable.liveness import living_documents
+from sharedmem.durable.protocol import living_documents
 from sharedmem.models import DurableRecord, Outcome
 
 NOW_MS = 1_800_000_000_000

@@ -8,7 +8,7 @@ from support import durable_hub_fixtures as fixtures
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.durable.loss_detection import REPAIRS
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 
 data_dir, settings, hub = fixtures.data_dir, fixtures.settings, fixtures.hub
 

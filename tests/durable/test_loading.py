@@ -37,7 +37,7 @@ async def test_a_value_comes_back_byte_for_byte(hub: RecoveryHarness) -> None:
 
 async def test_a_value_of_other_types_than_json_has_comes_back(hub: RecoveryHarness) -> None:
     codec, body = encode({"raw": b"\x00\xff", 3: {1, 2}})
-    from sharedmem.redis.scripts.values import KeyWrite
+    from sharedmem.redis.scripts.data import KeyWrite
 
     record = KeyWrite(hub.target("odd"), "*", 0, codec, body, "k")
     await hub.value_scripts.value_write(record.target.space, b"ada", [record], together=False)

@@ -15,7 +15,7 @@ from support.redis_loss import lose_redis
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.durable.key_loader import LoadTimes
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.errors import UnavailableError
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.durability import ChangeLostError

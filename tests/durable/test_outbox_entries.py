@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from sharedmem.durable.outbox.stream import newest_of_each, parse_documents, parse_record, parse_records
+from sharedmem.durable.outbox_stream import newest_of_each, parse_documents, parse_record, parse_records
 from sharedmem.models import DurableRecord
 
 STAMP = 1_795_000_000_000_001

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 
 from sharedmem import Settings
 from sharedmem.durable.loss_detection import JoinLimits
-from sharedmem.durable.outbox.stream import entry_time_ms
+from sharedmem.durable.outbox_stream import entry_time_ms
 from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.hub.composition import Connect
 from sharedmem.models import DurableRecord

@@ -14,11 +14,10 @@ from support.cosmos_emulator import EmulatedDatabase
 
 from sharedmem import Hub, InvalidError, Settings
 from sharedmem.durable.cosmos.layout import memories_layout
-from sharedmem.durable.cosmos.memory_samples import sample_query, sample_rows
-from sharedmem.durable.memory_samples import MemorySamples
-from sharedmem.durable.samples import SAMPLES, NativeAnswer, SampleRequest, check_sample
-from sharedmem.durable.sqlite.store import SqliteDurable
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.durable.cosmos.memory_container import sample_query, sample_rows
+from sharedmem.durable.samples import SAMPLES, MemorySamples, NativeAnswer, SampleRequest, check_sample
+from sharedmem.durable.sqlite_store import SqliteDurable
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.testing import ManualClock, fake_hub
 
 room = cosmos_fixtures.room

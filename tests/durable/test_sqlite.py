@@ -13,9 +13,9 @@ import pytest
 
 from sharedmem import ConfigError, InvalidError, NotFoundError, Settings, UnavailableError, UsageError
 from sharedmem.clock import SystemClock
-from sharedmem.durable.connect import durable_store_at
-from sharedmem.durable.liveness import living_documents
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.protocol import living_documents
+from sharedmem.durable.sqlite_store import SqliteDurable
+from sharedmem.durable.tier import durable_store_at
 from sharedmem.models import DurableRecord, Outcome
 from sharedmem.testing import ManualClock
 from sharedmem.testing.durable_suite import DurableSuite

@@ -15,11 +15,11 @@ from sharedmem.cache.semantic_cache import SemanticCache
 from sharedmem.conversations.conversations import Conversations
 from sharedmem.coordination.barriers import Barrier
 from sharedmem.coordination.presence import Presence
-from sharedmem.coordination.queues.task_queue import TaskQueue
+from sharedmem.coordination.queues import TaskQueue
 from sharedmem.coordination.rate_limits import RateLimit
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.durable.admin import NamespaceDurability
-from sharedmem.episodes.episodes import Episodes
+from sharedmem.episodes import Episodes
 from sharedmem.errors import NotFoundError
 from sharedmem.graph.graph import Graph
 from sharedmem.memory.memories import Memories

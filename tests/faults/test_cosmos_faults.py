@@ -24,7 +24,7 @@ from sharedmem import (
     UnavailableError,
     UnsupportedError,
 )
-from sharedmem.durable.cosmos.address import CosmosTimeouts
+from sharedmem.durable.cosmos.endpoint import CosmosTimeouts
 from sharedmem.durable.cosmos.layout import memories_layout
 from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.models import DurableRecord, Outcome

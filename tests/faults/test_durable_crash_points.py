@@ -18,7 +18,7 @@ from support.process_groups import AgentHandle, AgentPool, RewindableRedis
 from support.waiting import wait_until
 
 from sharedmem import Hub, Settings
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 NAMESPACE = "know"
 Reported = Callable[[str], None]

@@ -22,7 +22,7 @@ from support.waiting import wait_until
 
 from sharedmem import DurabilityPendingError, Hub, Settings, UnavailableError
 from sharedmem.models import DurableRecord
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 NAMESPACE, CALM = "storm", "calm"
 RULES = {"storm:*": "knowledge", "calm:*": "knowledge"}

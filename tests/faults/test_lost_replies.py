@@ -16,7 +16,7 @@ from support.faulty_hubs import hub_without_ids, persistent_settings
 from support.footprint import Footprint, take_footprint
 
 from sharedmem import Hub, SharedMemoryStore, VersionConflictError
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 NAMESPACE, CALM = "storm", "calm"
 Act = Callable[[SharedMemoryStore], Awaitable[object]]

@@ -11,7 +11,7 @@ from support.faulty_hubs import hub_without_ids, persistent_settings
 
 from sharedmem import Hub, NotFoundError, VersionConflictError
 from sharedmem.conversations.conversations import Conversations
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 STORM, CALM = "storm", "calm"
 

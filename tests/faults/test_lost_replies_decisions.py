@@ -19,7 +19,7 @@ from support.redis_process import RedisProcess
 from sharedmem import AlreadyExecutedError, ClaimLostError, Hub
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.models import ExecutionClaim, PlanRecord
-from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, scripts
+from sharedmem.redis.scripts import DURABLE_SUFFIX, scripts
 
 SESSION = "desk"
 MOMENT = re.compile(rb"\d{13,16}")

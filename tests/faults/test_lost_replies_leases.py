@@ -13,7 +13,7 @@ from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
 from sharedmem import Hub, LockHeldError, LockLostError, SharedMemoryStore
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 NAMESPACE = "storm"
 times = pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])

@@ -16,7 +16,7 @@ from support.faulty_hubs import hub_without_ids, persistent_settings
 from support.waiting import wait_until
 
 from sharedmem import BarrierError, Hub, LockHeldError, SharedMemoryError, SharedMemoryStore
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 NAMESPACE, CALM = "storm", "calm"
 PATIENCE_S = 1.0

@@ -14,7 +14,7 @@ from support.chaos_proxy import ChaosProxy
 from support.faulty_hubs import hub_without_ids, persistent_settings
 
 from sharedmem import ClaimLostError, Hub, Task, TaskQueue
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 NAMESPACE, CALM = "storm", "calm"
 _VERSION = re.compile(rb"\d{16}")

@@ -17,7 +17,7 @@ from sharedmem import Hub
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem, MemoryMessage
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 
 index_server = memory_fixtures.index_server
 server = memory_fixtures.server

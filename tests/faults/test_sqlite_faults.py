@@ -17,8 +17,8 @@ from support.forked_processes import ForkedProcess
 from support.sqlite_processes import PARTS
 
 from sharedmem import ConfigError, UnavailableError
-from sharedmem.durable.sqlite import store as sqlite
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable import sqlite_store as sqlite
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.models import DurableRecord
 from sharedmem.testing.durable_suite.base import T, all_records_of, element, head
 

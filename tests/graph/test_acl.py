@@ -13,7 +13,7 @@ from support import embedded_fixtures
 from support.graph_rows import day
 
 from sharedmem import AccessDeniedError, Hub, Settings
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 
 data_dir = embedded_fixtures.data_dir
 PASSWORD, GROUP = "correct horse", "acme:talk"

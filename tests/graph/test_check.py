@@ -13,7 +13,7 @@ from support.episode_processes import GROUP, random_episodes, read_all_facts
 from support.held_graph_steps import hold_backend
 from support.scripted_extractor import ScriptedExtractor
 
-from sharedmem.graph.backends.redis.backend import RedisBackend
+from sharedmem.graph.backends.redis import RedisBackend
 from sharedmem.graph.graph import Graph
 from sharedmem.graph.records import CommitRequest, FactRow, LookupRequest
 from sharedmem.models import GraphCheck

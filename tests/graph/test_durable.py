@@ -27,12 +27,12 @@ from support.durable_graphs import (
 )
 
 from sharedmem import Hub, Settings, SharedMemoryStore
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.errors import DurabilityPendingError, UnavailableError
 from sharedmem.graph.graph import Graph
 from sharedmem.graph.records import CommitRequest, LookupRequest, StaleGroup
 from sharedmem.models import DurableRecord, Put
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.redis.keys import KeySpace
 from sharedmem.testing import fake_hub
 

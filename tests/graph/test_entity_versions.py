@@ -14,8 +14,8 @@ from support.example_budget import example_count
 from support.graph_rows import entity_row
 
 from sharedmem import Hub, SharedMemoryStore
-from sharedmem.graph.backends.redis.layout import decode_row, encode_row
-from sharedmem.graph.bitemporal.entity_versions import (
+from sharedmem.graph.backends.redis_layout import decode_row, encode_row
+from sharedmem.graph.entity_versions import (
     EntityState,
     entity_version_at,
     entity_versions,
@@ -24,8 +24,8 @@ from sharedmem.graph.bitemporal.entity_versions import (
     with_summary,
     with_type,
 )
+from sharedmem.graph.names import entity_id
 from sharedmem.graph.records import LATEST, BitemporalPoint, EntityRow
-from sharedmem.graph.resolution.names import entity_id
 
 data_dir = durable_hub_fixtures.data_dir
 settings = durable_hub_fixtures.settings

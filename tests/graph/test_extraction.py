@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.example_budget import example_count
 from support.rule_extraction import day, extract_statements, extract_text, extract_times, format_statement, make_rules
 
-from sharedmem.graph.extraction.protocol import Mention
+from sharedmem.graph.protocol import Mention
 from sharedmem.models import UNKNOWN
 
 # -- names ----------------------------------------------------------------------------------------

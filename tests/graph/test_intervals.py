@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.example_budget import example_count
 from support.graph_claims import claim_lists, make_claim, make_end_claim
 
-from sharedmem.graph.bitemporal.intervals import PlacedClaim, Span, SpanHistory, compute_spans, intersect_spans
+from sharedmem.graph.projection import PlacedClaim, Span, SpanHistory, compute_spans, intersect_spans
 from sharedmem.graph.records import LATEST, OPEN, UNKNOWN_START, Claim, to_stamp
 
 FIRST = to_stamp("moment", datetime.min.replace(tzinfo=UTC))

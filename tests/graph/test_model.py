@@ -19,8 +19,8 @@ from support.scripted_extractor import ScriptedExtractor, ScriptLine
 
 from sharedmem import ConflictError, Hub, InvalidError, NotFoundError, Settings
 from sharedmem.clock import new_id
+from sharedmem.graph.names import entity_id, normalize_name
 from sharedmem.graph.records import LATEST, OPEN, UNKNOWN_START, to_stamp
-from sharedmem.graph.resolution.names import entity_id, normalize_name
 from sharedmem.models import Episode, Fact, RelationType
 from sharedmem.testing import fake_hub
 

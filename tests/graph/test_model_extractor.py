@@ -16,10 +16,10 @@ from support.openai_server import KEY, OpenAIServer, chat, openai_server, refusa
 
 from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, UnavailableError
-from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.extraction.model_extractor import ExtractionAnswer, ModelExtractor
-from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Statement
-from sharedmem.graph.extraction.rules_file import open_ingest_rules
+from sharedmem.graph.extraction.rule_extractor import open_ingest_rules
+from sharedmem.graph.protocol import Extraction, Known, Mention, Statement
+from sharedmem.graph.relations import Vocabulary
 from sharedmem.models import UNKNOWN, Entity, Episode, Fact, RelationType
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.factory import open_model

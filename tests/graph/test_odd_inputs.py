@@ -21,10 +21,10 @@ from support.scripted_extractor import ScriptedExtractor, ScriptLine, scripted_e
 from support.waiting import wait_until
 
 from sharedmem import Hub, InvalidError, Settings, SharedMemoryError, UnavailableError
-from sharedmem.graph.bitemporal.projection import project
 from sharedmem.graph.graph import Graph
+from sharedmem.graph.names import entity_id
+from sharedmem.graph.projection import project
 from sharedmem.graph.records import OPEN, Claim, CommitReceipt, CommitRequest, LookupRequest
-from sharedmem.graph.resolution.names import entity_id
 from sharedmem.testing import fake_hub
 
 index_server = memory_fixtures.index_server

@@ -27,7 +27,7 @@ from support.graph_claims import (
     project_claims,
 )
 
-from sharedmem.graph.bitemporal.projection import MOST_EPISODES, dependent_timelines, fact_id, project
+from sharedmem.graph.projection import MOST_EPISODES, dependent_timelines, fact_id, project
 from sharedmem.graph.records import OPEN, UNKNOWN_START, Claim, FactRow, Version
 
 TODAY = 50

@@ -30,7 +30,7 @@ from sharedmem.embedded.binaries import find_server
 from sharedmem.graph.graph import Graph
 from sharedmem.graph.records import LookupRequest
 from sharedmem.models import EntityMerge, Episode
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 from sharedmem.testing import fake_hub
 
 RACES = int(os.environ.get("SHAREDMEM_RACES", example_count(1, thorough=10)))

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.graph_rows import GROUP, day, edge, entity_row, episode_row, fact_row, stamp, version
 
-from sharedmem.graph.bitemporal.relations import Vocabulary
+from sharedmem.graph.ranking import CandidatePool, RankedRecord, RankingQuery, RelationMatcher, Weights, rank
 from sharedmem.graph.records import LATEST, OPEN, BitemporalPoint, EntityRow, EpisodeRow, FactRow
-from sharedmem.graph.retrieval.ranking import CandidatePool, RankedRecord, RankingQuery, RelationMatcher, Weights, rank
-from sharedmem.graph.retrieval.retriever import (
+from sharedmem.graph.relations import Vocabulary
+from sharedmem.graph.retriever import (
     WalkOrigins,
     format_items,
     match_entities,

@@ -15,7 +15,7 @@ from support.redis_graph_fixtures import GROUP, NOW, changes_of, episode_with_cl
 from sharedmem import Hub, InvalidError
 from sharedmem.errors import InternalError
 from sharedmem.graph.backends.redis import RedisBackend
-from sharedmem.graph.backends.redis.layout import (
+from sharedmem.graph.backends.redis_layout import (
     KIND_CODES,
     decode_row,
     encode_row,
@@ -23,7 +23,7 @@ from sharedmem.graph.backends.redis.layout import (
     parse_claim,
     parse_edge,
 )
-from sharedmem.graph.backends.redis.writer import MOST_AT_ONCE
+from sharedmem.graph.backends.redis_writer import MOST_AT_ONCE
 from sharedmem.graph.records import CommitReceipt, Edge, LookupRequest, Row, StaleGroup
 from sharedmem.redis.vectors import normalize, to_half
 

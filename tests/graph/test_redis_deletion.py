@@ -63,7 +63,7 @@ async def test_the_next_writer_finishes_a_deletion_that_was_left_undone(
     backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write(backend, entity_row("Ann"), entity_row("Bob"))
-    monkeypatch.setattr("sharedmem.graph.backends.redis.writer._LEASE_MS", 0)
+    monkeypatch.setattr("sharedmem.graph.backends.redis_writer._LEASE_MS", 0)
     await backend.deletion.close(GROUP)
     monkeypatch.undo()
 

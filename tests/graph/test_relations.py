@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharedmem.errors import InvalidError
-from sharedmem.graph.bitemporal.relations import BUILTIN_RELATIONS, LONGEST_TYPE, Vocabulary
+from sharedmem.graph.relations import BUILTIN_RELATIONS, LONGEST_TYPE, Vocabulary
 from sharedmem.models import RelationType
 
 

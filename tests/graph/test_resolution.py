@@ -14,11 +14,11 @@ from support import graph_fixtures
 
 from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.errors import InvalidError, NotFoundError, UnavailableError
-from sharedmem.graph.extraction.protocol import Mention
 from sharedmem.graph.graph import Graph
+from sharedmem.graph.names import blocking_key, compare_names, entity_id, normalize_name, trigrams
+from sharedmem.graph.protocol import Mention
 from sharedmem.graph.records import EntityRow, LookupResult, to_stamp
-from sharedmem.graph.resolution.names import blocking_key, compare_names, entity_id, normalize_name, trigrams
-from sharedmem.graph.resolution.resolver import (
+from sharedmem.graph.resolver import (
     SAME_MEANING,
     AmbiguousName,
     ModelJudge,

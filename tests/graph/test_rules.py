@@ -16,9 +16,9 @@ from support.rule_extraction import DEFAULT_EXTRACTOR, WEDNESDAY, extract_statem
 
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, InvalidError, UnsupportedError
-from sharedmem.graph.bitemporal.relations import Vocabulary
-from sharedmem.graph.extraction.protocol import Known, Statement
-from sharedmem.graph.extraction.rules_file import LoadedRules, load_rules, open_ingest_rules, parse_rules
+from sharedmem.graph.extraction.rule_extractor import LoadedRules, load_rules, open_ingest_rules, parse_rules
+from sharedmem.graph.protocol import Known, Statement
+from sharedmem.graph.relations import Vocabulary
 from sharedmem.models import Episode
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "graph-rules.md"

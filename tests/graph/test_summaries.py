@@ -12,7 +12,7 @@ from support.graph_rows import GROUP, day
 from support.waiting import wait_until
 
 from sharedmem import Hub, InvalidError, NotFoundError, Settings, UnavailableError
-from sharedmem.coordination.queues.task_queue import TaskQueue
+from sharedmem.coordination.queues import TaskQueue
 from sharedmem.graph.graph import Graph
 from sharedmem.graph.summaries import QUEUE, DueSummary, build_summary, next_due_summary
 from sharedmem.graph.writer import known_facts

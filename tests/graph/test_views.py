@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.graph_rows import GROUP, day, edge, entity_row, episode_row, fact_row, stamp, version
 
-from sharedmem.graph.bitemporal.entity_versions import to_entity
+from sharedmem.graph.entity_versions import to_entity
 from sharedmem.graph.records import (
     LATEST,
     UNKNOWN_START,

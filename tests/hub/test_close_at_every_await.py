@@ -20,7 +20,7 @@ from support.example_budget import example_count
 from support.held_commands import HeldCommand, connect_holding
 
 from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError, UsageError
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.testing import connect_to_fake
 
 Check = Callable[[SharedMemoryStore], Awaitable[bool]]

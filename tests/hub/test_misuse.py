@@ -26,7 +26,7 @@ from sharedmem import (
     UsageError,
 )
 from sharedmem.client import SharedMemoryClient
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.faces.grpc import MemoryClient
 from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import fake_hub

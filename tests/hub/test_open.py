@@ -19,7 +19,7 @@ from support.topologies import redis_cluster, sentinel_group
 from sharedmem import Hub, Settings, UnavailableError
 from sharedmem.embedded.binaries import find_server
 from sharedmem.hub import LAYOUT_VERSION
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 _MOST_TRIPS = 6
 _LOG_IN = 1

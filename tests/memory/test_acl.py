@@ -12,10 +12,9 @@ from redis.exceptions import ResponseError
 from support import embedded_fixtures
 
 from sharedmem import AccessDeniedError, Hub, Settings
-from sharedmem.providers.hashing_embedder import HashingEmbedder
-from sharedmem.redis.acl import acl_rules
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.redis.keys import KeySpace
-from sharedmem.redis.scope import Identity, check_grants
+from sharedmem.redis.scope import Identity, acl_rules, check_grants
 
 data_dir = embedded_fixtures.data_dir
 PASSWORD = "correct horse"

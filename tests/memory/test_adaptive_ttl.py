@@ -12,8 +12,8 @@ from support.contexts import knowledge_of
 from support.waiting import wait_until
 
 from sharedmem import ConfigError, Hub, InvalidError, Settings
-from sharedmem.memory.lifetimes import adapted_ttl
 from sharedmem.memory.memories import Memories
+from sharedmem.memory.validation import adapted_ttl
 from sharedmem.models import Importance, MemoryItem
 from sharedmem.testing import ManualClock, fake_hub
 

@@ -29,7 +29,7 @@ from sharedmem.durable.cosmos.layout import memories_layout
 from sharedmem.durable.cosmos.memory_container import document_of, record_of
 from sharedmem.durable.cosmos.record_container import KEPT_AFTER_S, CosmosQuery
 from sharedmem.models import DurableRecord
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.testing import fake_hub
 
 pytestmark = cosmos_fixtures.allow_large_bodies

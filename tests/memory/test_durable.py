@@ -18,7 +18,7 @@ from support.waiting import wait_until
 
 from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
 from sharedmem.models import DurableRecord
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.redis.keys import KeySpace
 from sharedmem.testing import fake_hub
 

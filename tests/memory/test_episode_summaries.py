@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharedmem.episodes.episodes import format_event
+from sharedmem.episodes import format_event
 from sharedmem.text.sentences import split_sentences
 from sharedmem.text.summary import (
     LONGEST_SENTENCE,

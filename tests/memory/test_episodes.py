@@ -17,9 +17,9 @@ from support.faulty_hubs import hub_without_ids, persistent_settings
 from support.redis_process import RedisProcess
 
 from sharedmem import Hub, Settings, SharedMemoryStore, UnavailableError
-from sharedmem.episodes.episodes import EpisodeFilter, EpisodeLog, Episodes
-from sharedmem.redis.scripts.episodes import EpisodeScripts
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.episodes import EpisodeFilter, EpisodeLog, Episodes
+from sharedmem.redis.scripts import scripts
+from sharedmem.redis.scripts.knowledge import EpisodeScripts
 from sharedmem.testing import ManualClock, fake_hub
 
 APPEND, SUMMARIZE = (scripts()[name].digest.encode() for name in ("episode_append", "episode_summarize"))

@@ -12,7 +12,7 @@ from sharedmem import Settings
 from sharedmem.errors import ConfigError, InvalidError, UnavailableError, UsageError
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.testing import ManualClock, fake_hub
 

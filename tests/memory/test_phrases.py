@@ -10,7 +10,7 @@ from support.redis_process import RedisProcess
 
 from sharedmem import Hub, InvalidError, Settings
 from sharedmem.memory.memories import Memories
-from sharedmem.text.phrases import contains_phrases, find_phrases
+from sharedmem.text.analysis import contains_phrases, find_phrases
 
 index_server = memory_fixtures.index_server
 

@@ -13,7 +13,7 @@ from support import embedded_fixtures
 
 from sharedmem import ConfigError, Hub, Settings, UnavailableError
 from sharedmem.models import GraphKind
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.testing import fake_hub
 

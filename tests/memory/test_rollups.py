@@ -14,10 +14,9 @@ from support.waiting import wait_until
 
 from sharedmem import ConfigError, Hub, InvalidError, Settings, UnavailableError
 from sharedmem.coordination.names import NameAccess
-from sharedmem.coordination.queues.task_queue import Queues, TaskQueue
+from sharedmem.coordination.queues import Queues, TaskQueue
 from sharedmem.memory.memories import Memories
-from sharedmem.memory.rollup_worker import QUEUE
-from sharedmem.memory.rollups import RollupTerms, due_turns
+from sharedmem.memory.rollups import QUEUE, RollupTerms, due_turns
 from sharedmem.models import MemoryItem
 from sharedmem.providers.protocol import ChatMessage
 from sharedmem.testing import ManualClock, ScriptedModel, fake_hub

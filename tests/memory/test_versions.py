@@ -11,9 +11,9 @@ from sharedmem import Hub, Settings
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
 from sharedmem.memory.memories import Memories
 from sharedmem.models import MemoryItem
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
-from sharedmem.redis.scripts.memories import COMMON_PARTS
+from sharedmem.redis.scripts.knowledge import COMMON_PARTS
 from sharedmem.testing import ManualClock, fake_hub
 
 HARBOUR = "The quiet old harbour of Bergen opens its gates early in the morning"

@@ -15,7 +15,7 @@ from sharedmem.cache import SemanticCache
 from sharedmem.client import SharedMemoryClient
 from sharedmem.conversations.conversations import Conversations
 from sharedmem.decisions.decisions import Decisions
-from sharedmem.episodes.episodes import Episodes
+from sharedmem.episodes import Episodes
 from sharedmem.graph.graph import Graph
 from sharedmem.memory.memories import Memories
 from sharedmem.synthesis.synthesis import Synthesis

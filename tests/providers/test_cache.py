@@ -17,7 +17,7 @@ from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
 from sharedmem.errors import UnavailableError
 from sharedmem.providers.embedding import CachedEmbedder, SharedCacheEmbedder
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embedder, Embeddings, Purpose
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace

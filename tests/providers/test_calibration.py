@@ -14,7 +14,7 @@ from sharedmem.providers.calibration import (
     read_pairs,
     threshold_curve,
 )
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.thresholds import UNMEASURED, thresholds_of
 
 SAME = LabelledPair("where is it", "where might it be", same=True)

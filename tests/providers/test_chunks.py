@@ -21,11 +21,11 @@ from sharedmem.clock import SystemClock
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, UnsupportedError
 from sharedmem.providers import chunks
-from sharedmem.providers import transformers as transformers_module
+from sharedmem.providers import local_embedders as transformers_module
 from sharedmem.providers.chunks import combine_chunk_vectors, count_tokens, split_into_chunks
 from sharedmem.providers.factory import open_embedder
+from sharedmem.providers.local_embedders import TransformerEmbedder
 from sharedmem.providers.protocol import Embedder
-from sharedmem.providers.transformers import TransformerEmbedder
 from sharedmem.runtime import Counters
 from sharedmem.testing.provider_suite import EmbedderSuite
 

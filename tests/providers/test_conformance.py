@@ -14,14 +14,13 @@ from support.openai_server import KEY, OpenAIServer, openai_server
 from sharedmem.clock import SystemClock
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, InvalidError, UnsupportedError
-from sharedmem.providers import factory, wordllama
+from sharedmem.providers import factory, local_embedders
 from sharedmem.providers.embedding import CachedEmbedder
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.factory import open_embedder, open_model
-from sharedmem.providers.hashing_embedder import HashingEmbedder
-from sharedmem.providers.prices import cost_usd
+from sharedmem.providers.local_embedders import HashingEmbedder, WordLlamaEmbedder
+from sharedmem.providers.openai import cost_usd
 from sharedmem.providers.protocol import Embedder
-from sharedmem.providers.wordllama import WordLlamaEmbedder
 from sharedmem.runtime import Counters
 from sharedmem.testing.provider_suite import EmbedderSuite
 
@@ -116,7 +115,7 @@ async def test_auto_without_the_offline_embedder_says_what_to_install(
 
 
 def test_the_offline_embedder_that_is_asked_for_and_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wordllama, "is_installed", lambda: False)
+    monkeypatch.setattr(local_embedders, "is_installed", lambda: False)
 
     with pytest.raises(UnsupportedError, match=r"pip install 'sharedmem-hub\[local\]'"):
         opened(embedder="wordllama")
@@ -148,7 +147,7 @@ sys.exit(f"loaded: {heavy}" if heavy else 0)
 def test_loading_the_offline_model_leaves_the_logging_of_the_application_alone() -> None:
     script = """
 import asyncio, logging, sys
-from sharedmem.providers.wordllama import WordLlamaEmbedder
+from sharedmem.providers.local_embedders import WordLlamaEmbedder
 asyncio.run(WordLlamaEmbedder().embed(["hello"]))
 root = logging.getLogger()
 sys.exit(f"{root.handlers} {root.level}" if root.handlers or root.level != logging.WARNING else 0)

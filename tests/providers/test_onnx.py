@@ -20,8 +20,14 @@ from sharedmem.errors import ConfigError, UnsupportedError
 from sharedmem.providers import onnx
 from sharedmem.providers.embedding import CachedEmbedder
 from sharedmem.providers.factory import open_embedder, open_reranker
-from sharedmem.providers.onnx import OnnxEmbedder, OnnxReranker, PromptOptions
-from sharedmem.providers.onnx_files import DEFAULT_EMBEDDER, DEFAULT_RERANKER, find_model
+from sharedmem.providers.onnx import (
+    DEFAULT_EMBEDDER,
+    DEFAULT_RERANKER,
+    OnnxEmbedder,
+    OnnxReranker,
+    PromptOptions,
+    find_model,
+)
 from sharedmem.providers.protocol import Embedder
 from sharedmem.redis.vectors import Vector
 from sharedmem.runtime import Counters

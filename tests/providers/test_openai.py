@@ -12,7 +12,7 @@ from support.openai_server import KEY, OpenAIServer
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError
 from sharedmem.providers.embedding import CachedEmbedder
-from sharedmem.providers.endpoint import EMBEDDING, EntraLogin, ModelEndpoint, open_endpoint
+from sharedmem.providers.http_client import EMBEDDING, EntraLogin, ModelEndpoint, open_endpoint
 from sharedmem.runtime import Counters
 from sharedmem.testing.clock import ManualClock
 

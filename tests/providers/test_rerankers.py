@@ -12,7 +12,7 @@ from support.openai_server import KEY, Answer, OpenAIServer, refusal, reranked
 
 from sharedmem import Hub, MemoryItem, Settings
 from sharedmem.errors import ConfigError, LimitedError, UnavailableError
-from sharedmem.memory import service_reranker
+from sharedmem.memory import relevance
 from sharedmem.providers.factory import open_reranker
 from sharedmem.providers.protocol import Reranker
 from sharedmem.runtime import Counters
@@ -238,7 +238,7 @@ async def test_a_failing_reranker_leaves_the_order_and_logs_one_warning(
 ) -> None:
     # A service that answers may take long on a busy machine.
     patience_s = 0.4 if failure.hangs else 60.0
-    monkeypatch.setattr(service_reranker, "QUERY_TIMEOUT_S", patience_s)
+    monkeypatch.setattr(relevance, "QUERY_TIMEOUT_S", patience_s)
     caplog.set_level(logging.WARNING, "sharedmem.memory")
     plain = [hit.item.memory for hit in await hub.store("team").memory.search("bread lift", rerank=False)]
     server.will(*[failure] * 100)
@@ -251,9 +251,9 @@ async def test_a_failing_reranker_leaves_the_order_and_logs_one_warning(
     assert sum(skipped) == 2
 
     server.answers.clear()
-    monkeypatch.setattr(service_reranker, "QUERY_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(relevance, "QUERY_TIMEOUT_S", 60.0)
     await found(hub)
-    monkeypatch.setattr(service_reranker, "QUERY_TIMEOUT_S", patience_s)
+    monkeypatch.setattr(relevance, "QUERY_TIMEOUT_S", patience_s)
     server.will(*[failure] * 100)
     await found(hub)
     assert len(caplog.records) == 2, "after a success the next failure is logged again"

@@ -14,8 +14,8 @@ from sharedmem.clock import SystemClock, new_id
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
-from sharedmem.search.exact import ExactIndex
-from sharedmem.search.exact import index as exact_index
+from sharedmem.search import exact_index
+from sharedmem.search.exact_index import ExactIndex
 from sharedmem.search.protocol import ALL, Every, IndexQuery, Tagged
 from sharedmem.testing import ManualClock
 from sharedmem.testing.fakes import connect_to_fake

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from support import embedded_fixtures
 
 from sharedmem import ConfigError, Hub, Settings, SharedMemoryStore
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.redis.vectors import to_half
 from sharedmem.text.analysis import namespace_term_prefix
 

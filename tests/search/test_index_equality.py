@@ -18,7 +18,7 @@ from sharedmem.clock import SystemClock, new_id
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, normalize
-from sharedmem.search.exact import ExactIndex
+from sharedmem.search.exact_index import ExactIndex
 from sharedmem.search.protocol import ALL, Between, Condition, Every, Index, IndexHit, IndexQuery, Tagged
 from sharedmem.search.redisearch import RediSearchIndex
 from sharedmem.testing.index_suite import IndexedNamespace

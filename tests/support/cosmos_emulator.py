@@ -18,7 +18,7 @@ import pytest
 from azure.cosmos.aio import CosmosClient
 
 from sharedmem.clock import new_id
-from sharedmem.durable.cosmos.address import CosmosTimeouts
+from sharedmem.durable.cosmos.endpoint import CosmosTimeouts
 from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.testing.clock import ManualClock
 from support.missing_services import skip_or_fail

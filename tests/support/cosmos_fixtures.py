@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from sharedmem.clock import SystemClock
-from sharedmem.durable.cosmos.address import CosmosTimeouts
 from sharedmem.durable.cosmos.container import CosmosContainer
+from sharedmem.durable.cosmos.endpoint import CosmosTimeouts
 from sharedmem.durable.cosmos.layout import ContainerLayout
 from sharedmem.durable.cosmos.store import CosmosDurable
 from sharedmem.durable.protocol import Durable

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sharedmem import Settings
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.hub.composition import connect
 from sharedmem.models import DurableRecord
 from support.outbox_harness import FaultyDurable, open_outbox_harness

@@ -11,7 +11,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from sharedmem import Hub, Settings
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.graph.graph import Graph
 from sharedmem.models import GraphHit
 from support.contexts import parts_of

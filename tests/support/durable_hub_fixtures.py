@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sharedmem import Hub, Settings, SharedMemoryStore
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from support import embedded_fixtures
 
 data_dir = embedded_fixtures.data_dir

@@ -15,7 +15,7 @@ from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient, Transport
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.replies import Argument, Command, Load, Reply
-from sharedmem.redis.scripts.loader import by_digest
+from sharedmem.redis.scripts import by_digest
 from support.contexts import transport_and_driver_of
 
 

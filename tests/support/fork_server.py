@@ -26,10 +26,10 @@ from typing import Any
 _IMPORTED = (
     *("sharedmem.hub.composition", "sharedmem.sync", "sharedmem.faces.cli.app", "sharedmem.embedded.server"),
     *("sharedmem.memory.memories", "sharedmem.cache.semantic_cache", "sharedmem.decisions.decisions"),
-    *("sharedmem.graph.graph", "sharedmem.graph.backends.redis.backend", "sharedmem.graph.extraction.builtin_rules"),
-    *("sharedmem.synthesis.synthesis", "sharedmem.providers.factory", "sharedmem.providers.hashing_embedder"),
+    *("sharedmem.graph.graph", "sharedmem.graph.backends.redis", "sharedmem.graph.extraction.builtin_rules"),
+    *("sharedmem.synthesis.synthesis", "sharedmem.providers.factory", "sharedmem.providers.local_embedders"),
     *("sharedmem.search.redisearch.index_router", "sharedmem.durable.tier", "sharedmem.durable.admin"),
-    *("sharedmem.durable.connect", "sharedmem.durable.sqlite", "pytest"),
+    *("sharedmem.durable.tier", "sharedmem.durable.sqlite", "pytest"),
 )
 _HEADER_BYTES = 4
 _FDS = 4

@@ -11,9 +11,9 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from sharedmem.graph.bitemporal.projection import project
-from sharedmem.graph.bitemporal.relations import Vocabulary
+from sharedmem.graph.projection import project
 from sharedmem.graph.records import OPEN, Claim, FactRow
+from sharedmem.graph.relations import Vocabulary
 from sharedmem.models import RelationType
 
 VOCABULARY = Vocabulary(

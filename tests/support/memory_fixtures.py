@@ -12,7 +12,7 @@ from redis import Redis
 from sharedmem import Hub
 from sharedmem.embedded.binaries import find_server
 from sharedmem.memory.memories import Memories
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from support.faulty_hubs import impatient_settings
 from support.redis_process import RedisProcess

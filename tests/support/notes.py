@@ -9,7 +9,7 @@ import numpy as np
 
 from sharedmem import Hub
 from sharedmem.models import Note
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote

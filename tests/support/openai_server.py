@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.redis.vectors import Vector
 
 KEY = "sk-local-9f8e7d6c5b4a"

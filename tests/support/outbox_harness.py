@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock, new_id
 from sharedmem.data.key_access import REPLY_COLD
-from sharedmem.durable.outbox.relay import OutboxRelay, RelayLimits
+from sharedmem.durable.outbox_relay import OutboxRelay, RelayLimits
 from sharedmem.durable.protocol import Durable, DurableContext
 from sharedmem.errors import InternalError, UnavailableError
 from sharedmem.hub import Connect
@@ -18,10 +18,9 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import DurabilityModes
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument
-from sharedmem.redis.scripts.data import CollectionChange, DataScripts
+from sharedmem.redis.scripts.data import CollectionChange, DataScripts, KeyWrite, ValueScripts
 from sharedmem.redis.scripts.durable import DurableScripts, NamespaceJoinKeys
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, split_version
-from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
 from sharedmem.runtime import Counters
 from sharedmem.runtime.background import Background
 

@@ -15,7 +15,7 @@ import pytest
 from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.durable.loss_detection import JoinLimits
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.hub.composition import Connect
 from sharedmem.hub.composition import connect as connect_to_real
 from sharedmem.testing.fakes import connect_to_fake

@@ -10,7 +10,7 @@ from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.durable.key_loader import KeyLoader, LoadTimes
 from sharedmem.durable.loss_detection import DataLossGuard, JoinLimits
-from sharedmem.durable.outbox.relay import RelayLimits
+from sharedmem.durable.outbox_relay import RelayLimits
 from sharedmem.durable.protocol import Durable
 from sharedmem.durable.record_recovery import NamespaceRecovery, RecordRecovery
 from sharedmem.hub.composition import Connect
@@ -20,9 +20,9 @@ from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import DurabilityModes
 from sharedmem.redis.keys import Target
+from sharedmem.redis.scripts import scripts
+from sharedmem.redis.scripts.data import KeyWrite
 from sharedmem.redis.scripts.durable import RecordRestoreScripts
-from sharedmem.redis.scripts.loader import scripts
-from sharedmem.redis.scripts.values import KeyWrite
 from support.outbox_harness import CACHE_MS, OutboxHarness
 
 _ACTOR = b"ada"

@@ -10,7 +10,7 @@ import pytest
 from sharedmem import Hub
 from sharedmem.clock import new_id
 from sharedmem.graph.backends.redis import RedisBackend
-from sharedmem.graph.backends.redis.layout import KIND_CODES
+from sharedmem.graph.backends.redis_layout import KIND_CODES
 from sharedmem.graph.records import (
     LATEST,
     OPEN,

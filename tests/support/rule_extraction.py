@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sharedmem.graph.extraction.protocol import Extraction, Known, Statement
-from sharedmem.graph.extraction.rule_extractor import RuleExtractor
-from sharedmem.graph.extraction.rules_file import parse_rules
+from sharedmem.graph.extraction.rule_extractor import RuleExtractor, parse_rules
+from sharedmem.graph.protocol import Extraction, Known, Statement
 from sharedmem.models import Episode
 
 WEDNESDAY = datetime(2024, 5, 15, 10, 30, tzinfo=UTC)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Literal
 
 from sharedmem.graph.episode_input import content_text
-from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Statement
+from sharedmem.graph.protocol import Extraction, Known, Mention, Statement
 from sharedmem.models import UNKNOWN, Episode, Unknown
 from support.graph_rows import day
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.testing.durable_suite.base import element, head
 
 PARTS = 3

@@ -7,7 +7,7 @@ SENTENCE_TRANSFORMERS = '''
 
 import asyncio
 
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 
 
 class SentenceTransformer:

@@ -19,7 +19,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.models import Depth, Note
 from sharedmem.providers.chunks import split_into_chunks
 from sharedmem.providers.embedding import CachedEmbedder
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.runtime import Counters
 from sharedmem.synthesis import search

@@ -18,7 +18,7 @@ from support.notes import make_fresh_note, make_note, open_note_repository, put_
 from sharedmem import AccessDeniedError, Hub, Settings
 from sharedmem.errors import DurabilityPendingError, UnavailableError
 from sharedmem.models import DurableRecord, Put, SynthesisMessage
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteChange, StaleNotes
 from sharedmem.testing import fake_hub

@@ -19,7 +19,7 @@ from support.waiting import wait_until
 from sharedmem import Hub, Settings
 from sharedmem.clock import new_id
 from sharedmem.models import NoteHit
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.synthesis.note_serialization import note_terms, prefixed_terms, word_share
 from sharedmem.synthesis.protocol import SimilarNote

@@ -18,7 +18,7 @@ from support.webhook_receiver import Reaction, Receiver, running_receiver
 from sharedmem import Hub, InvalidError, Settings
 from sharedmem.clock import SystemClock
 from sharedmem.models import SynthesisTask
-from sharedmem.providers.hashing_embedder import HashingEmbedder
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.providers.protocol import Embeddings, Purpose
 from sharedmem.synthesis.webhook_signatures import verify_webhook
 from sharedmem.synthesis.webhooks import ResolveHost, WebhookDelivery, Webhooks

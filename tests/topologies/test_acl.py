@@ -15,7 +15,7 @@ from support.topologies import redis_cluster
 from sharedmem import AccessDeniedError, Hub, InvalidError, Settings, SharedMemoryStore, UnsupportedError
 from sharedmem.embedded.binaries import find_server
 from sharedmem.redis.keys import KeySpace
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 _PASSWORD = "s3cret-of-ada"
 

@@ -13,9 +13,8 @@ from support.example_budget import example_count
 from support.redis_process import RedisProcess
 
 from sharedmem import AccessDeniedError, Grant, Hub, InvalidError, SharedMemoryStore
-from sharedmem.redis.acl import acl_rules
 from sharedmem.redis.keys import KeySpace, absolute_key
-from sharedmem.redis.scope import Identity, check_grants
+from sharedmem.redis.scope import Identity, acl_rules, check_grants
 
 Need = Literal["read", "write"]
 

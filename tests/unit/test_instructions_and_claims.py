@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharedmem.text.claims import claims_of
-from sharedmem.text.instructions import find_standing, is_lookup
+from sharedmem.text.statements import claims_of, find_standing, is_lookup
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sharedmem import Hub, NotFoundError, Settings
 from sharedmem.archive.daily_exports import list_exports
 from sharedmem.faces.metrics import METRICS, Exporter, HubCollector, TotalsCollector, read_totals
 from sharedmem.runtime import Counters, JsonFormatter, span
-from sharedmem.runtime.exposition import prometheus_text
+from sharedmem.runtime.metrics_export import prometheus_text
 from sharedmem.testing import fake_hub
 
 DASHBOARDS = Path(__file__).resolve().parents[2] / "dashboards"

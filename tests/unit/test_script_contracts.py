@@ -11,28 +11,21 @@ from typing import NamedTuple
 
 import pytest
 
-from sharedmem.redis.scripts.cache import CacheScripts
-from sharedmem.redis.scripts.checkpoints import CheckpointScripts
+from sharedmem.redis.scripts import DURABLE_SUFFIX, lua_directory, scripts
 from sharedmem.redis.scripts.conversations import ConversationAppend, ConversationScripts
 from sharedmem.redis.scripts.coordination import (
     BarrierScripts,
     LeaseScripts,
     OnceScripts,
     PresenceScripts,
+    QueueScripts,
     RateLimitScripts,
 )
-from sharedmem.redis.scripts.data import CollectionChange, DataScripts
+from sharedmem.redis.scripts.data import CollectionChange, DataScripts, KeyWrite, ValueScripts
 from sharedmem.redis.scripts.decisions import DecisionScripts
 from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts, RecordRestoreScripts
-from sharedmem.redis.scripts.episodes import EpisodeScripts
-from sharedmem.redis.scripts.graphs import GraphScripts
-from sharedmem.redis.scripts.items import ItemScripts
-from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, lua_directory, scripts
-from sharedmem.redis.scripts.memories import MemoryScripts
-from sharedmem.redis.scripts.notes import NoteScripts
-from sharedmem.redis.scripts.objects import ObjectScripts
-from sharedmem.redis.scripts.queues import QueueScripts
-from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
+from sharedmem.redis.scripts.integrations import CheckpointScripts, ItemScripts, ObjectScripts
+from sharedmem.redis.scripts.knowledge import CacheScripts, EpisodeScripts, GraphScripts, MemoryScripts, NoteScripts
 
 LUA = lua_directory()
 SCRIPTS = sorted(LUA.glob("*.lua"))

@@ -17,9 +17,8 @@ from sharedmem.redis.change_stream import as_list, parse_change
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, Reply, ServerError, public_error
-from sharedmem.redis.scripts.data import CollectionChange, DataScripts
-from sharedmem.redis.scripts.loader import scripts
-from sharedmem.redis.scripts.values import KeyWrite, ValueScripts
+from sharedmem.redis.scripts import scripts
+from sharedmem.redis.scripts.data import CollectionChange, DataScripts, KeyWrite, ValueScripts
 from sharedmem.testing import fake_hub
 
 ADA = b"ada"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharedmem.text.dates import find_query_dates
+from sharedmem.text.fact_tokens import find_query_dates
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from sharedmem.clock import Clock
-from sharedmem.durable.cosmos.address import CosmosEndpoint, CosmosTimeouts
-from sharedmem.durable.cosmos.errors import (
+from sharedmem.durable.cosmos.endpoint import (
     NO_ANSWER,
+    CosmosEndpoint,
     CosmosTarget,
+    CosmosTimeouts,
     ErrorResponse,
     is_expected,
     is_transient,
@@ -32,7 +33,7 @@ from sharedmem.durable.cosmos.record_container import CosmosQuery, Document, Doc
 from sharedmem.errors import NotFoundError, UnsupportedError
 from sharedmem.models import Charges
 from sharedmem.runtime.backoff import backoff_pause
-from sharedmem.runtime.request_units import charge
+from sharedmem.runtime.telemetry import charge
 
 try:
     from azure.core import MatchConditions

@@ -19,7 +19,7 @@ import orjson
 
 from sharedmem.clock import Clock
 from sharedmem.durable.cosmos import graph_container, memory_container, record_container
-from sharedmem.durable.cosmos.errors import ErrorResponse, shorten_message, unreachable_error
+from sharedmem.durable.cosmos.endpoint import ErrorResponse, shorten_message, unreachable_error
 from sharedmem.durable.cosmos.record_container import (
     Document,
     DocumentLocation,

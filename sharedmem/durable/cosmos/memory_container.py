@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -34,6 +34,7 @@ from sharedmem.durable.cosmos.record_container import (
 )
 from sharedmem.durable.json_codec import javascript_safe
 from sharedmem.durable.protocol import Scalar
+from sharedmem.durable.samples import MEMORY_FIELDS, SampleRequest, SampleRow
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord, MemoryItem
 
@@ -336,3 +337,45 @@ def _checked_similarity(least: float) -> float:
     if not -1 <= least <= 1:
         raise InvalidError("least", least, "a cosine similarity is between -1 and 1")
     return float(least)
+
+
+# -- sample queries ------------------------------------------------------------------------------
+
+
+def sample_query(request: SampleRequest) -> CosmosQuery:
+    """Return the query of a sample."""
+    where = MemoryQueryScope(request.namespace, request.now_ms, request.thread_id)
+    limit, words, vector = request.limit, request.words, request.vector
+    match request.name:
+        case "recent-turns":
+            return recent(where, limit)
+        case "recent":
+            return recent(where, limit, by="timestamp")
+        case "nearest":
+            return nearest(where, vector, limit)
+        case "hybrid":
+            return hybrid(where, vector, words, limit)
+        case "words":
+            return ranked(where, words, limit)
+        case "phrase":
+            return with_phrase(where, request.text, limit)
+        case "duplicates":
+            return duplicates(where, vector, category=request.category)
+        case "thread-statistics":
+            return thread_statistics(where)
+        case _:
+            return count(where)
+
+
+def sample_rows(request: SampleRequest, answered: Iterable[Any]) -> list[SampleRow]:
+    """Return the rows of a result with the same fields as every other store."""
+    if request.name == "count":
+        return [{"count": number} for number in answered]
+    if request.name == "thread-statistics":
+        return [dict(row) for row in answered]
+    return [_memory_row(row) for row in answered]
+
+
+def _memory_row(row: dict[str, Any]) -> SampleRow:
+    shown = {name: row.get(name) for name in MEMORY_FIELDS} | {"metadata": row.get("metadata") or {}}
+    return shown | ({"similarity": row["similarity"]} if "similarity" in row else {})

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.durable.cosmos.address import CosmosTimeouts, key_for, parse_endpoint
 from sharedmem.durable.cosmos.container import CosmosContainer, DocumentMapper, GraphMapper, MemoryMapper, RecordMapper
-from sharedmem.durable.cosmos.errors import (
+from sharedmem.durable.cosmos.endpoint import (
     CosmosTarget,
+    CosmosTimeouts,
     ErrorResponse,
     container_missing_error,
+    key_for,
     login_error,
     not_open_error,
+    parse_endpoint,
     unreachable_error,
 )
 from sharedmem.durable.cosmos.graph_container import SCOPE as GRAPH_SCOPE
@@ -36,10 +38,9 @@ from sharedmem.durable.cosmos.layout import (
 )
 from sharedmem.durable.cosmos.memory_container import SCOPE as MEMORY_SCOPE
 from sharedmem.durable.cosmos.memory_container import TYPE as MEMORY_TYPE
-from sharedmem.durable.cosmos.memory_samples import sample_query, sample_rows
+from sharedmem.durable.cosmos.memory_container import sample_query, sample_rows
 from sharedmem.durable.cosmos.record_container import identity_document, identity_of, newest_of_each, place_of
-from sharedmem.durable.liveness import is_user_namespace
-from sharedmem.durable.protocol import Scalar
+from sharedmem.durable.protocol import Scalar, is_user_namespace
 from sharedmem.durable.samples import NativeAnswer, SampleRequest
 from sharedmem.errors import AccessDeniedError, ConfigError
 from sharedmem.models import Charges, DurableRecord, Outcome, Put

@@ -18,7 +18,7 @@ from sharedmem.archive.transfer import Copied, Exported, Imported, LeftOut, Prog
 from sharedmem.clock import SystemClock
 from sharedmem.config import Settings, masked
 from sharedmem.config.settings import DURABLE_SCHEMES
-from sharedmem.durable.connect import durable_store_at
+from sharedmem.durable.tier import durable_store_at
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import completion
 from sharedmem.faces.cli.app import DURABLE, command

@@ -23,9 +23,8 @@ from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 from sharedmem.faces.listen_address import is_loopback, read_pem
 from sharedmem.models import Change, Gap
 from sharedmem.runtime import Counters
-from sharedmem.runtime.background import Background
-from sharedmem.runtime.process_bound import EventLoopBinding, ProcessBound
-from sharedmem.runtime.spans import trace_headers
+from sharedmem.runtime.background import Background, EventLoopBinding, ProcessBound
+from sharedmem.runtime.telemetry import trace_headers
 
 Reply = TypeVar("Reply", bound=Message)
 MAX_REPLY_BYTES = 64 * 1024 * 1024

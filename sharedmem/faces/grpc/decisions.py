@@ -10,9 +10,8 @@ from google.protobuf.message import Message
 
 from sharedmem.clock import Clock
 from sharedmem.coordination.names import check_lease_ms
-from sharedmem.decisions.execution_claims import Execution, hold_execution
-from sharedmem.decisions.executions import TakeoverPolicy
-from sharedmem.decisions.similarity import check_similarity
+from sharedmem.decisions.executions import Execution, TakeoverPolicy, hold_execution
+from sharedmem.decisions.plans import check_similarity
 from sharedmem.decisions.validation import (
     DEFAULT_WINDOW_S,
     OutcomeFields,

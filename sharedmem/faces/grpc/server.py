@@ -45,7 +45,7 @@ from sharedmem.hub import Hub
 from sharedmem.models import Change, Gap
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import Background
-from sharedmem.runtime.spans import TRACEPARENT, AttributeValue, work_span
+from sharedmem.runtime.telemetry import TRACEPARENT, AttributeValue, work_span
 from sharedmem.store import SharedMemoryStore
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024

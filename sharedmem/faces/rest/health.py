@@ -14,7 +14,7 @@ from sharedmem.faces.rest.context import json_response
 from sharedmem.faces.rest.problems import problem_response
 from sharedmem.faces.rest.service import RestService
 from sharedmem.runtime import Counters
-from sharedmem.runtime.exposition import CONTENT_TYPE, prometheus_text
+from sharedmem.runtime.metrics_export import CONTENT_TYPE, prometheus_text
 
 _PATIENCE_S = 2.0
 # However often a client asks, the servers behind are asked once in so many seconds.

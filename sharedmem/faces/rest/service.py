@@ -25,7 +25,7 @@ from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, problem_resp
 from sharedmem.faces.rest.router import PREFIX, Router, raw_path_of
 from sharedmem.hub import Hub
 from sharedmem.runtime import Counters, get_logger
-from sharedmem.runtime.spans import TRACEPARENT, ActiveSpan, AttributeValue, work_span
+from sharedmem.runtime.telemetry import TRACEPARENT, ActiveSpan, AttributeValue, work_span
 from sharedmem.store import SharedMemoryStore
 
 

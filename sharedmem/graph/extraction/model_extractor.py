@@ -11,11 +11,11 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, Field
 
 from sharedmem.errors import InvalidError
-from sharedmem.graph.bitemporal.relations import Vocabulary
 from sharedmem.graph.episode_input import content_text
-from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Statement
+from sharedmem.graph.names import check_entity_name, normalize_name
+from sharedmem.graph.protocol import Extraction, Known, Mention, Statement
 from sharedmem.graph.records import to_stamp
-from sharedmem.graph.resolution.names import check_entity_name, normalize_name
+from sharedmem.graph.relations import Vocabulary
 from sharedmem.models import UNKNOWN, Entity, Episode, Fact, Unknown
 from sharedmem.providers.protocol import ChatMessage, LanguageModel
 

@@ -19,7 +19,7 @@ import orjson
 from sharedmem.errors import InvalidError
 from sharedmem.graph.extraction.dates import DateMention
 from sharedmem.graph.extraction.entity_spans import AMOUNT, FILLERS, PERSON, EntitySpan
-from sharedmem.graph.extraction.protocol import Statement
+from sharedmem.graph.protocol import Statement
 from sharedmem.models import UNKNOWN, Unknown
 from sharedmem.text.sentences import sentence_spans
 

@@ -14,7 +14,7 @@ from sharedmem.errors import InvalidError
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_member, encode_set_member
 from sharedmem.redis.keys import Target
-from sharedmem.redis.scripts.items import ItemScripts, ItemWrite
+from sharedmem.redis.scripts.integrations import ItemScripts, ItemWrite
 from sharedmem.redis.service_keys import decoding
 from sharedmem.store import SharedMemoryStore, StoreParts
 

@@ -33,7 +33,7 @@ from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.keys import Target
 from sharedmem.redis.lifetimes import check_ttl_ms
-from sharedmem.redis.scripts.checkpoints import CheckpointScripts
+from sharedmem.redis.scripts.integrations import CheckpointScripts
 from sharedmem.redis.service_keys import decoding
 from sharedmem.store import SharedMemoryStore, StoreParts
 from sharedmem.sync import SharedMemoryStore as BlockingStore

@@ -25,7 +25,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import ChangeLostError, DurabilityModes, KindUnknownError, Tier, UnsettledError
 from sharedmem.redis.keys import Space
 from sharedmem.redis.replies import Argument, Command, LostError, Reply
-from sharedmem.redis.scripts.loader import DURABLE_SUFFIX, scripts
+from sharedmem.redis.scripts import DURABLE_SUFFIX, scripts
 
 # A ledger outlives every running call: it is renewed often, and its expiry is much longer than a call may last.
 _SHORTEST_LIFE_S = 180.0

@@ -29,7 +29,6 @@ from sharedmem.search.protocol import (
     without_frequent_terms,
 )
 from sharedmem.search.redisearch.index_router import IndexLocation, IndexRouter
-from sharedmem.search.redisearch.layout import IndexLayout, parse_index_info
 from sharedmem.search.redisearch.queries import (
     NO_FILTER,
     OverflowGuard,
@@ -53,7 +52,7 @@ from sharedmem.search.redisearch.queries import (
     top_score_query,
     within_namespace,
 )
-from sharedmem.search.redisearch.server import IndexOverview, IndexServer, is_missing
+from sharedmem.search.redisearch.server import IndexLayout, IndexOverview, IndexServer, is_missing, parse_index_info
 from sharedmem.text.analysis import namespace_term_prefix
 
 _FREQUENCY_TTL_S = 60.0

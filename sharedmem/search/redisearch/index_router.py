@@ -17,9 +17,16 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.search.protocol import IndexProgress
-from sharedmem.search.redisearch.layout import FIRST_BUILD, Algorithm, IndexInfo, IndexLayout, IndexSpec
 from sharedmem.search.redisearch.queries import NO_FILTER, search_by_filter, within_namespace
-from sharedmem.search.redisearch.server import IndexServer, is_missing
+from sharedmem.search.redisearch.server import (
+    FIRST_BUILD,
+    Algorithm,
+    IndexInfo,
+    IndexLayout,
+    IndexServer,
+    IndexSpec,
+    is_missing,
+)
 
 _PAGE = 200
 

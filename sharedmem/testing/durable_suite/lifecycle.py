@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from sharedmem.config import Settings
-from sharedmem.durable.liveness import living_documents
-from sharedmem.durable.protocol import Durable
+from sharedmem.durable.protocol import Durable, living_documents
 from sharedmem.testing.durable_suite.base import NOW_MS, DurableFixtures, T, all_records_of, element, head, tombstone
 
 

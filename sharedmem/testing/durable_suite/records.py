@@ -11,8 +11,7 @@ from uuid import UUID
 import pytest
 
 from sharedmem.durable.json_codec import from_text, to_text
-from sharedmem.durable.liveness import living_documents
-from sharedmem.durable.protocol import Durable
+from sharedmem.durable.protocol import Durable, living_documents
 from sharedmem.models import DurableRecord, Outcome
 from sharedmem.redis.codec import encode
 from sharedmem.testing.durable_suite.base import (

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from sharedmem.errors import InvalidError, NotFoundError
-from sharedmem.graph.extraction.protocol import Extraction, Known, Mention
 from sharedmem.graph.graph import Graph
+from sharedmem.graph.protocol import Extraction, Known, Mention
 from sharedmem.models import Entity, Episode
 from sharedmem.testing.graph_suite.base import GROUP, GraphFixtures, day
 

@@ -17,7 +17,7 @@ from chaos.graph_agents import CAREFUL, CARELESS, GROUP, NAMESPACE, SETTINGS
 from chaos.scenario import Scenario, Trial
 from sharedmem import Hub
 from sharedmem.embedded.binaries import find_server
-from sharedmem.redis.scripts.loader import scripts
+from sharedmem.redis.scripts import scripts
 
 _PATIENCE_S, _MOST_DELAY_S = 60.0, 0.02
 _MOST_SHOWN, _PAIRS_OF_A_CONTROL = 5, 2

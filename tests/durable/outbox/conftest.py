@@ -13,8 +13,8 @@ from support.outbox_harness import FaultyDurable, OpenOutboxHarness, OutboxHarne
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, new_id
-from sharedmem.durable.outbox.relay import RelayLimits
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.outbox_relay import RelayLimits
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.hub import Connect
 from sharedmem.hub.composition import connect as connect_to_server
 from sharedmem.testing.fakes import connect_to_fake

@@ -9,7 +9,7 @@ from support.outbox_harness import FaultyDurable, OutboxHarness, reject_key
 from support.waiting import wait_until
 
 from sharedmem import InvalidError
-from sharedmem.durable.outbox.delivery import REFUSED
+from sharedmem.durable.outbox_delivery import REFUSED
 
 _TESTS = Path(__file__).resolve().parents[2]
 

@@ -20,10 +20,10 @@ from support.outbox_harness import (
 from support.waiting import wait_until
 
 from sharedmem import Settings
-from sharedmem.durable.liveness import living_documents
-from sharedmem.durable.outbox.relay import RelayLimits
-from sharedmem.durable.outbox.stream import GROUP
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.outbox_relay import RelayLimits
+from sharedmem.durable.outbox_stream import GROUP
+from sharedmem.durable.protocol import living_documents
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.hub import Connect
 from sharedmem.hub.composition import connect as connect_to_server
 from sharedmem.models import Outcome

@@ -19,8 +19,8 @@ from support.outbox_harness import (
 from support.waiting import wait_until
 
 from sharedmem import AccessDeniedError, LimitedError, Settings, UnavailableError
-from sharedmem.durable.outbox.delivery import OUTAGES
-from sharedmem.durable.outbox.relay import RelayLimits
+from sharedmem.durable.outbox_delivery import OUTAGES
+from sharedmem.durable.outbox_relay import RelayLimits
 from sharedmem.testing.clock import ManualClock
 from sharedmem.testing.fakes import connect_to_fake
 

@@ -12,9 +12,9 @@ from support.example_budget import seeds
 from support.outbox_harness import FaultyDurable, OutboxHarness, open_outbox_harness, reject_key, unavailable_error
 
 from sharedmem import Settings, SharedMemoryError
-from sharedmem.durable.liveness import living_documents
-from sharedmem.durable.outbox.relay import RelayLimits
-from sharedmem.durable.sqlite.store import SqliteDurable
+from sharedmem.durable.outbox_relay import RelayLimits
+from sharedmem.durable.protocol import living_documents
+from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.models import Put
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.durability import UnsettledError

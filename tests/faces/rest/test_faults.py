@@ -17,7 +17,7 @@ from support.rest_server import API, running_rest_server
 from support.waiting import wait_until
 
 from sharedmem import ConfigError, Settings
-from sharedmem.coordination.queues.task_queue import TaskQueue
+from sharedmem.coordination.queues import TaskQueue
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.rest import Call, RestOptions, RestServer, create_app
 from sharedmem.faces.rest import server as rest_server

@@ -17,9 +17,9 @@ from pydantic import ConfigDict, Field
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.faces.mcp.pages import PageCursor, paged
 from sharedmem.faces.mcp.tool import ToolCall, ToolKind
-from sharedmem.graph.extraction.protocol import Extraction, Known, Mention, Statement
 from sharedmem.graph.graph import Graph
-from sharedmem.graph.resolution.names import check_entity_name, normalize_name
+from sharedmem.graph.names import check_entity_name, normalize_name
+from sharedmem.graph.protocol import Extraction, Known, Mention, Statement
 from sharedmem.models import Episode, Fact, Record, RelationType
 
 _GROUP: Literal["reference-memory"] = "reference-memory"

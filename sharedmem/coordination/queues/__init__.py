@@ -1,1 +1,0 @@
-"""Task queues: producers, consumers, workers and administration of one queue."""

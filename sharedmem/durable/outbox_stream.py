@@ -1,0 +1,505 @@
+"""The outbox stream of a namespace: its entries and their documents, reading and acknowledging; and its dead letters.
+
+An entry has a field for each document. The field's name is `<type> <kind> <version> <stamp> <floor> <size> <expires>
+<created> <codec> <actor> <key>`, for an element with its name on a second line; its value is the body, as it is in
+Redis (`lua/include/kept.lua` writes it).
+
+Workers claim the entries of an outbox in one consumer group, under one consumer name: one worker at a time has an
+entry, and another one claims it after an idle time. This is only an optimisation: documents may be put twice and in any
+order, since stamps decide which of them stay, and an entry is settled once, by the worker that deletes it.
+
+Dead letters are changes that the durable store rejected for good, until they are replayed or discarded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Literal, NamedTuple, TypeVar, cast
+
+from sharedmem.clock import from_microseconds
+from sharedmem.durable.conversation_documents import entry_to_text
+from sharedmem.durable.json_codec import member_to_text, to_text
+from sharedmem.durable.protocol import DurableContext
+from sharedmem.errors import InvalidError
+from sharedmem.models import DeadLetter, DurableRecord
+from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.codec import JSON
+from sharedmem.redis.keys import check_durable_key
+from sharedmem.redis.replies import Reply, ServerError, public_error
+from sharedmem.redis.scripts.durable import DeliveredEntry, DurableKey, RejectedField
+
+_KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}
+_NAME_WORDS = 11
+_VALUE = b"value"
+_GONE, _MEMBER, _ENTRY = b"gone", b"member", b"entry"
+# A string of another client, without a header.
+_TEXT = b"text"
+
+
+class OutboxDocument(NamedTuple):
+    """One field of an entry: a document, or the reason why it is invalid."""
+
+    record: DurableRecord | None
+    problem: str = ""
+
+
+def parse_documents(fields: Sequence[bytes], namespace: str) -> list[OutboxDocument]:
+    """Parse an entry field by field; an invalid field gives a reason instead of an error.
+
+    Args:
+        fields: names and bodies in turn.
+        namespace: namespace of the outbox; documents of other namespaces are invalid.
+    """
+    return [_parse_field(fields[i], fields[i + 1], namespace) for i in range(0, len(fields) - 1, 2)]
+
+
+def parse_records(fields: Sequence[bytes], namespace: str) -> list[DurableRecord]:
+    """Return the valid documents of an entry; arguments as `parse_documents`."""
+    return [left.record for left in parse_documents(fields, namespace) if left.record is not None]
+
+
+def parse_record(name: bytes, body: bytes) -> DurableRecord:
+    """Parse the document of one field.
+
+    Raises:
+        InvalidError, ValueError: the field has another format.
+    """
+    head, newline, element = name.partition(b"\n")
+    words = head.split(b" ", _NAME_WORDS - 1)
+    if len(words) != _NAME_WORDS or words[1] not in _KINDS or (newline and not element):
+        raise InvalidError("entry of the outbox", name[:80], "lua/include/kept.lua defines its format")
+    type_, kind, version, stamp, floor, size, expires, created, codec, actor, key = words
+    # A member of a set is its own name, which may be long and need not be text.
+    is_member = type_ == b"set" and newline
+    spelled, text = _body_text(type_, codec, element if is_member else body)
+    return DurableRecord(
+        key=check_durable_key(key.decode()),
+        element=sha256(element).hexdigest() if is_member else element.decode(),
+        type=type_.decode(),
+        kind=_KINDS[kind],
+        version=int(version),
+        stamp=int(stamp),
+        floor=int(floor),
+        size=int(size),
+        expires=int(expires),
+        created=int(created),
+        actor=actor.decode(),
+        codec=spelled,
+        deleted=codec == _GONE,
+        body=text,
+    )
+
+
+def newest_of_each(records: Iterable[DurableRecord]) -> list[DurableRecord]:
+    """Return the newest version of each document; elements older than a head stay deleted (`floor`)."""
+    found: dict[tuple[str, str], DurableRecord] = {}
+    for record in records:
+        place = record.key, record.element
+        other = found.get(place)
+        found[place] = record if other is None else _merge(other, record)
+    return list(found.values())
+
+
+def _parse_field(name: bytes, body: bytes, namespace: str) -> OutboxDocument:
+    try:
+        record = parse_record(name, body)
+    except (InvalidError, ValueError) as error:
+        return OutboxDocument(None, f"it cannot be parsed: {error}")
+    if record.namespace != namespace:
+        return OutboxDocument(None, f"it is of namespace {record.namespace!r}, but was in the outbox of {namespace!r}")
+    return OutboxDocument(record)
+
+
+def _body_text(type_: bytes, codec: bytes, body: bytes) -> tuple[str, str]:
+    """Return (codec, text) of the document's body."""
+    if codec == _GONE:
+        return JSON.decode(), ""
+    if codec in {_MEMBER, _TEXT}:
+        return member_to_text(body)
+    if codec == _ENTRY:
+        return entry_to_text(body)
+    return codec.decode(), to_text(codec, body) if body or type_ == _VALUE else ""
+
+
+def _merge(one: DurableRecord, other: DurableRecord) -> DurableRecord:
+    first, last = (one, other) if one.stamp <= other.stamp else (other, one)
+    floor = max(first.floor, last.floor)
+    return last if last.floor == floor else last.model_copy(update={"floor": floor})
+
+
+T = TypeVar("T")
+Recovery = Literal["complete", "running", "tier away", "not begun"]
+_RECOVERY: dict[bytes, Recovery] = {b"joined": "complete", b"recovering": "running", b"provisional": "tier away"}
+GROUP = "tier"
+_CONSUMER = "hubs"
+# A script blocks the server for all clients: a few hundred keys take a millisecond.
+_MOST_KEYS = 250
+
+
+def entry_time_ms(entry_id: bytes) -> int:
+    """Return when the entry with an id was written, in milliseconds since 1970, by the server's clock."""
+    return int(entry_id.partition(b"-")[0])
+
+
+class OutboxEntry(NamedTuple):
+    """One entry of the outbox: the documents of one script call."""
+
+    id: bytes
+    fields: list[bytes]
+
+    @property
+    def size(self) -> int:
+        """Bytes of names and bodies."""
+        return sum(map(len, self.fields))
+
+    @property
+    def at_ms(self) -> int:
+        """When it was written, in milliseconds since 1970, by the server's clock."""
+        return entry_time_ms(self.id)
+
+    @property
+    def at_s(self) -> float:
+        """The same in seconds."""
+        return self.at_ms / 1000
+
+
+class SettledEntry(NamedTuple):
+    """A delivered entry: the store has each document, or rejects it for good."""
+
+    id: bytes
+    stored: list[DurableRecord]
+    """Documents that the store has, in this version or a newer one."""
+    refused: list[tuple[int, str]]
+    """(index of the field, from 1; reason) of each rejected document."""
+
+
+class OutboxStream:
+    """The outbox of one namespace.
+
+    Args:
+        context: the server and the durable store.
+        namespace: the namespace.
+        cache_ms: milliseconds for which a copy of knowledge stays in Redis once the store has it.
+        absent_ms: milliseconds for which Redis stores that the store lacks a key.
+    """
+
+    def __init__(self, context: DurableContext, namespace: str, *, cache_ms: int, absent_ms: int) -> None:
+        self._client, self._keyspace, self._scripts = context.client, context.keyspace, context.scripts
+        self._cache_ms, self._absent_ms = cache_ms, absent_ms
+        self.namespace = namespace
+        self.key = context.keyspace.outbox(namespace)
+        self.dead = context.keyspace.dead_outbox(namespace)
+
+    async def fresh(self, count: int) -> list[OutboxEntry]:
+        """Claim entries that no worker has claimed yet. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
+        """
+        command = ("XREADGROUP", "GROUP", GROUP, _CONSUMER, "COUNT", count, "STREAMS", self.key, ">")
+        try:
+            # Repeated after a lost reply, it claims the next ones; `abandoned` finds the entries of the lost reply.
+            reply = await self._client.call_aside(*command)
+        except ServerError as error:
+            if "NOGROUP" not in error.text:
+                raise public_error(error, self._client.address) from error
+            await self._make_group()
+            reply = await self._client.call_aside(*command)
+        streams = as_list(reply)
+        return _parse_entries(as_list(streams[0])[1]) if streams else []
+
+    async def claim_abandoned(self, count: int, *, idle_ms: int) -> list[OutboxEntry]:
+        """Claim entries whose worker has been idle for so long. Two round trips; one if there is no such entry.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        try:
+            rows = as_list(
+                await self._client.call("XPENDING", self.key, GROUP, "IDLE", idle_ms, "-", "+", count),
+            )
+        except ServerError as error:
+            if "NOGROUP" in error.text:
+                return []
+            raise public_error(error, self._client.address) from error
+        ids = [text_of(as_list(row)[0]) for row in rows]
+        if not ids:
+            return []
+        return _parse_entries(await self._client.call_aside("XCLAIM", self.key, GROUP, _CONSUMER, idle_ms, *ids))
+
+    async def read(self, ids: Sequence[bytes]) -> list[OutboxEntry]:
+        """Return the entries with these ids that still exist. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        if len(ids) == 1:
+            return _parse_entries(await self._translated(self._client.call("XRANGE", self.key, ids[0], ids[0])))
+        ranges = [("XRANGE", self.key, one, one) for one in ids]
+        pages = await self._translated(self._client.read_many(ranges, aside=True))
+        return [entry for page in pages for entry in _parse_entries(page)]
+
+    async def oldest(self, count: int, *, upto: bytes = b"+") -> list[OutboxEntry]:
+        """Return the oldest entries, claimed or not. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        return _parse_entries(
+            await self._translated(self._client.call_aside("XRANGE", self.key, "-", upto, "COUNT", count))
+        )
+
+    async def newest(self) -> OutboxEntry | None:
+        """Return the newest entry. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        found = _parse_entries(
+            await self._translated(self._client.call_aside("XREVRANGE", self.key, "+", "-", "COUNT", 1))
+        )
+        return found[0] if found else None
+
+    async def length(self) -> int:
+        """Return how many entries wait. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        return cast("int", await self._translated(self._client.call("XLEN", self.key)))
+
+    async def delivered(self) -> int:
+        """Return how many entries are claimed and not acknowledged. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        try:
+            summary = as_list(await self._client.call("XPENDING", self.key, GROUP))
+        except ServerError as error:
+            if "NOGROUP" in error.text:
+                return 0
+            raise public_error(error, self._client.address) from error
+        return summary[0] if summary and isinstance(summary[0], int) else 0
+
+    async def recovery(self) -> Recovery:
+        """Return whether Redis has all that the store has (see `lua/namespace_join.lua`). One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        mark = await self._translated(self._client.call("HGET", self._keyspace.kept(self.namespace), "$joined"))
+        return _RECOVERY.get(mark.split(b" ")[0], "not begun") if isinstance(mark, bytes) else "not begun"
+
+    async def dead_letters(self, count: int, *, after: str = "-") -> list[OutboxEntry]:
+        """Return dead letters, oldest first, from an id on. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        return _parse_entries(
+            await self._translated(self._client.call_aside("XRANGE", self.dead, after, "+", "COUNT", count))
+        )
+
+    async def dead_length(self) -> int:
+        """Return how many dead letters there are. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        return cast("int", await self._translated(self._client.call("XLEN", self.dead)))
+
+    async def replay(self, ids: Sequence[str]) -> int:
+        """Move dead letters back to the outbox, in this order; return how many existed. One round trip.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        return await self._translated(self._scripts.outbox_replay(self.dead, self.key, ids=ids))
+
+    async def settle(self, done: Sequence[SettledEntry]) -> int:
+        """Delete delivered entries, and update the states of their keys; return how many entries existed.
+
+        One round trip for each 250 keys.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`; the remaining entries are delivered again.
+        """
+        return await self._settle(self.key, done)
+
+    async def settle_dead_letters(self, done: Sequence[SettledEntry]) -> int:
+        """Delete dead letters, and update the states of their keys; return how many existed.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        return await self._settle(self.dead, done)
+
+    async def _settle(self, stream: bytes, done: Sequence[SettledEntry]) -> int:
+        gone = 0
+        first = 0
+        while first < len(done):
+            numbers: dict[DurableKey, int] = {}
+            settled: list[DeliveredEntry] = []
+            refused: list[RejectedField] = []
+            while first < len(done) and len(numbers) < _MOST_KEYS and len(settled) < _MOST_KEYS:
+                one = done[first]
+                settled.append(DeliveredEntry(one.id, self._counted(one.stored, numbers)))
+                refused += [RejectedField(one.id, field, reason) for field, reason in one.refused]
+                first += 1
+            call = self._scripts.outbox_settle(
+                stream,
+                self.dead,
+                list(numbers),
+                group=GROUP,
+                cache_ms=self._cache_ms,
+                absent_ms=self._absent_ms,
+                entries=settled,
+                refused=refused,
+            )
+            gone += await self._translated(call)
+        return gone
+
+    def _counted(self, stored: Sequence[DurableRecord], numbers: dict[DurableKey, int]) -> dict[int, int]:
+        """Count the documents of each key, by the index of the key."""
+        counts: dict[int, int] = {}
+        for record in stored:
+            target = self._keyspace.target(record.key)
+            place = DurableKey(self._keyspace.presence(target), self._keyspace.state(target))
+            number = numbers.setdefault(place, len(numbers) + 1)
+            counts[number] = counts.get(number, 0) + 1
+        return counts
+
+    async def _translated(self, call: Awaitable[T]) -> T:
+        """Return the call's reply; raise a refusal of the server as a public error."""
+        try:
+            return await call
+        except ServerError as error:
+            raise public_error(error, self._client.address) from error
+
+    async def _make_group(self) -> None:
+        try:
+            await self._client.call("XGROUP", "CREATE", self.key, GROUP, "0", "MKSTREAM")
+        except ServerError as error:
+            if "BUSYGROUP" not in error.text:  # fakeredis says ERR before it
+                raise public_error(error, self._client.address) from error
+
+
+def _parse_entries(reply: Reply) -> list[OutboxEntry]:
+    found = []
+    for row in filter(as_list, as_list(reply)):
+        id_, fields = as_list(row)
+        # A deleted entry may still be listed, without fields.
+        if isinstance(id_, bytes) and isinstance(fields, list):
+            found.append(OutboxEntry(id_, cast("list[bytes]", fields)))
+    return found
+
+
+# -- dead letters --------------------------------------------------------------------------------
+
+
+_PAGE = 200
+_ID = re.compile(r"\d+-\d+")
+# Another client may have written an entry with any id.
+_LATEST_US = 253_402_300_799_000_000
+
+
+class DeadLetters:
+    """The dead letters of each namespace.
+
+    Args:
+        stream_of: the outbox of a namespace.
+    """
+
+    def __init__(self, stream_of: Callable[[str], OutboxStream]) -> None:
+        self._stream_of = stream_of
+
+    async def list(self, namespace: str, *, limit: int = 100) -> list[DeadLetter]:
+        """Return the oldest dead letters. One round trip.
+
+        Args:
+            namespace: the namespace.
+            limit: most results.
+
+        Raises:
+            UnavailableError, AccessDeniedError: Redis cannot be reached, or does not allow it.
+        """
+        return [_parse_letter(namespace, entry) for entry in await self._stream_of(namespace).dead_letters(limit)]
+
+    async def replay(self, namespace: str) -> int:
+        """Move all of them back to the outbox, oldest first, each at most once; return their number.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `list`; letters that were not moved stay.
+        """
+        stream = self._stream_of(namespace)
+        moved = 0
+        async for page in _pages(stream):
+            moved += await stream.replay([entry.id.decode() for entry in page])
+        return moved
+
+    async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
+        """Delete dead letters, so that the store never gets them; return their number.
+
+        Args:
+            namespace: the namespace.
+            ids: ids of dead letters; None: all.
+
+        Raises:
+            InvalidError: an id is invalid.
+            UnavailableError, AccessDeniedError: as `list`.
+        """
+        stream = self._stream_of(namespace)
+        wanted = None if ids is None else set(map(_check_id, ids))
+        gone = 0
+        async for page in _pages(stream):
+            chosen = [entry for entry in page if wanted is None or entry.id.decode() in wanted]
+            gone += await stream.settle_dead_letters([_discarded_entry(namespace, entry) for entry in chosen])
+        return gone
+
+
+async def _pages(stream: OutboxStream) -> AsyncIterator[list[OutboxEntry]]:
+    """Yield the present dead letters page by page, without documents that are rejected during the iteration."""
+    left = await stream.dead_length()
+    after = "-"
+    while left > 0 and (page := await stream.dead_letters(min(_PAGE, left), after=after)):
+        left -= len(page)
+        after = f"({page[-1].id.decode()}"
+        yield page
+
+
+def _fields_of(entry: OutboxEntry) -> dict[bytes, bytes]:
+    return dict(zip(entry.fields[::2], entry.fields[1::2], strict=False))
+
+
+def _parse_letter(namespace: str, entry: OutboxEntry) -> DeadLetter:
+    named = _fields_of(entry)
+    name, body = named.get(b"name", b""), named.get(b"body", b"")
+    record = parse_documents([name, body], namespace)[0].record
+    return DeadLetter(
+        id=entry.id.decode(),
+        namespace=namespace,
+        key=record.key if record else "",
+        element=record.element if record else "",
+        type=record.type if record else "",
+        stamp=record.stamp if record else 0,
+        reason=named.get(b"reason", b"").decode(errors="replace"),
+        at=from_microseconds(min(entry.at_ms * 1000, _LATEST_US)),
+        name=name.decode(errors="replace"),
+        size=len(body),
+    )
+
+
+def _discarded_entry(namespace: str, entry: OutboxEntry) -> SettledEntry:
+    """Return a dead letter as settled, so that its key no longer waits for it."""
+    named = _fields_of(entry)
+    record = parse_documents([named.get(b"name", b""), named.get(b"body", b"")], namespace)[0].record
+    return SettledEntry(entry.id, [record] if record else [], [])
+
+
+def _check_id(id_: str) -> str:
+    if not isinstance(id_, str) or not _ID.fullmatch(id_):
+        raise InvalidError("id", id_, "give the id of a dead letter, such as 1795245066123-0")
+    return id_

@@ -1,1 +1,0 @@
-"""A SQLite file as a durable store."""

@@ -1,1 +1,0 @@
-"""Episodic memory: the events of sessions, in order."""

@@ -1,1 +1,0 @@
-"""Entity resolution: find the entity that a name means."""
