@@ -3,6 +3,7 @@
 python benchmarks/console.py                  about ten minutes, of which the million keys take most
 python benchmarks/console.py --quick          100,000 keys, three loads of each view, half a minute of feed
 python benchmarks/console.py --minutes 60     an hour of feed
+python benchmarks/console.py --only views     no feed; `--only feed`: no views
 python benchmarks/console.py --page docs/benchmarks.md
 
 A view is loaded by its address in headless Chromium, as by a link from a colleague. It is usable when its heading and
@@ -20,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -79,6 +80,10 @@ class ConsoleResults:
     """By world and view: seconds until it was usable, load by load."""
     heap_mb: list[float] = field(default_factory=list)
     """Heap of the page, sample by sample, once it keeps as many changes as it ever does."""
+    nodes: list[int] = field(default_factory=list)
+    """DOM nodes of the page, likewise."""
+    listeners: list[int] = field(default_factory=list)
+    """Event listeners of the page, likewise."""
     feed_minutes: float = 0.0
 
 
@@ -95,13 +100,14 @@ def main() -> int:
         settings = Settings(data_dir=Path(folder) / "data", embedder="hashing", namespace=TEAM)
         asyncio.run(_fill_teams(settings))
         with _service(settings, Path(folder) / "tokens.yaml") as url, _browser(Path(folder) / "profile") as browser:
-            # First without the many keys: what lists by SCAN looks through those of all namespaces of a server.
-            results.loads_s[TEAM] = _loads(browser, url, tokens[TEAM], loads)
-            asyncio.run(_fill_keys(settings, keys))
-            results.loads_s[MILLION] = _loads(browser, url, tokens[MILLION], loads)
-            minutes = asked.minutes or (0.5 if asked.quick else 2.0)
-            results.heap_mb = _feed(browser, url, tokens[TEAM], settings, minutes)
-            results.feed_minutes = minutes
+            if asked.only != "feed":
+                # First without the many keys: what lists by SCAN looks through those of all namespaces of a server.
+                results.loads_s[TEAM] = _loads(browser, url, tokens[TEAM], loads)
+                asyncio.run(_fill_keys(settings, keys))
+                results.loads_s[MILLION] = _loads(browser, url, tokens[MILLION], loads)
+            if asked.only != "views":
+                results.feed_minutes = asked.minutes or (0.5 if asked.quick else 2.0)
+                _feed(browser, url, tokens[TEAM], settings, results)
     goals = verdicts(results)
     _show(results, goals)
     asked.json.parent.mkdir(parents=True, exist_ok=True)
@@ -117,6 +123,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer keys and loads: a first impression")
     parser.add_argument("--keys", type=int, metavar="N", help="keys of the large namespace")
     parser.add_argument("--minutes", type=float, metavar="N", help="how long the feed runs")
+    parser.add_argument("--only", choices=("views", "feed"), help="measure this alone")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="PATH", help="where the figures go")
     parser.add_argument("--page", type=Path, metavar="PATH", help="a page whose part to replace")
     return parser.parse_args()
@@ -238,53 +245,65 @@ def _loads(browser: Chrome, url: str, token: str, loads: int) -> dict[str, list[
     return found
 
 
-def _feed(browser: Chrome, url: str, token: str, settings: Settings, minutes: float) -> list[float]:
-    """Return the heap of the page while changes come in, sample by sample."""
+def _feed(browser: Chrome, url: str, token: str, settings: Settings, results: ConsoleResults) -> None:
+    """Note the memory of the page while changes come in, sample by sample."""
     _enter(browser, url, token)
     _open(browser, url, "feed")
-    _say(f"{minutes:g} minutes of feed")
-    samples: list[float] = []
+    _say(f"{results.feed_minutes:g} minutes of feed")
 
     async def run() -> None:
         async with Hub.open(settings=settings) as hub:
             store, changed, began = hub.store(TEAM, actor="ada"), 0, time.monotonic()
             next_sample = began
-            while changed < KEPT_ENTRIES * 2 or time.monotonic() - began < minutes * 60:
+            while changed < KEPT_ENTRIES * 2 or time.monotonic() - began < results.feed_minutes * 60:
                 await store.write_many({f"live-{changed + number}": number for number in range(100)}, ttl=60)
                 changed += 100
                 if changed >= KEPT_ENTRIES * 2 and time.monotonic() >= next_sample:
-                    samples.append(await asyncio.to_thread(_heap_mb, browser))
+                    await asyncio.to_thread(_sample, browser, results)
                     next_sample = time.monotonic() + _SAMPLE_EVERY_S
                 await asyncio.sleep(max(0.0, began + changed / CHANGES_A_SECOND - time.monotonic()))
 
     asyncio.run(run())
-    return samples
 
 
-def _heap_mb(browser: Chrome) -> float:
+def _sample(browser: Chrome, results: ConsoleResults) -> None:
     browser.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
-    return round(float(browser.execute_cdp_cmd("Runtime.getHeapUsage", {})["usedSize"]) / 1e6, 2)
+    heap = browser.execute_cdp_cmd("Runtime.getHeapUsage", {})["usedSize"]
+    counters = browser.execute_cdp_cmd("Memory.getDOMCounters", {})
+    results.heap_mb.append(round(float(heap) / 1e6, 2))
+    results.nodes.append(counters["nodes"])
+    results.listeners.append(counters["jsEventListeners"])
+    _say(f"{results.heap_mb[-1]} MB, {results.nodes[-1]} nodes, {results.listeners[-1]} listeners")
 
 
 # -- report ----------------------------------------------------------------------------------------
 
 
 def verdicts(results: ConsoleResults) -> list[Verdict]:
-    """Return the goals of the console."""
+    """Return the goals of the console, of what was measured."""
     found = []
     worlds = ((TEAM, MOST_TEAM_S, "a team's data"), (MILLION, MOST_MILLION_S, f"{results.keys:,} keys"))
     for world, most_s, words in worlds:
-        times = {view: median(loads) for view, loads in results.loads_s[world].items()}
-        slowest = max(times, key=lambda view: times[view])
-        goal = f"each view usable within {most_s:g} s on {words}"
-        found.append(Verdict(goal, f"slowest: {slowest}, {times[slowest]:.2f} s", times[slowest] <= most_s))
-    quarter = max(1, len(results.heap_mb) // 4)
-    first, last = median(results.heap_mb[:quarter]), median(results.heap_mb[-quarter:])
-    goal = (
-        f"memory flat over {results.feed_minutes:g} minutes of feed (at most {MOST_GROWTH:g} times the first quarter)"
-    )
-    found.append(Verdict(goal, f"{first:.1f} MB, then {last:.1f} MB", last <= first * MOST_GROWTH))
+        if world in results.loads_s:
+            times = {view: median(loads) for view, loads in results.loads_s[world].items()}
+            slowest = max(times, key=lambda view: times[view])
+            goal = f"each view usable within {most_s:g} s on {words}"
+            found.append(Verdict(goal, f"slowest: {slowest}, {times[slowest]:.2f} s", times[slowest] <= most_s))
+    for name, samples, shape in (("heap", results.heap_mb, "{:.1f} MB"), ("DOM nodes", results.nodes, "{:,.0f}")):
+        if samples:
+            first, middle, last = _course(samples)
+            goal = f"{name} flat over {results.feed_minutes:g} minutes of feed (at most {MOST_GROWTH:g} times the start)"
+            words = f"start {shape}, middle {shape}, end {shape}".format(first, middle, last)
+            found.append(Verdict(goal, words, last <= first * MOST_GROWTH))
     return found
+
+
+def _course(samples: Sequence[float]) -> tuple[float, float, float]:
+    """Return the medians of the first, the middle and the last tenth of the samples."""
+    size, middle = max(1, len(samples) // 10), len(samples) // 2
+    parts = samples[:size], samples[middle - size // 2 :][:size], samples[-size:]
+    first, between, last = (float(median(part)) for part in parts)
+    return first, between, last
 
 
 def _rows(results: ConsoleResults) -> Iterator[tuple[str, str, str]]:
@@ -297,7 +316,7 @@ def _show(results: ConsoleResults, goals: list[Verdict]) -> None:
     table = Table(title="seconds until a view is usable: median (slowest)")
     for name in ("view", "a team's data", f"{results.keys:,} keys"):
         table.add_column(name, justify="left" if name == "view" else "right")
-    for row in _rows(results):
+    for row in _rows(results) if results.loads_s else ():
         table.add_row(*row)
     judged: Table = Table(title="goals")
     for name in ("goal", "found", "verdict"):
@@ -306,7 +325,8 @@ def _show(results: ConsoleResults, goals: list[Verdict]) -> None:
         judged.add_row(goal.goal, goal.found, goal.word)
     terminal = Terminal()
     terminal.width = max(terminal.width, 150)
-    terminal.print(table)
+    if results.loads_s:
+        terminal.print(table)
     terminal.print(judged)
 
 
@@ -315,11 +335,12 @@ def _page_lines(results: ConsoleResults, goals: list[Verdict]) -> Iterator[str]:
     where = f"{facts['browser']}, Python {facts['python']}, {facts['cores']} cores"
     yield f"{where}; other work ran beside it: the load average was {facts['load']} at the beginning."
     yield ""
-    yield f"| view | a team's data: s, median (slowest) | {results.keys:,} keys |"
-    yield "|---|---|---|"
-    for row in _rows(results):
-        yield f"| {' | '.join(row)} |"
-    yield ""
+    if results.loads_s:
+        yield f"| view | a team's data: s, median (slowest) | {results.keys:,} keys |"
+        yield "|---|---|---|"
+        for row in _rows(results):
+            yield f"| {' | '.join(row)} |"
+        yield ""
     yield "| goal | found | |"
     yield "|---|---|---|"
     for goal in goals:

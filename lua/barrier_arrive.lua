@@ -1,6 +1,6 @@
 -- barrier_arrive: arrive at a barrier; the last party opens it and notifies the others.
 --
--- INCLUDE time ledger mutation waiters
+-- INCLUDE time ledger mutation waiters names naming
 -- KEYS barrier  sortedset  arrived parties, `<version> <parties> <waiter>`, by the end of its lease
 -- KEYS opened   hash       parties that have passed, by waiter: `<generation> <position>`
 -- ARGV waiter    text  the arriving party
@@ -24,6 +24,7 @@ if agreed and agreed ~= parties then return 'parties ' .. agreed end
 local version = whole(tick(1))
 local arrival = version .. ' ' .. parties .. ' ' .. waiter
 redis.call('ZADD', barrier, whole(now + tonumber(lease_ms) * 1000), arrival)
+if not another then created(barrier) end
 if redis.call('ZCARD', barrier) < tonumber(parties) then
   local life_ms = math.max(redis.call('PTTL', barrier), tonumber(lease_ms))
   redis.call('PEXPIRE', barrier, whole(life_ms))

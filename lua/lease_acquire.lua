@@ -3,7 +3,7 @@
 -- A shared holder has weight 1; an exclusive one has the whole capacity as its weight. So several holders have weight 1
 -- each, and only a single holder may have more.
 --
--- INCLUDE time ledger mutation waiters turns
+-- INCLUDE time ledger mutation waiters turns names naming
 -- KEYS holders  zset    `<token> <actor> <weight> <asker>` by the end of the lease, in microseconds
 -- KEYS waiters  zset    the waiters
 -- KEYS name     string  the key of the name, for the announcement
@@ -47,6 +47,7 @@ if is_free and (not first or first == asker) then
   local version = tick(1)
   redis.call('ZADD', holders, whole(ends), whole(version) .. ' ' .. actor .. ' ' .. weight .. ' ' .. asker)
   redis.call('PEXPIRE', holders, whole((latest - microseconds()) / 1000 + 1000))
+  if used == 0 then created(holders) end
   if first then
     redis.call('ZREM', waiters, asker)
     -- Readers enter together: each notifies the next, until one must wait.

@@ -1,6 +1,6 @@
 -- limit_window_take: admit a cost, if the limit has enough left in the window that ends now.
 --
--- INCLUDE time ledger mutation window
+-- INCLUDE time ledger mutation window names naming
 -- KEYS log  list  see include/window.lua
 -- ARGV limit      int  highest cost in any window
 -- ARGV window_us  int  length of the window
@@ -39,6 +39,7 @@ local old = math.max(first - 1, count + cost - MOST_KEPT)
 if old > 0 then redis.call('LTRIM', log, old, -1) end
 if is_new then
   redis.call('RPUSH', log, whole(longest))
+  created(log)
 elseif old > 0 or known ~= longest then
   redis.call('LSET', log, 0, whole(longest))
 end

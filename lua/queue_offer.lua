@@ -1,6 +1,6 @@
 -- queue_offer: put a task into a queue, unless one with its deduplication id exists or was put lately.
 --
--- INCLUDE time ledger mutation waiters queue
+-- INCLUDE time ledger mutation waiters queue names naming
 -- KEYS ready    zset    ready tasks, by falling priority
 -- KEYS delayed  zset    delayed tasks, by the end of their delay
 -- KEYS claimed  zset    claimed tasks, by the end of their visibility
@@ -26,6 +26,7 @@ if known then return known .. ' 0' end
 
 local id = whole(tick(1))
 redis.call('HSET', tasks, id, priority .. ' ' .. max_attempts .. ' ' .. actor .. ' ' .. unique .. '\n' .. payload)
+if redis.call('HLEN', tasks) == 1 then created(tasks) end
 redis.call('HSET', dedup, unique, id)
 if window_ms ~= '0' then redis.call('SET', recent, id, 'PX', window_ms) end
 if delay_ms ~= '0' then

@@ -1,6 +1,6 @@
 -- queue_pause: stop claims, or allow them again.
 --
--- INCLUDE time ledger mutation waiters queue
+-- INCLUDE time ledger mutation waiters queue names naming
 -- KEYS ready    zset    ready tasks, by falling priority
 -- KEYS delayed  zset    delayed tasks, by the end of their delay
 -- KEYS claimed  zset    claimed tasks, by the end of their visibility
@@ -13,7 +13,9 @@
 local ready, delayed, claimed, waiters, paused = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local rest, MOST_WOKEN = ARGV[6], 500
 if rest == '1' then
-  return done(redis.call('SET', paused, actor, 'NX') and '1' or '0')
+  if not redis.call('SET', paused, actor, 'NX') then return done('0') end
+  created(paused)
+  return done('1')
 end
 local news = redis.call('DEL', paused)
 if news == 1 then

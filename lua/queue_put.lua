@@ -1,6 +1,6 @@
 -- queue_put: put tasks with the same settings into a queue, all or none.
 --
--- INCLUDE time ledger mutation waiters queue
+-- INCLUDE time ledger mutation waiters queue names naming
 -- KEYS ready    zset  ready tasks, by falling priority
 -- KEYS delayed  zset  delayed tasks, by the end of their delay
 -- KEYS claimed  zset  claimed tasks, by the end of their visibility
@@ -28,6 +28,7 @@ for i = 1, count do
   places[i * 2 - 1], places[i * 2] = score, id
 end
 redis.call('HSET', tasks, unpack(entries))
+if redis.call('HLEN', tasks) == count then created(tasks) end
 if delay_ms == '0' then
   redis.call('ZADD', ready, unpack(places))
   wake(waiters, count, delayed, claimed)

@@ -28,10 +28,16 @@ end
 -- Fails here if it is not a stream: a change that cannot be announced must not be made.
 redis.call('XLEN', changes)
 
+-- The index of the names in use lacks none in a new namespace (see names.lua).
+local function begin_names(names)
+  redis.pcall('ZADD', names, '0', '$complete')
+end
+
 -- Assign `count` versions and return the first: above every earlier one, else the time in microseconds.
 local function tick(count)
   if not last then
     local newest = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
+    if not newest then begin_names(string.sub(clock, 1, -6) .. 'names') end
     last = newest and string.match(newest[1], '^%d+') or '0'
   end
   local version = microseconds()

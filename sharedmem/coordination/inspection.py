@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import cast, get_args
 
@@ -13,12 +12,12 @@ from sharedmem.errors import InvalidError
 from sharedmem.models.coordination import CoordinationEntry, CoordinationKind, CoordinationPage
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.keys import Target, plain_name
+from sharedmem.redis.name_index import IndexedName
 from sharedmem.redis.replies import Reply
 from sharedmem.redis.scripts.coordination import RateLimitScripts
 from sharedmem.redis.service_keys import decoding
 
 _MOST_SHOWN = 1000
-_SCANNED_AT_ONCE = 2000
 _KINDS: tuple[CoordinationKind, ...] = get_args(CoordinationKind)
 
 
@@ -33,49 +32,42 @@ class CoordinationNames:
     ) -> CoordinationPage:
         """Return the locks, leaders, semaphores, read/write locks, barriers and rate limits that are in use.
 
-        Sorted by kind and name. Linear in the keys of the server, which are read in pages with SCAN; then one round
-        trip, and one a rate limit.
+        Sorted by kind and name. Two round trips, one for each rate limit, and one if names are free by now. In data
+        that only earlier versions have written, names are looked for once with SCAN.
 
         Args:
             kind: `lock`, `leader`, `semaphore`, `rwlock`, `barrier` or `limit`; None: all of them.
-            limit: most names to look at, 1 to 1,000. A page may have fewer: free ones are left out.
+            limit: most names to look at, 1 to 1,000. A page may have fewer, and none: free ones are left out.
             cursor: the one of the page before; None: from the beginning.
 
         Raises:
             InvalidError: an argument is invalid.
-            AccessDeniedError: this Redis user may not list keys.
+            AccessDeniedError: names were never looked for, and this Redis user may not list keys.
             UnavailableError: the server cannot be reached.
+            CorruptionError: another client has written to a name, or to the index of names.
         """
         if kind is not None and kind not in _KINDS:
             raise InvalidError("kind", kind, f"use one of {', '.join(_KINDS)}, or leave it out")
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST_SHOWN:
             raise InvalidError("limit", limit, f"give a whole number from 1 to {_MOST_SHOWN}")
-        found = await self._names_in_use(kind)
-        first = 0 if cursor is None else bisect_right(found, _parse_cursor(cursor))
-        some = found[first : first + limit]
+        names = self._inspected_names
+        after = None if cursor is None else _parse_cursor(cursor, names.scope.home.namespace)
+        found = await names.index.page(_KINDS if kind is None else (kind,), after=after, limit=limit + 1)
+        some = found[:limit]
         entries = await self._looked_at(some)
-        following = f"{some[-1][0]} {some[-1][1]}" if first + limit < len(found) else None
+        await names.drop_names([one for one, entry in zip(some, entries, strict=True) if entry is None])
+        following = f"{some[-1].kind} {names.scope.home.namespace}:{some[-1].name}" if len(found) > limit else None
         return CoordinationPage(entries=[entry for entry in entries if entry is not None], cursor=following)
 
-    async def _names_in_use(self, kind: CoordinationKind | None) -> list[tuple[CoordinationKind, str]]:
-        keyspace, home = self._inspected_names.scope.keyspace, self._inspected_names.scope.home
-        glob = keyspace.pattern(home.namespace, f"${kind or '*'}:*")
-        found: set[tuple[CoordinationKind, str]] = set()
-        client = self._inspected_names.context.client
-        async for page in client.scan(glob, near=home.clock, count=_SCANNED_AT_ONCE):
-            for key in page:
-                if (name := keyspace.coordination_name_of(key)) is not None:
-                    found.add(cast("tuple[CoordinationKind, str]", name))
-        return sorted(found)
-
-    async def _looked_at(self, found: Sequence[tuple[CoordinationKind, str]]) -> list[CoordinationEntry | None]:
-        """Return what is known of each name; None for one that has come free meanwhile."""
+    async def _looked_at(self, found: Sequence[IndexedName]) -> list[CoordinationEntry | None]:
+        """Return what is known of each name; None for one that is free by now."""
         if not found:
             return []
         names = self._inspected_names
-        targets = [names.scope.keyspace.target(name) for _, name in found]
+        kinds = [cast("CoordinationKind", one.kind) for one in found]
+        targets = [names.scope.keyspace.target(f"{names.scope.home.namespace}:{one.name}") for one in found]
         looks: list[tuple[str | bytes | int, ...]] = [("TIME",)]
-        for (kind, _), target in zip(found, targets, strict=True):
+        for kind, target in zip(kinds, targets, strict=True):
             if kind != "limit":
                 looks.append(("ZRANGE", names.part(target, kind), 0, -1, "WITHSCORES"))
                 looks.append(("ZCARD", names.part(target, f"{kind}.waiters")))
@@ -96,7 +88,7 @@ class CoordinationNames:
 
         calls = [
             look(kind, target, *((None, None) if kind == "limit" else (next(held), next(held))))
-            for (kind, _), target in zip(found, targets, strict=True)
+            for kind, target in zip(kinds, targets, strict=True)
         ]
         return list(await asyncio.gather(*calls))
 
@@ -119,9 +111,9 @@ def _barrier(name: str, pairs: Sequence[object], now: int) -> CoordinationEntry 
     return CoordinationEntry(kind="barrier", name=name, waiting=len(present), parties=int(present[0].split()[1]))
 
 
-def _parse_cursor(cursor: str) -> tuple[CoordinationKind, str]:
-    kind, _, name = cursor.partition(" ")
-    found = next((one for one in _KINDS if one == kind), None)
-    if found is None or not name:
+def _parse_cursor(cursor: str, namespace: str) -> IndexedName:
+    kind, _, key = cursor.partition(" ")
+    name = key.removeprefix(f"{namespace}:")
+    if kind not in _KINDS or not key or name == key:
         raise InvalidError("cursor", cursor, "give that of the page before, or none to begin")
-    return found, name
+    return IndexedName(kind, name)

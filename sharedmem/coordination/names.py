@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from sharedmem.context import HubContext
-from sharedmem.errors import InvalidError
+from sharedmem.errors import AccessDeniedError, InvalidError
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.keys import Target
+from sharedmem.redis.name_index import IndexedName, NameIndex
 from sharedmem.redis.replies import ServerError, public_key_error
 from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.coordination import NameScripts
 
 T = TypeVar("T")
 LONGEST_LEASE_S = 86_400.0
@@ -34,6 +37,23 @@ class NameAccess:
     def part(self, target: Target, part: str) -> bytes:
         """Return the service key of a name that holds one part of its state."""
         return self.scope.keyspace.part(target, part)
+
+    @property
+    def index(self) -> NameIndex:
+        """The names in use in the namespace of the actor."""
+        space, context = self.scope.home, self.context
+        return context.shared(NameIndex, space.namespace, lambda: NameIndex(context.client, self.scope.keyspace, space))
+
+    async def drop_names(self, gone: Sequence[IndexedName]) -> None:
+        """Remove names that were found free from the index; those that are in use again stay. One round trip, or none.
+
+        The Redis user of a reader may not: then another one does.
+        """
+        if gone:
+            with suppress(AccessDeniedError):
+                await NameScripts(self.context.executor).names_drop(
+                    self.index.key, gone=[":".join(name) for name in gone]
+                )
 
     async def explained(self, target: Target, call: Awaitable[T]) -> T:
         """Return the call's result; turn a refusal of the server into an error with the name.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -37,6 +37,8 @@ from sharedmem.models.coordination import (
     TaskPage,
 )
 from sharedmem.redis.keys import plain_name
+from sharedmem.redis.name_index import IndexedName
+from sharedmem.redis.replies import Command
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.background import ProcessBound
 
@@ -408,7 +410,8 @@ class TaskQueue(ProcessBound):
         return f"<TaskQueue {self._queue.target.key}>"
 
 
-_LOOKED_THROUGH = 10_000
+_NAMES_AT_ONCE = 1_000
+_QUEUE = ("queue",)
 
 
 class Queues:
@@ -418,21 +421,34 @@ class Queues:
         self._queue_names = names
 
     async def queues(self) -> list[str]:
-        """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN.
+        """Return the queues of the namespace, sorted, by the names that `queue()` accepts.
 
-        A queue is listed while it has tasks, is paused, or has recent counters.
+        A queue is listed while it has tasks, is paused, or has recent counters. Two round trips for 1,000 queues, and
+        one if some do not exist any more. In data that only earlier versions have written, queues are looked for once
+        with SCAN.
 
         Raises:
-            AccessDeniedError: this Redis user may not list keys.
+            AccessDeniedError: queues were never looked for, and this Redis user may not list keys.
             UnavailableError: the server cannot be reached.
+            CorruptionError: another client has written to the index of names.
         """
-        keyspace, home = self._queue_names.scope.keyspace, self._queue_names.scope.home
-        found: set[str] = set()
-        client, glob = self._queue_names.context.client, keyspace.queues_glob(home.namespace)
-        # Few keys match, among a million others: a page is what the server looks through in some milliseconds.
-        async for page in client.scan(glob, near=home.clock, count=_LOOKED_THROUGH):
-            found |= {keyspace.queue_of(key) for key in page} - {""}
-        return sorted(plain_name(key, home.namespace) for key in found)
+        names, found = self._queue_names, list[str]()
+        page = await names.index.page(_QUEUE, limit=_NAMES_AT_ONCE)
+        while page:
+            lasting = await self._are_in_use(page)
+            await names.drop_names([one for one, lasts in zip(page, lasting, strict=True) if not lasts])
+            found += [one.name for one, lasts in zip(page, lasting, strict=True) if lasts]
+            is_last = len(page) < _NAMES_AT_ONCE
+            page = [] if is_last else await names.index.page(_QUEUE, after=page[-1], limit=_NAMES_AT_ONCE)
+        namespace = names.scope.home.namespace
+        return sorted(plain_name(f"{namespace}:{name}", namespace) for name in found)
+
+    async def _are_in_use(self, queues: Sequence[IndexedName]) -> list[bool]:
+        names = self._queue_names
+        targets = [names.scope.keyspace.target(f"{names.scope.home.namespace}:{one.name}") for one in queues]
+        parts = ("queue.tasks", "queue.counts", "queue.paused")
+        looks: list[Command] = [("EXISTS", *(names.part(target, part) for part in parts)) for target in targets]
+        return [bool(count) for count in await names.context.client.read_many(looks)]
 
     def queue(
         self,

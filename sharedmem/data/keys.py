@@ -315,5 +315,6 @@ class KeyOperations:
         await access.context.blobs.clear(space.namespace)
         for hook in access.context.clear_hooks:
             await hook(space.namespace)
-        await access.scripts.namespace_cleared(space, access.actor, logical=space.namespace)
+        names = access.scope.keyspace.names(space.namespace)
+        await access.scripts.namespace_cleared(space, names, access.actor, logical=space.namespace)
         return removed

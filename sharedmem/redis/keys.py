@@ -25,7 +25,7 @@ _GLOB_SPECIAL = re.compile(r"([\[\]\\*?])")
 _GLOB_BUT_WILD = re.compile(r"[\[\]\\]")
 
 # Service keys that stay without a TTL. All other keys of sharedmem itself expire.
-PERMANENT_SERVICE_KEYS = ("$clock", "$changes", "$outbox", "$kept")
+PERMANENT_SERVICE_KEYS = ("$clock", "$changes", "$outbox", "$kept", "$names")
 
 # The parts of locks, queues and the like are derived from the key that names them: lock `index` is `$lock:shared:index`
 EXPIRING_PARTS = (
@@ -51,10 +51,10 @@ RECORD_PARTS = (
     *("graph.falkor", "graph.falkor.ready"),
     *(f"note.{part}" for part in ("apps", "ids", "users", "chains")),
 )
-# The parts of a queue without item names; one of them exists as long as the queue has or counts a task.
-# The parts that show which names of locks, barriers and rate limits are in use.
-_COORDINATION_MARKERS = frozenset({"lock", "leader", "semaphore", "rwlock", "barrier", "limit"})
-_QUEUE_MARKERS = frozenset({"$queue.tasks", "$queue.dead", "$queue.paused", "$queue.counts"})
+NAME_KINDS = frozenset({"lock", "leader", "semaphore", "rwlock", "barrier", "limit", "queue"})
+"""Kinds of names that are indexed while in use (see `lua/include/names.lua`); all but `queue` are parts of one key."""
+# One of these parts exists as long as a queue has or counts a task, or is paused.
+_QUEUE_MARKERS = frozenset({"$queue.tasks", "$queue.paused", "$queue.counts"})
 OBJECTS = "om"
 """The part for objects of users' models (`sharedmem.om`): `<ns>:$om:<scope>:<model>:<key>`."""
 # These stay until their content is finished: tasks and decisions do not expire by TTL.
@@ -361,20 +361,15 @@ class KeySpace:
         """Return the token bucket for the calls of an access token; clearing the namespace does not refill it."""
         return self.service(namespace, f"token.limit:{id_}")
 
-    def queues_glob(self, namespace: str) -> bytes:
-        """Return a Redis glob over the parts of the queues of a namespace (see `queue_of`)."""
-        return self.pattern(namespace, "$queue.*")
+    def names(self, namespace: str) -> bytes:
+        """Return the sorted set of the names in use of locks, queues and the like (see `NameIndex`)."""
+        return self.service(namespace, "names")
 
-    def queue_of(self, physical: bytes) -> str:
-        """Return the absolute name of the queue to which a part belongs; empty if the key does not show it."""
-        namespace, part, *rest = self.logical(physical).split(":", 2)
-        return f"{namespace}:{rest[0]}" if rest and part in _QUEUE_MARKERS else ""
-
-    def coordination_name_of(self, physical: bytes) -> tuple[str, str] | None:
-        """Return (kind, absolute name) of the lock, barrier or limit to which a part belongs; None for other keys."""
-        namespace, part, *rest = self.logical(physical).split(":", 2)
-        kind = part[1:]
-        return (kind, f"{namespace}:{rest[0]}") if rest and kind in _COORDINATION_MARKERS else None
+    def name_of(self, physical: bytes) -> tuple[str, str] | None:
+        """Return (kind, name without namespace) of what a service key shows to be in use; None for other keys."""
+        _, part, *rest = self.logical(physical).split(":", 2)
+        kind = "queue" if part in _QUEUE_MARKERS else part[1:]
+        return (kind, rest[0]) if rest and kind in NAME_KINDS else None
 
     def is_state(self, physical: bytes) -> bool:
         """Return whether a service key is the durability state of a key, which counts and lists leave out."""

@@ -521,4 +521,5 @@ def _service_keys(keyspace: KeySpace, namespace: str) -> list[str]:
     ledgers = space.operations.decode().rpartition(":")[0]
     dead_letters = keyspace.service(namespace, "dead:*").decode()
     keeping = (keyspace.outbox(namespace), keyspace.dead_outbox(namespace), keyspace.kept(namespace))
-    return [space.clock.decode(), space.changes.decode(), f"{ledgers}:*", dead_letters, *map(bytes.decode, keeping)]
+    always = (space.clock, space.changes, keyspace.names(namespace))
+    return [f"{ledgers}:*", dead_letters, *map(bytes.decode, always + keeping)]

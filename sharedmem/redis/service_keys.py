@@ -61,6 +61,7 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
     ),
     "changes": KeyFormat(("stream",), "delete it: its readers receive a gap"),
     "ops": KeyFormat(("hash",), "delete it: only repeats of running calls are affected", re.compile(rb"(?s)\d+ .*")),
+    "names": KeyFormat(("zset",), "delete it: the next caller that lists names looks through all keys once"),
     **_formats(
         _COMPARED,
         stream="outbox outbox.dead",

@@ -52,6 +52,20 @@ async def stopped(task: asyncio.Task[Change]) -> None:
     await asyncio.wait([task])
 
 
+async def test_an_acl_user_sees_which_names_are_in_use_in_its_namespace_alone(operator: Hub, limited: Hub) -> None:
+    bob, ada = operator.store("research", actor="bob"), as_ada(limited)
+    await operator.store("news", actor="carl").lease_acquire("press", lease=60)
+    await bob.lease_acquire("index", lease=60)
+    await bob.queue("jobs").put(1)
+    await ada.lease_acquire("gate", lease=60)
+
+    assert [one.name for one in (await ada.coordination_names()).entries] == ["gate", "index"]
+    assert await ada.queues() == ["jobs"]
+    # Nothing has looked through the data of earlier versions, which this user may not.
+    await operator.store("research").clear()
+    assert (await ada.coordination_names()).entries == []
+
+
 async def test_an_acl_user_has_conversations_of_its_own(operator: Hub, limited: Hub) -> None:
     ada, bob = as_ada(limited).conversations, operator.store("research", actor="bob").conversations
     await bob.append("talk", ["his"], entry_ids=["e0"])

@@ -16,6 +16,7 @@ from sharedmem.redis.scripts.conversations import ConversationAppend, Conversati
 from sharedmem.redis.scripts.coordination import (
     BarrierScripts,
     LeaseScripts,
+    NameScripts,
     OnceScripts,
     PresenceScripts,
     QueueScripts,
@@ -42,6 +43,7 @@ CALLERS: tuple[type, ...] = (
     GraphScripts,
     DurableScripts,
     LeaseScripts,
+    NameScripts,
     RateLimitScripts,
     ValueScripts,
     DataScripts,

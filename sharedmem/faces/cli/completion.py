@@ -19,6 +19,7 @@ from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.keys import KeySpace, escape_glob, plain_name
+from sharedmem.redis.name_index import NameIndex
 from sharedmem.redis.scope import Identity, Scope
 
 WORDS = "sharedmem.words"
@@ -26,6 +27,7 @@ WORDS = "sharedmem.words"
 _SHELL = "_SHAREDMEM_COMPLETE"
 _PATIENCE_S = 1.0
 _MOST = 200
+_MOST_QUEUES = 10_000
 _NAMESPACE = frozenset({"--namespace", "-n"})
 _OTHER_VALUES = frozenset({"--url", "--actor", "--data-dir"})
 
@@ -61,9 +63,10 @@ class _NameLookup:
         return await self._gathered(self._client.scan(pattern, near=keyspace.space(namespace).clock), name)
 
     async def queues(self) -> set[str]:
-        keyspace, home = self._scope.keyspace, self._scope.home
-        pages = self._client.scan(keyspace.queues_glob(home.namespace), near=home.clock)
-        return await self._gathered(pages, lambda key: plain_name(keyspace.queue_of(key), home.namespace))
+        home = self._scope.home
+        found = await NameIndex(self._client, self._scope.keyspace, home).page(("queue",), limit=_MOST_QUEUES)
+        names = {plain_name(f"{home.namespace}:{one.name}", home.namespace) for one in found}
+        return {name for name in names if name.startswith(self._beginning)}
 
     async def _gathered(self, pages: AsyncIterator[list[bytes]], name: Callable[[bytes], str]) -> set[str]:
         found: set[str] = set()

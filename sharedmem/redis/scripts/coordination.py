@@ -231,6 +231,21 @@ class BarrierScripts:
         return reply if isinstance(reply, int) else 0
 
 
+class NameScripts:
+    """Maintains the index of the names in use.
+
+    Args:
+        sender: sends the scripts.
+    """
+
+    def __init__(self, sender: ScriptExecutor) -> None:
+        self._sender = sender
+
+    async def names_drop(self, names: bytes, *, gone: Sequence[str]) -> None:
+        """Remove names from the index, unless they are in use again."""
+        await self._sender.run("names_drop", (names,), gone)
+
+
 CALL_AGAIN = b"more"
 
 

@@ -281,9 +281,9 @@ class DataScripts:
         """Reject writes to a namespace for `lease_ms` (0: allow them); return a version above all earlier ones."""
         return int(cast("bytes", await self._executor.run("namespace_close", [clock], [lease_ms])))
 
-    async def namespace_cleared(self, space: Space, actor: bytes, *, logical: str) -> int:
+    async def namespace_cleared(self, space: Space, names: bytes, actor: bytes, *, logical: str) -> int:
         """Open a cleared namespace and announce that on its change feed; return the version of the clearing."""
-        reply = await self._executor.run("namespace_cleared", [space.clock, space.changes], [actor, logical])
+        reply = await self._executor.run("namespace_cleared", [space.clock, space.changes, names], [actor, logical])
         return int(cast("bytes", reply))
 
     async def _one(
