@@ -292,7 +292,9 @@ def verdicts(results: ConsoleResults) -> list[Verdict]:
     for name, samples, shape in (("heap", results.heap_mb, "{:.1f} MB"), ("DOM nodes", results.nodes, "{:,.0f}")):
         if samples:
             first, middle, last = _course(samples)
-            goal = f"{name} flat over {results.feed_minutes:g} minutes of feed (at most {MOST_GROWTH:g} times the start)"
+            goal = (
+                f"{name} flat over {results.feed_minutes:g} minutes of feed (at most {MOST_GROWTH:g} times the start)"
+            )
             words = f"start {shape}, middle {shape}, end {shape}".format(first, middle, last)
             found.append(Verdict(goal, words, last <= first * MOST_GROWTH))
     return found

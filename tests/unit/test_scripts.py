@@ -301,7 +301,9 @@ async def test_namespace_cleared_opens_it_and_leaves_one_change(bench: Bench) ->
     space = bench.keyspace.space(bench.namespace)
     await bench.mutations.namespace_close(space.clock, lease_ms=60_000)
 
-    version = await bench.mutations.namespace_cleared(space, bench.keyspace.names(bench.namespace), ADA, logical=bench.namespace)
+    version = await bench.mutations.namespace_cleared(
+        space, bench.keyspace.names(bench.namespace), ADA, logical=bench.namespace
+    )
 
     assert version > int(before)
     assert (await bench.announced())[-1] == ("clear", bench.namespace)
