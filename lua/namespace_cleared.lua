@@ -3,7 +3,7 @@
 -- INCLUDE time
 -- KEYS clock    string  last assigned version
 -- KEYS changes  stream  the namespace's change stream
--- KEYS names    zset    the names in use, of which there are none now (see include/names.lua)
+-- KEYS names    zset    the index of the names in use, which begins again (see include/names.lua)
 -- ARGV actor    text  the actor that cleared it
 -- ARGV logical  text  the namespace, for the announcement
 --
