@@ -3,12 +3,15 @@
 python tools/build_console.py            writes sharedmem/faces/rest/console_files
 python tools/build_console.py --install  installs what it is built and tested with, and nothing more
 python tools/build_console.py --check    fails when the files there are not what the sources build
+
+What a check has found right is not checked again until something of it changes: console/node_modules/.checked names it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import filecmp
+import hashlib
 import importlib.util
 import os
 import shutil
@@ -79,6 +82,16 @@ def build(target: Path, node: Node) -> None:
     node.run("vite", "build", "--outDir", str(target), "--emptyOutDir", "--logLevel", "warn")
 
 
+def digest() -> str:
+    """Return a digest of all that a check depends on: sources, what they are built with, this file, what is served."""
+    found = hashlib.sha256(Path(__file__).read_bytes())
+    listed = [path for path in CONSOLE.rglob("*") if "node_modules" not in path.parts]
+    for path in sorted([*listed, *FILES.rglob("*")]):
+        if path.is_file():
+            found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
 def differences(built: Path, kept: Path) -> list[str]:
     """Return the names of files that are not the same in two folders."""
     names = {str(path.relative_to(folder)) for folder in (built, kept) for path in folder.rglob("*") if path.is_file()}
@@ -96,10 +109,14 @@ def main() -> None:
     if "--check" not in sys.argv[1:]:
         build(FILES, node)
         return
+    checked, asked = CONSOLE / "node_modules" / ".checked", digest()
+    if checked.exists() and checked.read_text() == asked:
+        return
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder), node)
         if changed := differences(Path(folder), FILES):
             sys.exit(f"the built console is stale: run `make console` ({', '.join(changed[:5])})")
+    checked.write_text(asked)
 
 
 if __name__ == "__main__":

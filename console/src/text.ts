@@ -68,12 +68,12 @@ export const text = {
     rows: [
       ['Ctrl K', 'go anywhere, do anything'],
       ['/', 'to the first field of the view'],
-      ['↑ ↓', 'through a list'],
+      ['↑ ↓', 'into a list, and through it'],
       ['Enter', 'open the row'],
       ['Esc', 'close what is open'],
-      ['g then a letter', 'go to a view: o overview, d data, f feed, m memory, q queues, …'],
       ['?', 'this list'],
     ],
+    places: 'Go to a view',
   },
   themes: { system: 'as the system', light: 'light', dark: 'dark' } as Record<string, string>,
   overview: {

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,19 @@ PATIENCE_S = 60
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     """Chromium without a window; in CI it must be there."""
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+@contextmanager
+def open_browser(profile: Path) -> Iterator[Chrome]:
+    """Chromium without a window, with a folder for what it keeps; without it the test is skipped, or fails in CI."""
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if None in found:
         message = "chromium and chromium-driver are not installed"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     options = ChromeOptions()
     options.binary_location = str(found[0])
-    profile = tmp_path_factory.mktemp("profile")
     for flag in (
         *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
         *("disable-component-update", "disable-sync", "disable-dev-shm-usage", "force-prefers-reduced-motion"),
@@ -53,8 +60,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = Chrome(options=options, service=Service(executable_path=str(found[1])))
-    yield driver
-    driver.quit()
+    try:
+        yield driver
+    finally:
+        driver.quit()
 
 
 def console_log(browser: Chrome, kind: str) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from sharedmem import Grant, Hub, Settings, SharedMemoryStore
 from sharedmem.faces.auth import AnyOf, Bearer, TokenFile, new_token
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.rest import Console, LoginCode, RestServer, create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from support.browser import PATIENCE_S, console_log
 
 _T = TypeVar("_T")
@@ -234,6 +234,11 @@ def console_with_tier(namespace: str) -> Iterator[ConsoleService]:
 def console_page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:
     """A page whose browser complains of nothing while a test uses it."""
     page = ConsolePage(browser, service)
-    yield page
-    complaints = page.complaints()
+    try:
+        yield page
+        complaints = page.complaints()
+    finally:
+        # What it goes on asking of a service that ends is no matter of the next page.
+        browser.get("about:blank")
+        console_log(browser, "browser")
     assert not complaints, complaints

@@ -1,4 +1,4 @@
-"""A service with the console on a real Redis, one for each module of tests, and a page in front of it."""
+"""A service with the console on a real Redis, one for each module of tests, and a page of it in one browser."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
-from support.browser import browser  # noqa: F401  # a fixture
+from support.browser import open_browser
 from support.console import ConsolePage, ConsoleService, console_page
 
 from sharedmem import Settings
 from sharedmem.clock import new_id
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    """One browser for all views: each page of a test begins anew, with what it keeps by origin."""
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +32,7 @@ def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:  # noqa: F811  # the fixture
+def page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:
     """A page of that service, whose namespace is empty; the browser may complain of nothing."""
     try:
         with console_page(browser, service) as opened:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.console import ConsolePage, ConsoleService, console_with_tier
+from selenium.webdriver import Chrome
+from support.console import ConsolePage, ConsoleService, console_page, console_with_tier
 from support.console_world import SESSION, fill
 
 ROOT = Path(__file__).parents[3]
@@ -47,15 +48,22 @@ QUIET = "return document.querySelector('[role=status]:not([data-live])') === nul
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[ConsoleService]:
-    """A service with everything that can be shown, a durable tier too."""
+    """A service with everything that can be shown, a durable tier too; no picture changes any of it."""
     with console_with_tier("harbour") as running:
+        running.run(fill(running.hub, running.namespace))
         yield running
+
+
+@pytest.fixture
+def page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:
+    """A page of that service, which is not cleared."""
+    with console_page(browser, service) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_looks_as_its_picture(page: ConsolePage, service: ConsoleService, view: str, theme: str) -> None:
-    service.run(fill(service.hub, service.namespace))
+def test_a_view_looks_as_its_picture(page: ConsolePage, view: str, theme: str) -> None:
     page.enter(PLACES.get(view, view), theme=theme)
     page.until("return document.querySelector('main h1') !== null")
     page.until(QUIET)
