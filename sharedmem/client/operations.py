@@ -608,13 +608,14 @@ class CoordinationOperations:
 
         Args:
             kind: `lock`, `leader`, `semaphore`, `rwlock`, `barrier` or `limit`; None: all of them.
-            limit: most names to look at, 1 to 1,000. A page may have fewer: free ones are left out.
+            limit: most names to look at, 1 to 1,000. A page may have fewer, and none: free ones are left out.
             cursor: the one of the page before; None: from the beginning.
 
         Raises:
             InvalidError: an argument is invalid.
-            AccessDeniedError: this Redis user may not list keys.
+            AccessDeniedError: names were never looked for, and this Redis user may not list keys.
             UnavailableError: the server cannot be reached.
+            CorruptionError: another client has written to a name, or to the index of names.
         """
         return await self._service.run(table.COORDINATION_LIST, {"kind": kind, "limit": limit, "cursor": cursor})
 
@@ -3473,15 +3474,16 @@ class QueueOperations:
         return await self._service.run(table.QUEUE_STATS, {"queue": queue})
 
     async def list(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN.
+        """Return the queues of the namespace, sorted, by the names that `queue()` accepts.
 
         Args:
             limit: how many at most.
             cursor: the `next_cursor` of the page before.
 
         Raises:
-            AccessDeniedError: this Redis user may not list keys.
+            AccessDeniedError: queues were never looked for, and this Redis user may not list keys.
             UnavailableError: the server cannot be reached.
+            CorruptionError: another client has written to the index of names.
         """
         return await self._service.run(table.QUEUE_LIST, {"limit": limit, "cursor": cursor})
 

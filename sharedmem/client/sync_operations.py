@@ -1918,7 +1918,7 @@ class BlockingQueueOperations:
         return run_blocking(self._service.run(table.QUEUE_STATS, {"queue": queue}))
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> ListPage[str]:
-        """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN."""
+        """Return the queues of the namespace, sorted, by the names that `queue()` accepts."""
         return run_blocking(self._service.run(table.QUEUE_LIST, {"limit": limit, "cursor": cursor}))
 
 
