@@ -5099,13 +5099,16 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
         return self._portal.run(self._async.lease_revoke(name, token, kind=kind))
 
     def queues(self) -> list[str]:
-        """Return the queues of the namespace, sorted, by the names that `queue()` accepts; read in pages with SCAN.
+        """Return the queues of the namespace, sorted, by the names that `queue()` accepts.
 
-        A queue is listed while it has tasks, is paused, or has recent counters.
+        A queue is listed while it has tasks, is paused, or has recent counters. Two round trips for 1,000 queues, and
+        one if some do not exist any more. In data that only earlier versions have written, queues are looked for once
+        with SCAN.
 
         Raises:
-            AccessDeniedError: this Redis user may not list keys.
+            AccessDeniedError: queues were never looked for, and this Redis user may not list keys.
             UnavailableError: the server cannot be reached.
+            CorruptionError: another client has written to the index of names.
         """
         return self._portal.run(self._async.queues())
 
@@ -5311,18 +5314,19 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
     ) -> CoordinationPage:
         """Return the locks, leaders, semaphores, read/write locks, barriers and rate limits that are in use.
 
-        Sorted by kind and name. Linear in the keys of the server, which are read in pages with SCAN; then one round
-        trip, and one a rate limit.
+        Sorted by kind and name. Two round trips, one for each rate limit, and one if names are free by now. In data
+        that only earlier versions have written, names are looked for once with SCAN.
 
         Args:
             kind: `lock`, `leader`, `semaphore`, `rwlock`, `barrier` or `limit`; None: all of them.
-            limit: most names to look at, 1 to 1,000. A page may have fewer: free ones are left out.
+            limit: most names to look at, 1 to 1,000. A page may have fewer, and none: free ones are left out.
             cursor: the one of the page before; None: from the beginning.
 
         Raises:
             InvalidError: an argument is invalid.
-            AccessDeniedError: this Redis user may not list keys.
+            AccessDeniedError: names were never looked for, and this Redis user may not list keys.
             UnavailableError: the server cannot be reached.
+            CorruptionError: another client has written to a name, or to the index of names.
         """
         return self._portal.run(self._async.coordination_names(kind, limit=limit, cursor=cursor))
 
