@@ -18,14 +18,15 @@ from sharedmem.faces.cli.app import (
     DATA,
     DURABLE,
     FORMER_NAMES,
+    INTERRUPTED,
     LIVE,
     MEMORY,
     NAMESPACE,
     SERVER,
+    SYSTEM,
     app,
     load_commands,
 )
-from sharedmem.faces.cli.main import INTERRUPTED, SYSTEM
 
 PAGE = ROOT / "docs" / "cli.md"
 INTRODUCTION = """\

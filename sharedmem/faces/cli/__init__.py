@@ -12,6 +12,6 @@ try:
 except ImportError as error:
     raise UnsupportedError("the command line", "pip install 'sharedmem-hub[cli]'") from error
 
-from sharedmem.faces.cli.main import main, run
+from sharedmem.faces.cli.app import main, run
 
 __all__ = ["main", "run"]

@@ -1,52 +1,66 @@
-"""The empty tree of commands: global options, groups, and how a command is registered."""
+"""The command line as a whole: global options, groups, how a command is registered, and how the process runs one.
+
+Errors are printed in one sentence, and outcomes become exit codes. A command that runs one operation of the table is
+declared by its arguments and by how a person sees the answer.
+"""
 
 from __future__ import annotations
 
+import inspect
+import io
+import os
+import signal
 import sys
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from sharedmem import __version__
+from sharedmem.api.operation import find_operation
+from sharedmem.errors import NotFoundError, SharedMemoryError
 from sharedmem.faces.cli import completion
-from sharedmem.faces.cli.session import Options
+from sharedmem.faces.cli.completion import rejoin_words_at_colons
+from sharedmem.faces.cli.output import print_answer
+from sharedmem.faces.cli.session import Options, options_of, perform, stop_log
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 _COMMANDS_BY_MODULE = (
     ("data", ("get", "set", "delete", "ls", "incr", "append", "list", "hash", "members")),
-    ("messages", ("publish", "subscribe", "watch")),
+    ("data", ("publish", "subscribe", "watch")),
     ("coordination", ("lock", "leader", "locks", "revoke", "presence", "limits")),
     ("plans", ("plans",)),
-    ("queues", ("queue",)),
-    ("recall", ("recall", "remember")),
+    ("coordination", ("queue",)),
+    ("memories", ("recall", "remember")),
     ("memories", ("memories", "thread")),
     ("conversations", ("conversation",)),
-    ("calibration", ("calibrate",)),
+    ("embeddings", ("calibrate",)),
     ("graph", ("graph",)),
     ("notes", ("evolution", "fsck", "archive", "notes", "task")),
     ("cache", ("cache",)),
-    ("embed", ("embed",)),
-    ("indexes", ("index",)),
-    ("namespace", ("usage", "clear", "acl")),
+    ("embeddings", ("embed", "index")),
+    ("data", ("usage", "clear", "acl")),
     ("durable", ("restore", "durable")),
     ("archives", ("export", "import", "copy", "backfill")),
-    ("daily_exports", ("exports",)),
+    ("archives", ("exports",)),
     ("server", ("up", "down", "status")),
     ("tokens", ("token",)),
     ("serve", ("metrics",)),
-    ("console", ("console",)),
-    ("serve_mcp", ("serve",)),  # imports the other commands that serve
-    ("mcp_install", ("mcp",)),
-    ("config", ("demo",)),
-    ("doctor", ("doctor",)),
-    ("config", ("config",)),
-    ("redis_cli", ("redis-cli",)),
+    ("serve", ("console",)),
+    ("mcp", ("serve",)),  # imports the other commands that serve
+    ("mcp", ("mcp",)),
+    ("installation", ("demo", "doctor", "config")),
+    ("server", ("redis-cli",)),
 )
 MODULE_OF = {name: module for module, names in _COMMANDS_BY_MODULE for name in names}
 """The module of each command and group, in the order in which the overview lists commands."""
@@ -344,3 +358,153 @@ def _is_mistyped_command(rest: Sequence[str]) -> bool:
     if rest[0].startswith("-"):
         return False
     return not _HELP.isdisjoint(rest[1:]) or (len(rest) > 1 and not rest[1].startswith("-"))
+
+
+# -- commands that run one operation --------------------------------------------------------------
+
+
+Picture = TypeVar("Picture", bound="Callable[..., RenderableType]")
+
+
+class Reads(NamedTuple):
+    """In the annotation of an argument: makes a field of the request of what was given."""
+
+    read: Callable[[Any], Any]
+
+
+def operation_command(
+    operation: str,
+    name: str,
+    panel: str | None = None,
+    *,
+    example: str,
+    group: typer.Typer = app,
+    words: dict[str, bool] | None = None,
+    request: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
+) -> Callable[[Picture], Picture]:
+    """Register a command that runs an operation and prints its answer; the decorated function draws it for a person.
+
+    The function's first parameter is the answer. The others are the arguments and options of the command, and under
+    the same names (`id_` for `id`) the fields of the request. What the caller leaves out, the operation decides.
+
+    Args:
+        operation: its name in the table.
+        request: makes the fields of the request of those of the command, where they differ.
+        name, panel, example, group, words: as `command`.
+    """
+
+    def register(draw: Picture) -> Picture:
+        _, *declared = inspect.signature(draw).parameters.values()
+
+        def run(context: typer.Context, **given: Any) -> None:
+            options = options_of(context)
+            fields = request(_fields(hints, given))
+            found = perform(options, operation, **fields)
+            if found is None:
+                _check_absence(operation, fields)
+            print_answer(options, found, lambda: draw(found, **given))
+
+        # The types of the answer and of the picture are not imported at run time.
+        run.__annotations__ = {one.name: one.annotation for one in declared}
+        hints = typing.get_type_hints(run, draw.__globals__, include_extras=True)
+        run.__annotations__ = {"context": typer.Context, **hints}
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY)
+        parameters = [context, *(one.replace(kind=one.KEYWORD_ONLY) for one in declared)]
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # it is what typer reads
+            [one.replace(annotation=run.__annotations__[one.name]) for one in parameters]
+        )
+        run.__doc__, run.__name__, run.__module__ = draw.__doc__, draw.__name__, draw.__module__
+        command(name, panel, example=example, group=group, words=words)(run)
+        return draw
+
+    return register
+
+
+def _check_absence(operation: str, fields: Mapping[str, Any]) -> None:
+    """Check that nothing is an answer of an operation, and does not mean that what was asked for does not exist.
+
+    Raises:
+        NotFoundError: it means that.
+    """
+    route = find_operation(operation).http
+    if route.absent:
+        asked = route.path.rpartition("{")[2].partition("}")[0]
+        raise NotFoundError(route.absent, str(fields[asked]))
+
+
+def _fields(hints: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request, without fields that were not given."""
+    return {name.rstrip("_"): _read(hints[name], value) for name, value in given.items() if value is not None}
+
+
+def _read(hint: Any, value: Any) -> Any:
+    """The value of a field; of a list, each word is read by itself."""
+    reads = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Reads)), None)
+    if reads is None:
+        return value
+    return [reads.read(word) for word in value] if isinstance(value, list) else reads.read(value)
+
+
+# -- the process ----------------------------------------------------------------------------------
+
+
+INTERRUPTED, BROKEN_PIPE, SYSTEM = 130, 1, 74
+
+
+def main() -> None:
+    """Run the command line of this process and leave it with the exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As Ctrl-C: the command leaves the embedded server, which would else run on without users.
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    _prepare_output()
+    rejoin_words_at_colons(os.environ)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code, which is that of the error table where there was an error."""
+    try:
+        code = app(args=normalize_arguments(arguments) or ["--help"], prog_name="sharedmem", standalone_mode=False)
+        sys.stdout.flush()
+    except SharedMemoryError as error:
+        return _print_error(error.message_for("flags"), error.codes.exit_code)
+    except typer.TyperException as error:
+        return _print_error(_usage_message(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has left; what is still buffered must not fail again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        return _print_error(f"{error.strerror or error}: {error.filename or 'output'}", SYSTEM)
+    finally:
+        stop_log()
+    return code if isinstance(code, int) else 0
+
+
+def _prepare_output() -> None:
+    """Let no locale and no missing stream come between an answer and its reader."""
+    sys.stdout, sys.stderr = sys.stdout or _open_null(), sys.stderr or _open_null()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # JSON is UTF-8 whatever the locale says; a terminal knows better what it can show.
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="backslashreplace")
+
+
+def _open_null() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    """What is wrong with the words, and where to read on."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "sharedmem")
+    hint = "; put -- before a value that begins with a dash" if message.startswith("No such option") else ""
+    return f"{message[:1].lower()}{message[1:]}{hint}; see {path} --help" if message else f"see {path} --help"
+
+
+def _print_error(sentence: str, code: int) -> int:
+    sys.stderr.write(f"sharedmem: {sentence}\n")
+    return code

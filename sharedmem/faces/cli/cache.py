@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sharedmem.faces.cli.app import cache, command
-from sharedmem.faces.cli.calibration import PairFile, calibrate
-from sharedmem.faces.cli.operations import Reads, operation_command
+from sharedmem.faces.cli.app import Reads, cache, command, operation_command
+from sharedmem.faces.cli.embeddings import PairFile, calibrate
 from sharedmem.faces.cli.output import (
     body,
     confirm,
@@ -19,12 +18,12 @@ from sharedmem.faces.cli.output import (
     format_count,
     format_duration,
     print_answer,
+    read_value,
     rows_table,
     stack,
     styled_text,
 )
 from sharedmem.faces.cli.session import Options, options_of, perform
-from sharedmem.faces.cli.values import read_value
 from sharedmem.models import CachedResult, CacheEntry, CachePage, CacheStats
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sharedmem.errors import InvalidError
-from sharedmem.faces.cli.app import conversations
+from sharedmem.faces.cli.app import conversations, operation_command
 from sharedmem.faces.cli.data import Values
-from sharedmem.faces.cli.operations import operation_command
 from sharedmem.faces.cli.output import (
     cell,
     dim,
@@ -17,11 +16,11 @@ from sharedmem.faces.cli.output import (
     format_age,
     format_duration,
     format_size,
+    read_value,
     rows_table,
     stack,
     styled_text,
 )
-from sharedmem.faces.cli.values import read_value
 from sharedmem.models import (
     Conversation,
     ConversationChange,

@@ -14,8 +14,7 @@ from pydantic import ValidationError
 
 from sharedmem.errors import InvalidError, NotFoundError
 from sharedmem.faces.cli import graph_output as pictures
-from sharedmem.faces.cli.app import command, graph
-from sharedmem.faces.cli.operations import Reads, operation_command
+from sharedmem.faces.cli.app import Reads, command, graph, operation_command
 from sharedmem.faces.cli.output import (
     confirm,
     empty_text,

@@ -15,8 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sharedmem.errors import InvalidError
 from sharedmem.faces.cli import graph_output
-from sharedmem.faces.cli.app import MEMORY, command, notes, tasks
-from sharedmem.faces.cli.operations import operation_command
+from sharedmem.faces.cli.app import MEMORY, command, notes, operation_command, tasks
 from sharedmem.faces.cli.output import (
     cell,
     confirm,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sharedmem.decisions.validation import DEFAULT_WINDOW_S
-from sharedmem.faces.cli.app import plans
-from sharedmem.faces.cli.operations import Reads, operation_command
+from sharedmem.faces.cli.app import Reads, operation_command, plans
 from sharedmem.faces.cli.output import (
     dim,
     fields_table,

@@ -1,4 +1,4 @@
-"""One command's way to a store: from the global options over the settings to an operation."""
+"""One command's way to a store: from the global options over the settings to an operation, and the log meanwhile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import typer
 
 from sharedmem.api.operation import find_operation
 from sharedmem.config import Settings
-from sharedmem.faces.cli.process_log import start_log
+from sharedmem.errors import ConfigError
 from sharedmem.hub import Hub
+from sharedmem.runtime.log_output import LogOutput
 from sharedmem.store import SharedMemoryStore
 
 Answer = TypeVar("Answer")
@@ -103,3 +104,37 @@ def use_store(options: Options, work: Callable[[SharedMemoryStore], Awaitable[An
 
     settings = options.settings()
     return asyncio.run(run())
+
+
+# -- the log of the process -----------------------------------------------------------------------
+
+
+_opened: list[LogOutput] = []
+"""The log of this process, if it has one."""
+
+
+def start_log(settings: Settings, *, is_service: bool = False) -> None:
+    """Write the log of the library until `stop_log`; does nothing if it is written already, or nothing asks for it.
+
+    Args:
+        settings: level, form and file.
+        is_service: whether warnings are written if the settings say nothing.
+
+    Raises:
+        ConfigError: the file cannot be opened.
+    """
+    file = settings.log_file
+    level = settings.log_level or ("warning" if is_service or file is not None else None)
+    if level is None or _opened:
+        return
+    try:
+        _opened.append(LogOutput(level, settings.log_format, file))
+    except OSError as error:
+        problem = f"{str(file)!r} cannot be opened: {error.strerror}; create its folder, or name another file"
+        raise ConfigError("log_file", settings.origin("log_file"), problem) from error
+
+
+def stop_log() -> None:
+    """Stop to write the log."""
+    while _opened:
+        _opened.pop().close()

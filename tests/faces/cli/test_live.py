@@ -23,7 +23,7 @@ from sharedmem.faces.cli import run
 from sharedmem.faces.cli.app import MODULE_OF, app, load_commands
 from sharedmem.faces.cli.data import split_keys
 from sharedmem.faces.cli.output import escape_control, format_age, format_duration, format_size
-from sharedmem.faces.cli.redis_cli import connection_options, format_reply, raw_reply
+from sharedmem.faces.cli.server import connection_options, format_reply, raw_reply
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.replies import Reply, ServerError
 

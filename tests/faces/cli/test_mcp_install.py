@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.shell import Shell
 
-from sharedmem.faces.cli.mcp_clients import CLIENTS, ServerEntry, merged, rendered
+from sharedmem.faces.cli.mcp import CLIENTS, ServerEntry, merged, rendered
 
 ENTRY = ServerEntry("sharedmem", "/bin/sharedmem", ["--namespace", 'a "b"', "serve", "mcp"], {"URL": "x\\y"})
 

@@ -1,4 +1,4 @@
-"""Measure on labelled pairs which similarity thresholds an embedder needs: all, or one for cache or duplicates."""
+"""Commands on embeddings: show the vectors of texts and their cost, calibrate thresholds, look after search indexes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ import gzip
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from sharedmem.clock import SystemClock
 from sharedmem.config import Settings
 from sharedmem.errors import InvalidError, NotFoundError, UnsupportedError
-from sharedmem.faces.cli.app import MEMORY, command
+from sharedmem.faces.cli.app import MEMORY, command, index
 from sharedmem.faces.cli.output import (
     console,
+    dim,
     fields_table,
     format_count,
+    format_size,
     print_answer,
     progress,
+    rows_table,
     stack,
     styled_text,
     table,
+    without_total,
 )
-from sharedmem.faces.cli.session import Options, options_of
+from sharedmem.faces.cli.session import Options, options_of, use_hub, with_operator_access
+from sharedmem.hub import Hub
+from sharedmem.models import IndexStatus
 from sharedmem.runtime import Counters
 
 if TYPE_CHECKING:
@@ -33,9 +39,54 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from sharedmem.hub.embeddings import EmbeddedTexts
     from sharedmem.providers.calibration import LabelledPairs, ThresholdAdvice, ThresholdPoint
     from sharedmem.providers.protocol import Embedder
     from sharedmem.providers.thresholds import EmbedderThresholds
+
+
+# -- embed ----------------------------------------------------------------------------------------
+
+
+_NUMBERS_SHOWN = 4
+
+
+@command("embed", MEMORY, example="sharedmem embed 'the car broke down' 'our automobile failed'")
+def embed(
+    context: typer.Context,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="What to turn into vectors.")],
+) -> None:
+    """Show the vectors of texts, who made them, what they cost, and how near they are to the first."""
+    from sharedmem.hub.embeddings import embed_texts  # noqa: PLC0415  few commands need vectors
+
+    options = options_of(context)
+    settings = options.settings()
+    embedded = asyncio.run(embed_texts(with_operator_access(settings), settings.namespace, texts))
+    print_answer(options, embedded, lambda: _vectors_picture(embedded, texts))
+
+
+def _vectors_picture(embedded: EmbeddedTexts, texts: list[str]) -> RenderableType:
+    cost = "unknown" if embedded.cost_usd is None else f"{embedded.cost_usd:.3g} USD"
+    rows = [
+        ("dimension", f"{embedded.dimension:,}"),
+        ("tokens", f"{embedded.tokens:,}"),
+        ("cost", cost),
+        ("cached", f"{embedded.cached:,} of {len(set(texts)):,}"),
+    ]
+    return stack(fields_table(rows, title=embedded.name), _vectors(embedded, texts))
+
+
+def _vectors(embedded: EmbeddedTexts, texts: list[str]) -> RenderableType:
+    first, rows = embedded.vectors[0], []
+    for text, vector in zip(texts, embedded.vectors, strict=True):
+        nearness = sum(one * other for one, other in zip(first, vector, strict=True))
+        shown = " ".join(f"{number:.3f}" for number in vector[:_NUMBERS_SHOWN])
+        rows.append((text, f"{nearness:.3f}", f"{shown} ..."))
+    return rows_table(rows, "text", "nearness", "vector", right=["nearness"])
+
+
+# -- calibrate ------------------------------------------------------------------------------------
+
 
 PairFile = Annotated[
     Path, typer.Argument(help='Lines of JSON {"a": "...", "b": "...", "same": true}; may be compressed (.gz).')
@@ -259,3 +310,91 @@ def _advice_picture(measured: Calibration) -> Text:
         few = f"\n{measured.different:,} pairs that differ are too few to be sure of {tolerated}; give more of them."
         parts.append((few, "yellow"))
     return styled_text(*parts)
+
+
+# -- indexes --------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+Family = Annotated[str, typer.Option(help="What the index holds: memory or cache.")]
+
+
+@command("list", None, group=index, example="sharedmem index list")
+def index_list(context: typer.Context) -> None:
+    """Show every search index: what it holds, and whether it is well."""
+    options = options_of(context)
+    found = use_hub(options, lambda hub, _: hub.index.all())
+    print_answer(options, found, lambda: _picture(found))
+
+
+@command("check", None, group=index, example="sharedmem --namespace research index check")
+def index_check(context: typer.Context) -> None:
+    """Check the search indexes of the namespace; exit code 1 if something is wrong."""
+    options = options_of(context)
+    problems = use_hub(options, lambda hub, namespace: hub.index.check(namespace))
+    print_answer(options, problems, lambda: _problems_picture(problems))
+    if problems:
+        raise typer.Exit(1)
+
+
+@command("promote", None, group=index, example="sharedmem --namespace research index promote")
+def index_promote(context: typer.Context, family: Family = "memory") -> None:
+    """Give the namespace an index of its own, while it is used."""
+    options = options_of(context)
+
+    async def promoted(hub: Hub, namespace: str) -> list[IndexStatus]:
+        with progress("promoting", noun="documents") as bar:
+            await hub.index.promote(namespace, family=family, progress=without_total(bar))
+        return await hub.index.all()
+
+    found = use_hub(options, promoted)
+    print_answer(options, found, lambda: _picture(found))
+
+
+@command("rebuild", None, group=index, example="sharedmem --namespace research index rebuild")
+def index_rebuild(
+    context: typer.Context,
+    family: Family = "memory",
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Of all indexes the one that small namespaces share.")
+    ] = False,
+) -> None:
+    """Build anew the index in which the namespace is searched, beside the old one; searches go on meanwhile.
+
+    After a change of the embedder the memories in it get new vectors.
+    """
+    options = options_of(context)
+
+    async def rebuilt(hub: Hub, namespace: str) -> list[IndexStatus]:
+        with progress("rebuilding", noun="documents") as bar:
+            await hub.index.rebuild(None if shared else namespace, family=family, progress=without_total(bar))
+        return await hub.index.all()
+
+    found = use_hub(options, rebuilt)
+    print_answer(options, found, lambda: _picture(found))
+
+
+def _picture(found: list[IndexStatus]) -> RenderableType:
+    rows = [
+        (
+            one.family,
+            ", ".join(one.namespaces) or dim("shared"),
+            styled_text(f"{one.documents:,}", (f", {one.failures:,} failed", "red") if one.failures else ""),
+            format_size(one.bytes),
+            f"{one.algorithm}, being built" if one.indexing else one.algorithm,
+            one.model or dim("none"),
+        )
+        for one in found
+    ]
+    picture = rows_table(rows, "holds", "of", "documents", "size", "by", "embedder", right=["documents", "size"])
+    problems = [
+        problem if one.name in problem else f"{one.name}: {problem}" for one in found for problem in one.problems
+    ]
+    return stack(picture, *(styled_text(("! ", "yellow"), problem) for problem in problems))
+
+
+def _problems_picture(problems: list[str]) -> RenderableType:
+    if not problems:
+        return styled_text(("well", "green"))
+    lines = (styled_text(("! ", "yellow"), problem) for problem in problems)
+    return stack(styled_text((format_count(len(problems), "problem"), "yellow")), *lines)
