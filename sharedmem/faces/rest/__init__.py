@@ -16,8 +16,7 @@ except ImportError as error:
 
 from sharedmem.faces.rest.app import RestApplication, create_app, lifespan_of
 from sharedmem.faces.rest.console import Console, LoginCode
-from sharedmem.faces.rest.context import Call, Endpoint, Handler
-from sharedmem.faces.rest.options import RestOptions
+from sharedmem.faces.rest.context import Call, Endpoint, Handler, RestOptions
 from sharedmem.faces.rest.server import RestServer, quick_loop
 
 __all__ = [

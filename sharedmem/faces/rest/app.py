@@ -20,18 +20,22 @@ from sharedmem.api.operation import operations
 from sharedmem.errors import ConfigError
 from sharedmem.faces.auth import Admission
 from sharedmem.faces.rest.archives import ArchiveEndpoints
-from sharedmem.faces.rest.caller import caller_endpoint
 from sharedmem.faces.rest.console import Console
-from sharedmem.faces.rest.context import Endpoint, Gate
+from sharedmem.faces.rest.context import Endpoint, Gate, RestOptions
 from sharedmem.faces.rest.events import EventEndpoints
 from sharedmem.faces.rest.handlers import endpoints_of
 from sharedmem.faces.rest.health import HealthEndpoints
-from sharedmem.faces.rest.middleware import RequestMiddleware
 from sharedmem.faces.rest.openapi import PATH, OpenApiEndpoints, build_document, describe_operation
-from sharedmem.faces.rest.options import RestOptions
 from sharedmem.faces.rest.problems import NoSuchPathError, problem_response, status_problem
-from sharedmem.faces.rest.service import HubOpening, RateLimitGate, RestService, ServiceMiddleware, SettingsAdmission
-from sharedmem.faces.rest.tokens import TokenEndpoints
+from sharedmem.faces.rest.service import (
+    HubOpening,
+    RateLimitGate,
+    RequestMiddleware,
+    RestService,
+    ServiceMiddleware,
+    SettingsAdmission,
+)
+from sharedmem.faces.rest.tokens import TokenEndpoints, caller_endpoint
 from sharedmem.hub import Hub
 
 TITLE = "sharedmem"

@@ -25,10 +25,9 @@ from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
 from sharedmem.faces.bodies import json_bytes
 from sharedmem.faces.limits import CallerSlots
-from sharedmem.faces.rest.context import Call, Endpoint
+from sharedmem.faces.rest.context import Call, Endpoint, parse_json
 from sharedmem.faces.rest.disconnect import StreamSender, cancel_on_exit, wait_for_disconnect
 from sharedmem.faces.rest.problems import FieldsError, problem_response
-from sharedmem.faces.rest.request_binding import parse_json
 from sharedmem.memory.subscriptions import StandingQuery
 from sharedmem.models import Change, Gap, Message, Missed
 from sharedmem.runtime import get_logger

@@ -20,11 +20,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from sharedmem.api import Operation
-from sharedmem.faces.rest.context import Endpoint
-from sharedmem.faces.rest.pagination import DEFAULT_LIMIT, MAX_LIMIT
+from sharedmem.faces.rest.context import DEFAULT_LIMIT, MAX_LIMIT, Binding, Endpoint, Spelling
+from sharedmem.faces.rest.handlers import PREFIX
 from sharedmem.faces.rest.problems import MEDIA_TYPE
-from sharedmem.faces.rest.request_binding import Binding, Spelling
-from sharedmem.faces.rest.router import PREFIX
 from sharedmem.text.escaping import csp_hash
 
 _OF_FIELDS: Mapping[str, Any] = MappingProxyType(

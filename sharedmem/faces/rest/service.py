@@ -1,28 +1,36 @@
-"""The REST service: open the hub, authenticate the caller, route to the endpoint, map errors to problems."""
+"""The REST service: open the hub, authenticate the caller, route to the endpoint, map errors to problems.
+
+Around every request are ids, security headers and limits of headers. A large answer holds the event loop, and the
+connection to Redis, for as long as it takes to read and to encode. So each caller has, for each operation, only so many
+calls under way as its answers are small; the others wait in line. And a caller whose answers are not read is refused
+more of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable, Mapping, MutableMapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sharedmem.clock import Clock
-from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
+from sharedmem.clock import Clock, new_id
+from sharedmem.errors import InternalError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, Bearer, TokenEntry, TokenRefusedError
 from sharedmem.faces.bodies import RequestError
 from sharedmem.faces.limits import CpuQuotas, TokenRateLimiter
-from sharedmem.faces.rest.backpressure import CallQueues, UnreadResponses
-from sharedmem.faces.rest.context import Call, Endpoint, Gate
+from sharedmem.faces.rest.context import Call, Endpoint, Gate, RestOptions
 from sharedmem.faces.rest.disconnect import run_until_disconnect
-from sharedmem.faces.rest.options import RestOptions
-from sharedmem.faces.rest.problems import REQUEST_ID, OverdueError, problem_response
-from sharedmem.faces.rest.router import PREFIX, Router, raw_path_of
+from sharedmem.faces.rest.handlers import PREFIX, Router, raw_path_of
+from sharedmem.faces.rest.problems import REQUEST_ID, HeadersTooLargeError, OverdueError, problem_response
 from sharedmem.hub import Hub
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.runtime.telemetry import TRACEPARENT, ActiveSpan, AttributeValue, work_span
@@ -110,7 +118,6 @@ _MOST_STORES = 1024
 _ONLY_ONCE = (b"authorization", b"content-type", b"content-length", b"idempotency-key", b"if-match", b"x-request-id")
 # Former routes are the routes of 0.1; the date is of the release after it, in seconds since 1970.
 _DEPRECATED_SINCE = "@1795392000"
-_logger = get_logger("rest")
 
 
 class RestService:
@@ -346,3 +353,248 @@ def _check_headers(headers: list[tuple[bytes, bytes]]) -> None:
     for name in _ONLY_ONCE:
         if names.count(name) > 1:
             raise RequestError(f"the header {name.decode()} is given more than once; give it once")
+
+
+# -- around every request -------------------------------------------------------------------------
+
+
+_SOUND_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+# For clients that send a whole body before they look for an answer: so much is thrown away to let them see it.
+_MOST_DRAINED_BYTES = 64 * 1024 * 1024
+_DRAINED_WITHIN_S = 2.0
+_MOST_HEADER_BYTES = 32 * 1024
+_TOO_LARGE = 413
+_UNREAD = frozenset({408, _TOO_LARGE})
+# Of an answer: the server waits before each of them while the reader has not taken the ones before.
+_PIECE_BYTES = 64 * 1024
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+_logger = get_logger("rest")
+
+
+class RequestMiddleware:
+    """Gives each request an id, each response the headers of a careful service, and each failure a problem.
+
+    Args:
+        app: what is guarded.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI hands it over."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        token = REQUEST_ID.set(request_id.decode())
+        sending = _ResponseSender(scope, receive, send, request_id)
+        try:
+            if sum(len(name) + len(value) for name, value in scope["headers"]) > _MOST_HEADER_BYTES:
+                await problem_response(HeadersTooLargeError(_MOST_HEADER_BYTES))(scope, receive, sending)
+            else:
+                await self._app(scope, receive, sending)
+        except Exception as error:
+            _logger.exception("request %s: %s %s failed", REQUEST_ID.get(), scope["method"], scope["path"])
+            if sending.status:
+                raise
+            await problem_response(InternalError(repr(error)))(scope, receive, sending)
+        finally:
+            sending.log()
+            REQUEST_ID.reset(token)
+
+
+class _ResponseSender:
+    """The way out of one response."""
+
+    __slots__ = ("_began", "_receive", "_request_id", "_scope", "_send", "status")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: bytes) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._request_id = request_id
+        self._began = time.perf_counter()
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self._dress(message)
+        elif self.status == _TOO_LARGE and not message.get("more_body"):
+            await self._send({**message, "more_body": True})
+            await self._drain()
+            message = {"type": "http.response.body", "body": b""}
+        await self._put(message)
+
+    async def _put(self, message: Message) -> None:
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if len(body) <= _PIECE_BYTES:
+            await self._send(message)
+            return
+        for start in range(0, len(body), _PIECE_BYTES):
+            end = start + _PIECE_BYTES
+            is_last = end >= len(body)
+            await self._send({**message, "body": body[start:end], "more_body": more if is_last else True})
+
+    def log(self) -> None:
+        """Log the response in a line, without the query, which may contain private data."""
+        took_ms = (time.perf_counter() - self._began) * 1000
+        told = {"request_id": self._request_id.decode(), "status": self.status, "took_ms": round(took_ms, 2)}
+        _logger.debug("%s %s", self._scope["method"], self._scope["path"], extra=told)
+
+    def _dress(self, message: MutableMapping[str, Any]) -> None:
+        headers = message.setdefault("headers", [])
+        present = {name for name, _ in headers}
+        headers.append((b"x-request-id", self._request_id))
+        headers.extend(pair for pair in _HEADERS if pair[0] not in present)
+        if self.status in _UNREAD and b"connection" not in present:
+            headers.append((b"connection", b"close"))
+
+    async def _drain(self) -> None:
+        left = _MOST_DRAINED_BYTES
+        try:
+            async with asyncio.timeout(_DRAINED_WITHIN_S):
+                while left > 0:
+                    message = await self._receive()
+                    if message["type"] != "http.request" or not message.get("more_body"):
+                        return
+                    left -= len(message.get("body", b""))
+        except TimeoutError:
+            return
+
+
+def _request_id(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _SOUND_ID.fullmatch(value):
+            found: bytes = value
+            return found
+    return new_id().encode()
+
+
+# -- turns of large answers -----------------------------------------------------------------------
+
+
+_MOST_AT_ONCE = 64
+_BYTES_AT_ONCE = 4 << 20
+# What an operation of a caller is taken for before its first answer.
+_ASSUMED_BYTES = _BYTES_AT_ONCE // 16
+_LATEST_WEIGHS = 0.25
+_MOST_KNOWN = 10_000
+_MOST_UNREAD_BYTES = 64 << 20
+_LARGE_BYTES = 1 << 16
+_BACK_AFTER_S = 1.0
+
+
+@dataclass(slots=True)
+class _CallQueue:
+    """The calls of one operation by one caller."""
+
+    usual_bytes: float = _ASSUMED_BYTES
+    running: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+    @property
+    def most(self) -> int:
+        """How many may be under way."""
+        return max(1, min(_MOST_AT_ONCE, int(_BYTES_AT_ONCE / max(1.0, self.usual_bytes))))
+
+    def call_next(self) -> None:
+        """Let as many begin as may."""
+        while self.waiting and self.running < self.most:
+            turn = self.waiting.popleft()
+            if not turn.done():
+                self.running += 1
+                turn.set_result(None)
+
+
+class CallQueues:
+    """Whose turn it is, in one process."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str], _CallQueue] = {}
+
+    @asynccontextmanager
+    async def of(self, caller: str, operation: str) -> AsyncIterator[_CallQueue]:
+        """Wait until it is a call's turn; first come, first served."""
+        line = self._line(caller, operation)
+        if line.running >= line.most:
+            await self._wait(line)
+        else:
+            line.running += 1
+        try:
+            yield line
+        finally:
+            line.running -= 1
+            line.call_next()
+
+    def note(self, line: _CallQueue, response: Response) -> None:
+        """Take note of how large an answer was."""
+        size = len(getattr(response, "body", b""))
+        line.usual_bytes += (size - line.usual_bytes) * _LATEST_WEIGHS
+
+    async def _wait(self, line: _CallQueue) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        line.waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                # Its turn came in the moment in which it was given up.
+                line.running -= 1
+                line.call_next()
+            raise
+
+    def _line(self, caller: str, operation: str) -> _CallQueue:
+        line = self._lines.get((caller, operation))
+        if line is None:
+            if len(self._lines) >= _MOST_KNOWN:
+                self._lines = {key: known for key, known in self._lines.items() if known.running}
+            line = self._lines[caller, operation] = _CallQueue()
+        return line
+
+
+class UnreadResponses:
+    """How many bytes of answers wait for their readers, by caller."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()
+
+    def check(self, caller: str) -> None:
+        """Refuse a caller that does not read what it has asked for.
+
+        Raises:
+            LimitedError: too much of it waits.
+        """
+        if self._bytes[caller] > _MOST_UNREAD_BYTES:
+            what = f"answers of more than {_MOST_UNREAD_BYTES >> 20} MiB wait for the readers of this token"
+            raise LimitedError(f"{what}; read them first", _BACK_AFTER_S)
+
+    def counted(self, caller: str, response: Response) -> Response:
+        """The same response; a large one counts until it is sent."""
+        size = len(getattr(response, "body", b""))
+        return response if size < _LARGE_BYTES else _CountedResponse(response, self._bytes, caller, size)
+
+
+class _CountedResponse(Response):
+    """A response that counts until it is sent."""
+
+    def __init__(self, response: Response, counts: Counter[str], caller: str, size: int) -> None:
+        self._response, self._counts, self._caller, self._size = response, counts, caller, size
+        self.body, self.status_code, self.raw_headers = response.body, response.status_code, response.raw_headers
+        self.background = response.background
+        counts[caller] += size
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await self._response(scope, receive, send)
+        finally:
+            self._counts[self._caller] -= self._size
+            if not self._counts[self._caller]:
+                del self._counts[self._caller]

@@ -1,13 +1,14 @@
-"""Tokens of a namespace over HTTP: what each may do, making weaker ones, and taking them back.
+"""Tokens over HTTP: who calls, what each token of a namespace may do, making weaker ones, and taking them back.
 
-Only a token that may administrate gets here. What it makes is in the registry, may do no more than itself, lasts no
-longer and calls no more often; it never is an administrator. Tokens are shown once, in the answer that makes them:
-neither a list nor a log has them, and answers are not stored for an `Idempotency-Key`.
+Only a token that may administrate gets to the tokens of others. What it makes is in the registry, may do no more than
+itself, lasts no longer and calls no more often; it never is an administrator. Tokens are shown once, in the answer that
+makes them: neither a list nor a log has them, and answers are not stored for an `Idempotency-Key`.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from importlib.metadata import version
 from typing import Any
 
 from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
@@ -15,9 +16,8 @@ from starlette.responses import Response
 
 from sharedmem.errors import AccessDeniedError, InvalidError, NotFoundError, UnsupportedError
 from sharedmem.faces.auth import Admission, Bearer, Rate, TokenEntry
-from sharedmem.faces.rest.context import Call, Endpoint, json_response
+from sharedmem.faces.rest.context import Call, Endpoint, json_object, json_response
 from sharedmem.faces.rest.problems import FieldsError
-from sharedmem.faces.rest.request_binding import json_object
 from sharedmem.faces.token_sources import CACHED_S, RegisteredToken, TokenRegistry, registry_in
 from sharedmem.models import Record
 from sharedmem.redis.scope import Grant
@@ -357,3 +357,61 @@ _DOCUMENTS = {
 }
 _BODY = _DOCUMENTS["create"]["requestBody"]["content"]["application/json"]["schema"]
 _DOCUMENTS["create"]["$defs"] |= _BODY.pop("$defs", {})
+
+
+# -- who calls ------------------------------------------------------------------------------------
+
+
+class TokenRights(Record):
+    """The actor of a token, and what it may do."""
+
+    namespace: str
+    actor: str | None
+    """None speaks for the namespace itself."""
+    read_only: bool
+    """Whether it may look and change nothing."""
+    operator: bool
+    """Whether it sees the health and the metrics of all namespaces."""
+    administrator: bool
+    """Whether it may list, make and revoke tokens of its namespace."""
+    readable: list[str]
+    """Patterns of the keys that it may read."""
+    writable: list[str]
+    """Patterns of the keys that it may write."""
+    label: str
+    expires: datetime | None
+    """From when on the token is refused; None never."""
+    version: str
+    """Of the service."""
+
+
+async def _tell(call: Call) -> Response:
+    bearer, access = call.bearer, call.store.access
+    entry = bearer if isinstance(bearer, TokenEntry) else None
+    found = TokenRights(
+        namespace=bearer.namespace,
+        actor=bearer.actor,
+        read_only=bearer.read_only,
+        operator=bearer.operator,
+        administrator=bearer.administrator,
+        readable=access.allowed("read"),
+        writable=[] if bearer.read_only else access.allowed("write"),
+        label="" if entry is None else entry.label,
+        expires=None if entry is None else entry.expires,
+        version=version("sharedmem-hub"),
+    )
+    return json_response(found)
+
+
+def caller_endpoint() -> Endpoint:
+    """Return what answers `GET /caller`."""
+    return Endpoint("GET", "/caller", "caller.get", _tell, _caller_document)
+
+
+def _caller_document() -> dict[str, Any]:
+    schema = TypeAdapter(TokenRights).json_schema(mode="serialization")
+    return {
+        "summary": "Return the actor, namespace and rights of the token.",
+        "tags": ["service"],
+        "responses": {"200": {"description": "The caller.", "content": {"application/json": {"schema": schema}}}},
+    }

@@ -24,7 +24,7 @@ from support.rest_server import TERMS, client_of_app, open_service
 from sharedmem import Hub, Settings
 from sharedmem.api.operation import operations
 from sharedmem.faces.rest import create_app
-from sharedmem.faces.rest.router import PREFIX
+from sharedmem.faces.rest.handlers import PREFIX
 from sharedmem.testing import fake_hub
 
 CHECKS: list[Any] = [
