@@ -265,7 +265,7 @@ def mcp_install(
 def _entry_of(options: Options, name: str, *, write: bool, tools: str) -> ServerEntry:
     settings = options.settings()
     if tools:
-        from sharedmem.faces.mcp.options import check_profiles  # noqa: PLC0415  # an extra; it says itself how to get it
+        from sharedmem.faces.mcp.options import check_profiles  # noqa: PLC0415  # as above
 
         check_profiles(tools.split(","))
     args = ["--namespace", settings.namespace, *(("--actor", settings.actor) if settings.actor else ())]

@@ -1,25 +1,40 @@
-"""The MCP service: the tools and resources of a hub as a server of the protocol, over stdio or over HTTP."""
+"""The MCP service: the tools and resources of a hub as a server of the protocol, over stdio or over HTTP.
+
+Requests for resources are handled beside the handlers of the official package.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
-from mcp.server import CacheHint, MCPServer
+from mcp.server import CacheHint, MCPServer, ServerRequestContext
+from mcp_types import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    UnsubscribeRequestParams,
+)
+from pydantic import BaseModel
 
+from sharedmem.errors import SharedMemoryError
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.mcp.callers import Callers, McpCaller
-from sharedmem.faces.mcp.completions import add_completions
+from sharedmem.faces.mcp.coordination_tools import COORDINATION_TOOLS
+from sharedmem.faces.mcp.memory_tools import CONTEXT_TOOLS, GRAPH_TOOLS, MEMORY_TOOLS, NOTE_TOOLS
 from sharedmem.faces.mcp.options import McpOptions
-from sharedmem.faces.mcp.prompts import MemoryPrompts
-from sharedmem.faces.mcp.resources.catalog import ResourceCatalog
-from sharedmem.faces.mcp.resources.handlers import add_resources
-from sharedmem.faces.mcp.resources.subscriptions import ResourceSubscriptions
-from sharedmem.faces.mcp.tool import SharedMemTool
-from sharedmem.faces.mcp.tools import TOOLS
+from sharedmem.faces.mcp.prompts import MemoryPrompts, add_completions
+from sharedmem.faces.mcp.reference_tools import REFERENCE_TOOLS
+from sharedmem.faces.mcp.resources import ResourceCatalog
+from sharedmem.faces.mcp.subscriptions import ResourceSubscriptions
+from sharedmem.faces.mcp.tool import SharedMemTool, ToolCall, protocol_error
 from sharedmem.hub import Hub
 from sharedmem.runtime.background import Background
 
@@ -29,6 +44,15 @@ _INSTRUCTIONS = (
     " read before you write, and write with if_version. Lists come in pages: pass next_cursor as cursor."
 )
 _CACHED_MS = 60_000
+ALL_TOOLS = (
+    *MEMORY_TOOLS,
+    *COORDINATION_TOOLS,
+    *GRAPH_TOOLS,
+    *NOTE_TOOLS,
+    *CONTEXT_TOOLS,
+    *REFERENCE_TOOLS,
+)
+"""All tools, with what clients may know of them."""
 
 
 class McpService:
@@ -85,7 +109,7 @@ class McpService:
         return server
 
     def _tools(self) -> list[Any]:
-        chosen = [(fn, kind) for fn, kind in TOOLS if kind.profile in self.options.tools]
+        chosen = [(fn, kind) for fn, kind in ALL_TOOLS if kind.profile in self.options.tools]
         offered = [(fn, kind) for fn, kind in chosen if self.options.write or not kind.writes]
         return [SharedMemTool.over(fn, kind, self.callers, self.options) for fn, kind in offered]
 
@@ -99,3 +123,73 @@ def _root_log_as_it_is() -> Iterator[None]:
         yield
     finally:
         root.removeHandler(quiet)
+
+
+# -- requests for resources -----------------------------------------------------------------------
+
+
+_Context = ServerRequestContext[Any, Any]
+_Params = TypeVar("_Params", bound=BaseModel)
+_Handler = Callable[[_Context, _Params], Awaitable[Any]]
+
+
+def add_resources(
+    server: MCPServer[Any],
+    catalog: ResourceCatalog,
+    subscriptions: ResourceSubscriptions,
+    callers: Callers,
+    options: McpOptions,
+) -> None:
+    """Serve the resources of a catalog. Resources that were or will be added to the server itself are served too."""
+    protocol = server._lowlevel_server  # noqa: SLF001  # the package has no public way to pages, nor to subscriptions
+
+    def own(method: str) -> _Handler[Any]:
+        entry = protocol.get_request_handler(method)
+        assert entry is not None, method
+        return entry.handler
+
+    lists, reads, templates = own("resources/list"), own("resources/read"), own("resources/templates/list")
+
+    def call_of(context: _Context) -> ToolCall:
+        caller = callers.of(context)
+        return ToolCall(caller, callers.store(caller), options, None)
+
+    async def list_resources(context: _Context, params: PaginatedRequestParams) -> ListResourcesResult:
+        page = await catalog.page(call_of(context), params.cursor)
+        if params.cursor is None:
+            added: ListResourcesResult = await lists(context, params)
+            page.resources[:0] = added.resources
+        return page
+
+    async def list_templates(context: _Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
+        found = catalog.templates()
+        added: ListResourceTemplatesResult = await templates(context, params)
+        found.resource_templates += added.resource_templates
+        return found
+
+    async def read(context: _Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        uri = catalog.offers(params.uri)
+        if uri is None:
+            others: ReadResourceResult = await reads(context, params)
+            return others
+        return await catalog.read(call_of(context), uri, params.uri)
+
+    add = protocol.add_request_handler
+    add("resources/list", PaginatedRequestParams, _explained(list_resources))
+    add("resources/templates/list", PaginatedRequestParams, _explained(list_templates))
+    add("resources/read", ReadResourceRequestParams, _explained(read))
+    add("resources/subscribe", SubscribeRequestParams, _explained(subscriptions.subscribe))
+    add("resources/unsubscribe", UnsubscribeRequestParams, _explained(subscriptions.unsubscribe))
+    add("subscriptions/listen", SubscriptionsListenRequestParams, _explained(subscriptions.listen))
+
+
+def _explained(handler: _Handler[_Params]) -> _Handler[_Params]:
+    """Return a handler that raises errors of the protocol, with our sentences."""
+
+    async def handle(context: _Context, params: _Params) -> Any:
+        try:
+            return await handler(context, params)
+        except SharedMemoryError as error:
+            raise protocol_error(error) from error
+
+    return handle

@@ -1,4 +1,7 @@
-"""A tool: arguments, rights, idempotency and errors of one call of an operation, in the forms of the protocol."""
+"""A tool: arguments, rights, idempotency and errors of one call of an operation, in the forms of the protocol.
+
+An error is our sentence in the protocol's own form, without what is private to the server.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,23 @@ from typing import Any
 import orjson
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent, ToolAnnotations
 from pydantic import ConfigDict, Field, ValidationError
 
 from sharedmem.api.operation import find_operation
-from sharedmem.errors import InternalError, InvalidError, LockHeldError, SharedMemoryError
+from sharedmem.errors import (
+    AccessDeniedError,
+    Codes,
+    InternalError,
+    InvalidError,
+    LockHeldError,
+    NotFoundError,
+    SharedMemoryError,
+)
 from sharedmem.faces.bodies import json_bytes
 from sharedmem.faces.mcp.callers import Callers, McpCaller, idempotency_key_of
 from sharedmem.faces.mcp.options import McpOptions, Profile
-from sharedmem.faces.mcp.problems import ArgumentsError, ReadOnlyError, RetryUnderWayError, error_result
 from sharedmem.models import Record
 from sharedmem.redis.scripts.executor import repeatable_as
 from sharedmem.runtime import get_logger
@@ -214,3 +225,78 @@ def _check_depth(document: object, most: int) -> None:
 
 def _parts(whole: object) -> Any:
     return whole.values() if isinstance(whole, dict) else whole
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+_PRIVATE = "this service failed; the log of the server says how"
+# Settings of the server, and bugs, are not shown to callers.
+_KEPT_BACK = frozenset({"config", "internal", "error", "usage", "not_picklable"})
+_MOST_FIELDS = 20
+
+
+class ArgumentsError(InvalidError):
+    """The arguments of a tool are invalid."""
+
+    def __init__(self, sentence: str) -> None:
+        SharedMemoryError.__init__(self, sentence)
+        self.field = ""
+
+    @classmethod
+    def of(cls, tool: str, error: ValidationError) -> ArgumentsError:
+        """Return what pydantic found, in our words; what was sent is not quoted, since it may be secret."""
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        told = "; ".join(
+            f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg'].removeprefix('Value error, ')}"
+            for one in found[:_MOST_FIELDS]
+        )
+        return cls(f"the arguments of {tool} are refused: {told}")
+
+
+class ReadOnlyError(AccessDeniedError):
+    """The caller may only read through this server."""
+
+    codes = Codes("access_denied", 403, "PERMISSION_DENIED", 5)
+
+    def __init__(self, operation: str) -> None:
+        advice = "ask the operator to start the server with --write, or for a token without --read-only"
+        SharedMemoryError.__init__(self, f"{operation} changes something, and this caller may only read; {advice}")
+        self.actor, self.key, self.need = "", "", "write"
+
+
+class RetryUnderWayError(SharedMemoryError):
+    """A call with the same idempotency key is under way."""
+
+    codes = Codes("request_under_way", 409, "ABORTED", 4)
+
+    def __init__(self, lease_s: float) -> None:
+        super().__init__(
+            "a call with this idempotency key is under way, or its server was killed in it; call again in up to"
+            f" {lease_s:g} s"
+        )
+        self.retry_after = 1.0
+
+
+def sentence_of(error: SharedMemoryError) -> str:
+    """Return the sentence of an error for a caller of a service."""
+    is_private = isinstance(error, InternalError) or error.code in _KEPT_BACK
+    return _PRIVATE if is_private else error.message_for("token")
+
+
+def protocol_error(error: SharedMemoryError) -> MCPError:
+    """Return an error as the protocol has it, for requests other than calls of tools."""
+    if isinstance(error, InternalError):
+        _logger.error("a request failed", exc_info=error)
+    is_asked_wrongly = isinstance(error, InvalidError | NotFoundError | AccessDeniedError)
+    code = INVALID_PARAMS if is_asked_wrongly else INTERNAL_ERROR
+    return MCPError(code, sentence_of(error), {"code": error.code})
+
+
+def error_result(error: SharedMemoryError) -> CallToolResult:
+    """Return an error as the result of a tool: the model reads the sentence, a program the code."""
+    meta: dict[str, object] = {"sharedmem/code": error.code}
+    retry_after = getattr(error, "retry_after", None)
+    if isinstance(retry_after, int | float):
+        meta["sharedmem/retryAfter"] = retry_after
+    return CallToolResult(content=[TextContent(type="text", text=sentence_of(error))], is_error=True, _meta=meta)

@@ -1,11 +1,13 @@
-"""The catalog of resources: list them in pages, and read one, with the rights of the caller."""
+"""Resources: memories, threads and shared values under addresses; list them in pages, and read one, as callers may."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, Self, get_args
+from urllib.parse import quote, unquote
 
 from mcp_types import (
     Annotations,
@@ -19,12 +21,11 @@ from mcp_types import (
 
 from sharedmem.errors import AccessDeniedError, InvalidError, NotFoundError, SharedMemoryError
 from sharedmem.faces.bodies import json_bytes
-from sharedmem.faces.mcp.options import McpOptions
+from sharedmem.faces.mcp.coordination_tools import read_value
+from sharedmem.faces.mcp.memory_tools import Memory, get_memory, memory_view, title_of
+from sharedmem.faces.mcp.options import McpOptions, Profile
 from sharedmem.faces.mcp.pages import cut_text, fit, tokens_of
-from sharedmem.faces.mcp.resources.uris import KINDS, PROFILE_OF, ResourceKind, ResourceUri
 from sharedmem.faces.mcp.tool import ToolCall
-from sharedmem.faces.mcp.tools.coordination import read_value
-from sharedmem.faces.mcp.tools.memory import Memory, get_memory, memory_view, title_of
 from sharedmem.models import ConversationEntry, Record
 from sharedmem.redis.keys import plain_name
 
@@ -215,3 +216,40 @@ def _resource(kind: ResourceKind, name: str, *, title: str = "", updated: dateti
     return Resource(
         uri=str(ResourceUri(kind, name)), name=name, title=title or None, mime_type=_JSON, annotations=noted
     )
+
+
+# -- addresses ------------------------------------------------------------------------------------
+
+
+ResourceKind = Literal["thread", "value", "memory"]
+KINDS: tuple[ResourceKind, ...] = get_args(ResourceKind)
+PROFILE_OF: dict[ResourceKind, Profile] = {"memory": "memory", "thread": "memory", "value": "coordination"}
+"""The profile whose tools work on the same data."""
+_LONGEST = 4096
+
+
+@dataclass(frozen=True)
+class ResourceUri:
+    """The address of a resource."""
+
+    kind: ResourceKind
+    name: str
+    """The id of a memory or thread, or a key; not percent-encoded."""
+
+    @classmethod
+    def parse(cls, uri: str) -> Self | None:
+        """Return the parts of an address; None if it has another scheme.
+
+        Raises:
+            InvalidError: it names nothing, or is too long.
+        """
+        scheme, separator, rest = uri.partition("://")
+        if not separator or scheme not in KINDS:
+            return None
+        name = unquote(rest)
+        if not name or len(uri) > _LONGEST:
+            raise InvalidError("uri", uri[:80], f"give {scheme}:// and a name of up to {_LONGEST} characters in all")
+        return cls(scheme, name)
+
+    def __str__(self) -> str:
+        return f"{self.kind}://{quote(self.name, safe=':@!$,;')}"

@@ -1,16 +1,20 @@
-"""Tools of the profile `memory`: remember, search, read, change and forget; and the pair that ChatGPT asks for."""
+"""Tools on what is remembered: the profiles `memory`, `graph`, `notes`, and `context` over all of them at once.
+
+Memories are remembered, searched, read, changed and forgotten, and there is the pair that ChatGPT asks for; facts about
+entities are dated; notes are messages that agents leave for each other, and decisions.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from sharedmem.errors import InvalidError, NotFoundError
-from sharedmem.faces.mcp.pages import PageCursor, cut_text, paged, tokens_of
+from sharedmem.faces.mcp.pages import PageCursor, cut_text, fit, paged, tokens_of
 from sharedmem.faces.mcp.tool import ToolCall, ToolKind
-from sharedmem.models import MemoryItem, Record
+from sharedmem.models import Fact, MemoryItem, PlanRecord, Record
 
 _TITLE_LENGTH = 80
 _MOST_FOUND = 100
@@ -240,7 +244,7 @@ async def fetch(ctx: ToolCall, id: MemoryId) -> Document:  # noqa: A002  # ChatG
     return Document(id=item.id, title=title_of(item), text=text, url=_url(item.id), metadata=metadata)
 
 
-TOOLS = (
+MEMORY_TOOLS = (
     (search_memory, ToolKind("Search memory", "memory")),
     (recent_memories, ToolKind("Recent memories", "memory")),
     (get_memory, ToolKind("Get a memory", "memory")),
@@ -298,3 +302,236 @@ def title_of(item: MemoryItem) -> str:
 
 def _url(id_: str) -> str:
     return f"memory://{id_}"
+
+
+# -- graph ----------------------------------------------------------------------------------------
+
+
+_MOST_FACTS = 1000
+Group = Annotated[str, Field(description="Name of the graph; most teams have one.")]
+
+
+class DatedFact(Record):
+    """A fact, and when it holds."""
+
+    id: str
+    fact: str
+    subject: str
+    relation: str
+    object: str
+    valid_from: datetime | None = None
+    """Absent if unknown."""
+    valid_to: datetime | None = None
+    """Absent while it holds."""
+
+
+class FactsFound(Record):
+    """A page of facts about an entity."""
+
+    entity: str
+    summary: str = ""
+    facts: list[DatedFact]
+    next_cursor: str | None = None
+    """Pass it as `cursor` for the next page; absent on the last one."""
+
+
+async def graph_facts(
+    ctx: ToolCall,
+    entity: Annotated[str, Field(description="Name of a person, company, order or idea.")],
+    as_of: Annotated[AwareDatetime | None, Field(description="Which facts held then; default: now.")] = None,
+    limit: Annotated[int, Field(ge=1, le=100, description="Most facts of the answer.")] = 20,
+    graph: Group = "main",
+    cursor: Annotated[str | None, Field(description="`next_cursor` of the answer before.")] = None,
+) -> FactsFound:
+    """List the facts that hold about an entity, now or at a date."""
+    at = PageCursor.parse(cursor)
+    wanted = min(at.skip + limit + 1, _MOST_FACTS)
+    known = await ctx.run("graph.entity", entity=entity, group_id=graph, as_of=as_of, limit=wanted)
+    found = [_fact_view(fact) for fact in known.facts[at.skip :]]
+    count, behind = paged(found, at, limit=limit, tokens=ctx.options.max_tokens, next_page=None)
+    summary = known.entity.summary[: ctx.options.max_tokens]
+    return FactsFound(entity=known.entity.name, summary=summary, facts=found[:count], next_cursor=behind)
+
+
+async def note_fact(
+    ctx: ToolCall,
+    subject: Annotated[str, Field(description="Name of an entity; a new one is created.")],
+    relation: Annotated[str, Field(description="Relation in snake case, such as works_for.")],
+    object: Annotated[str, Field(description="Name of the other entity.")],  # noqa: A002  # the field's term
+    valid_from: Annotated[AwareDatetime | None, Field(description="Since when it holds; default: now.")] = None,
+    valid_to: Annotated[AwareDatetime | None, Field(description="Until when; leave it out while it holds.")] = None,
+    fact: Annotated[str | None, Field(description="The fact as a sentence; default: made from the names.")] = None,
+    graph: Group = "main",
+) -> DatedFact:
+    """Record a dated fact about two entities. A fact that it contradicts ends when this one begins."""
+    return _fact_view(
+        await ctx.run(
+            "graph.add_relationship",
+            source=subject,
+            type=relation,
+            target=object,
+            group_id=graph,
+            valid_from=valid_from,
+            valid_to=valid_to,
+            fact=fact,
+        )
+    )
+
+
+GRAPH_TOOLS = (
+    (graph_facts, ToolKind("Facts about an entity", "graph")),
+    (note_fact, ToolKind("Note a fact", "graph", writes=True)),
+)
+
+
+def _fact_view(fact: Fact) -> DatedFact:
+    return DatedFact(
+        id=fact.id,
+        fact=fact.fact,
+        subject=fact.source_name,
+        relation=fact.type,
+        object=fact.target_name,
+        valid_from=fact.valid_from,
+        valid_to=fact.valid_to,
+    )
+
+
+# -- notes ----------------------------------------------------------------------------------------
+
+
+Channel = Annotated[str, Field(description="Name of the channel, without blanks and colons.")]
+
+
+class Posted(Record):
+    """The result of `post_message`."""
+
+    channel: str
+    messages: int
+    """How many messages the channel has now."""
+
+
+class PostedMessage(Record):
+    """A message."""
+
+    actor: str
+    at: datetime
+    content: Any
+
+
+class MessagesFound(Record):
+    """Messages of a channel, oldest first."""
+
+    messages: list[PostedMessage]
+    next_cursor: str | None = None
+    """Pass it as `after` to read on, now or later; absent if there is no message."""
+    has_more: bool = False
+
+
+class Decision(Record):
+    """A decision."""
+
+    id: str
+    topic: str
+    action: str
+    reasoning: str
+    confidence: float
+
+
+class DecisionSaved(Record):
+    """The result of `save_decision`."""
+
+    saved: bool
+    """False if the same was decided just before: then `decision` is the earlier one."""
+    decision: Decision
+
+
+async def post_message(
+    ctx: ToolCall,
+    channel: Channel,
+    content: Annotated[Any, Field(description="Text, or any JSON value.")],
+) -> Posted:
+    """Leave a message for other agents. It stays in the channel, and each agent reads it when it likes."""
+    return Posted(channel=channel, messages=await ctx.run("episode.append", session=channel, event=content))
+
+
+async def read_messages(
+    ctx: ToolCall,
+    channel: Channel,
+    after: Annotated[str | None, Field(description="`next_cursor` of the answer before; default: the oldest.")] = None,
+    limit: Annotated[int, Field(ge=1, le=100, description="Most messages of the answer.")] = 20,
+) -> MessagesFound:
+    """Read the messages of a channel, from the oldest on, or what came after the last answer."""
+    events = await ctx.run("episode.events", session=channel, since=after, limit=limit + 1)
+    found = [PostedMessage(actor=event.actor, at=event.at, content=event.event) for event in events]
+    count = min(fit(found, tokens=ctx.options.max_tokens), limit)
+    cursor = events[count - 1].cursor if count else after
+    return MessagesFound(messages=found[:count], next_cursor=cursor, has_more=count < len(found))
+
+
+async def save_decision(
+    ctx: ToolCall,
+    topic: Annotated[str, Field(description="What the decision is about, such as a customer, file or symbol.")],
+    action: Annotated[str, Field(description="What is to be done, in a word or two.")],
+    reasoning: Annotated[str, Field(description="Why.")],
+    confidence: Annotated[float, Field(ge=0, le=1, description="How sure you are.")] = 1.0,
+    session: Annotated[str, Field(description="The project or session that it belongs to.")] = "main",
+) -> DecisionSaved:
+    """Record a decision, unless the same was decided in the last five minutes."""
+    result = await ctx.run(
+        "plan.save_if_new", session=session, symbol=topic, action=action, confidence=confidence, reasoning=reasoning
+    )
+    return DecisionSaved(saved=result.saved, decision=_decision_view(result.plan))
+
+
+NOTE_TOOLS = (
+    (read_messages, ToolKind("Read messages", "notes")),
+    (post_message, ToolKind("Post a message", "notes", writes=True, idempotent=False)),
+    (save_decision, ToolKind("Save a decision", "notes", writes=True)),
+)
+
+
+def _decision_view(plan: PlanRecord) -> Decision:
+    return Decision(
+        id=plan.plan_hash,
+        topic=plan.symbol,
+        action=plan.action,
+        reasoning=plan.reasoning,
+        confidence=plan.confidence,
+    )
+
+
+# -- everything at once ---------------------------------------------------------------------------
+
+
+_FEWEST_TOKENS = 100
+
+
+class ContextRecalled(Record):
+    """What is known, as text."""
+
+    text: str
+    """Stored records, quoted as data; empty if nothing that is known has to do with the question."""
+    tokens: int
+    left_out: int = 0
+    """How many more records had no room."""
+    degraded: list[str] | None = None
+    """What could not be searched in full, and why."""
+
+
+async def recall_context(
+    ctx: ToolCall,
+    question: Annotated[str, Field(description="What you have to do or answer, in everyday language.")],
+    tokens: Annotated[int, Field(ge=_FEWEST_TOKENS, description="Most tokens of the answer.")] = 1500,
+    user_id: Annotated[str | None, Field(description="Only what concerns this person.")] = None,
+    as_of: Annotated[AwareDatetime | None, Field(description="What was known and true then; default: now.")] = None,
+) -> ContextRecalled:
+    """Say what is known that helps with a task: memories, facts and notes in one text. Call it before you begin."""
+    # The text is in a JSON string, whose quotes are escaped once more.
+    most = max(ctx.options.max_tokens // 2, _FEWEST_TOKENS)
+    known = await ctx.run("knowledge.recall", question=question, tokens=min(tokens, most), user_id=user_id, as_of=as_of)
+    return ContextRecalled(
+        text=known.text, tokens=known.tokens, left_out=known.left_out, degraded=list(known.degraded) or None
+    )
+
+
+CONTEXT_TOOLS = ((recall_context, ToolKind("Recall what is known", "context")),)

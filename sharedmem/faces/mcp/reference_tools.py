@@ -332,7 +332,7 @@ async def open_nodes(
     return _page(ctx, found, found, cursor)
 
 
-TOOLS = (
+REFERENCE_TOOLS = (
     (create_entities, ToolKind("Create entities", _GROUP, writes=True)),
     (create_relations, ToolKind("Create relations", _GROUP, writes=True)),
     (add_observations, ToolKind("Add observations", _GROUP, writes=True)),

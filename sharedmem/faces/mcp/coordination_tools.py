@@ -185,7 +185,7 @@ async def who_is_here(
     return PresentActors(actors=found[:count], omitted=len(found) - count)
 
 
-TOOLS = (
+COORDINATION_TOOLS = (
     (read_value, ToolKind("Read a shared value", "coordination")),
     (who_is_here, ToolKind("Who is here", "coordination")),
     (write_value, ToolKind("Write a shared value", "coordination", writes=True, destructive=True)),
