@@ -23,7 +23,6 @@ ACTIVITIES = {
     "embedding": "the vector of a text",
     "escaping": "the rules by which a text becomes part of a diagram or page",
     "ranking": "the order of search results",
-    "request_binding": "how a request becomes arguments, as web frameworks call it",
     "scoring": "the scores of search results",
 }
 
