@@ -367,6 +367,11 @@ def work_span(
     return ActiveSpan(tracer.start_span(name, context=parent, kind=kind, attributes=attributes))
 
 
+def is_tracing() -> bool:
+    """Return whether the application has set a tracer provider."""
+    return _tracer() is not None
+
+
 def is_in_span() -> bool:
     """Return whether a recorded span is current."""
     return _tracer() is not None and bool(_tracing_api().get_current_span().is_recording())

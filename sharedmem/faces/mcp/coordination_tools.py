@@ -186,9 +186,9 @@ async def who_is_here(
 
 
 COORDINATION_TOOLS = (
-    (read_value, ToolKind("Read a shared value", "coordination")),
-    (who_is_here, ToolKind("Who is here", "coordination")),
-    (write_value, ToolKind("Write a shared value", "coordination", writes=True, destructive=True)),
+    (read_value, ToolKind("Read a shared value", "coordination", at_once=True)),
+    (who_is_here, ToolKind("Who is here", "coordination", at_once=True)),
+    (write_value, ToolKind("Write a shared value", "coordination", writes=True, destructive=True, at_once=True)),
     (claim_task, ToolKind("Claim a task", "coordination", writes=True, idempotent=False)),
-    (finish_task, ToolKind("Finish a task", "coordination", writes=True, idempotent=False)),
+    (finish_task, ToolKind("Finish a task", "coordination", writes=True, idempotent=False, at_once=True)),
 )

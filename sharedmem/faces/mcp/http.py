@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -30,6 +31,7 @@ from sharedmem.faces.auth import Admission, TokenRefusedError
 from sharedmem.faces.bodies import BodyTooLargeError, SlowBodyError, body_chunks
 from sharedmem.faces.limits import CallerSlots, TokenRateLimiter
 from sharedmem.faces.mcp.callers import McpCaller, set_caller
+from sharedmem.faces.mcp.plain_calls import PlainToolCalls
 from sharedmem.faces.mcp.service import McpService
 from sharedmem.faces.mcp.tool import sentence_of
 from sharedmem.faces.token_sources import issuers_of
@@ -87,11 +89,18 @@ class McpEndpoint:
         )
         # Not the application around it: requests are routed and guarded here.
         self._protocol = service.server.session_manager.handle_request
+        lowlevel = service.server.session_manager.app
+        # Calls that wait for Redis alone need neither a stream that is kept alive nor a task that watches the client.
+        self._at_once = StreamableHTTPSessionManager(
+            lowlevel, json_response=True, stateless=True, max_request_body_size=options.max_body_bytes
+        )
+        self._tools_at_once = frozenset(tool.name for tool in service.tools if tool.kind.at_once)
+        service.server.middleware.append(PlainToolCalls(lowlevel, service.tools))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer calls inside of this block; enter it once."""
-        async with self._service.running(), self._service.server.session_manager.run():
+        async with self._service.running(), self._service.server.session_manager.run(), self._at_once.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,8 +133,22 @@ class McpEndpoint:
                 send,
                 is_known=lambda: self._is_known(request),
             )
+        elif self._answers_at_once(request):
+            await self._at_once.handle_request(inside, receive, send)
         else:
             await self._protocol(inside, receive, send)
+
+    def _answers_at_once(self, request: Request) -> bool:
+        """Return whether it is a call of the stateless protocol of a tool that is answered at once."""
+        headers = request.headers
+        return (
+            request.method == "POST"
+            and headers.get("mcp-method") == "tools/call"
+            and headers.get("mcp-name") in self._tools_at_once
+            and headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS
+            # Both forms have to be accepted also where only one is used: the SDK refuses what does not accept a stream.
+            and "text/event-stream" in headers.get("accept", "")
+        )
 
     async def _count(self, request: Request, caller: McpCaller) -> dict[str, str]:
         """Hold a caller to its rate, and to its share of sessions and streams; returns headers of the answer."""

@@ -246,10 +246,10 @@ async def fetch(ctx: ToolCall, id: MemoryId) -> Document:  # noqa: A002  # ChatG
 
 MEMORY_TOOLS = (
     (search_memory, ToolKind("Search memory", "memory")),
-    (recent_memories, ToolKind("Recent memories", "memory")),
-    (get_memory, ToolKind("Get a memory", "memory")),
+    (recent_memories, ToolKind("Recent memories", "memory", at_once=True)),
+    (get_memory, ToolKind("Get a memory", "memory", at_once=True)),
     (search, ToolKind("Search", "memory")),
-    (fetch, ToolKind("Fetch", "memory")),
+    (fetch, ToolKind("Fetch", "memory", at_once=True)),
     (remember, ToolKind("Remember", "memory", writes=True)),
     (update_memory, ToolKind("Update a memory", "memory", writes=True, destructive=True)),
     (forget, ToolKind("Forget", "memory", writes=True, destructive=True)),
@@ -484,8 +484,8 @@ async def save_decision(
 
 
 NOTE_TOOLS = (
-    (read_messages, ToolKind("Read messages", "notes")),
-    (post_message, ToolKind("Post a message", "notes", writes=True, idempotent=False)),
+    (read_messages, ToolKind("Read messages", "notes", at_once=True)),
+    (post_message, ToolKind("Post a message", "notes", writes=True, idempotent=False, at_once=True)),
     (save_decision, ToolKind("Save a decision", "notes", writes=True)),
 )
 

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 from mcp.server import CacheHint, MCPServer, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp_types import (
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -37,6 +38,7 @@ from sharedmem.faces.mcp.subscriptions import ResourceSubscriptions
 from sharedmem.faces.mcp.tool import SharedMemTool, ToolCall, protocol_error
 from sharedmem.hub import Hub
 from sharedmem.runtime.background import Background
+from sharedmem.runtime.telemetry import is_tracing
 
 _INSTRUCTIONS = (
     "Memory and coordination that several agents share. Search memory before you answer from what you know of this"
@@ -74,6 +76,8 @@ class McpService:
         self._background = Background(hub.counters)
         catalog = ResourceCatalog(self.options)
         self.subscriptions = ResourceSubscriptions(self.callers, catalog, self._background)
+        self.tools = self._tools()
+        """The tools of sharedmem that are offered."""
         self.server = self._server()
         """The server of the protocol, for tools and resources of one's own."""
         if not catalog.is_empty():
@@ -102,16 +106,28 @@ class McpService:
                 title="sharedmem",
                 instructions=_INSTRUCTIONS,
                 version=version("sharedmem-hub"),
-                tools=self._tools(),
+                tools=list(self.tools),
                 cache_hints={"tools/list": CacheHint(ttl_ms=_CACHED_MS, scope="private")},
                 subscriptions=self.subscriptions.common,
             )
+        server.middleware[:] = [_only_if_tracing(one) for one in server.middleware]
         return server
 
-    def _tools(self) -> list[Any]:
+    def _tools(self) -> list[SharedMemTool]:
         chosen = [(fn, kind) for fn, kind in ALL_TOOLS if kind.profile in self.options.tools]
         offered = [(fn, kind) for fn, kind in chosen if self.options.write or not kind.writes]
         return [SharedMemTool.over(fn, kind, self.callers, self.options) for fn, kind in offered]
+
+
+def _only_if_tracing(middleware: ServerMiddleware[Any]) -> ServerMiddleware[Any]:
+    """Return the tracing of the SDK as one that costs nothing without a tracer provider; others as they are."""
+    if type(middleware).__name__ != "OpenTelemetryMiddleware":  # not a public name of the SDK
+        return middleware
+
+    async def traced(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        return await (middleware(ctx, call_next) if is_tracing() else call_next(ctx))
+
+    return traced
 
 
 @contextmanager

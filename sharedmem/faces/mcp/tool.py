@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from mcp.server import ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
@@ -81,6 +82,8 @@ class ToolKind:
     """Whether it may overwrite or delete something that cannot be brought back by another tool."""
     idempotent: bool = True
     """Whether a second call with the same arguments changes nothing more."""
+    at_once: bool = False
+    """Whether it waits for nothing but Redis: its answer needs no stream that keeps the connection alive meanwhile."""
 
     def annotations(self) -> ToolAnnotations:
         """Return it in the form of the protocol."""
@@ -126,11 +129,22 @@ class SharedMemTool(Tool):
 
     async def run(self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = True) -> Any:  # noqa: ARG002  # the name is that of `Tool`
         """Call the tool; every error of ours is a result that says so."""
+        found = await self.answer(arguments, context.request_context)
+        if isinstance(found, CallToolResult):
+            return found
+        return CallToolResult(
+            content=[TextContent(type="text", text=json_bytes(found).decode())], structured_content=found
+        )
+
+    async def answer(
+        self, arguments: dict[str, Any], asked: ServerRequestContext[Any, Any]
+    ) -> dict[str, Any] | CallToolResult:
+        """Call the tool; returns its structured content, or an error as a result."""
         try:
             _check_depth(arguments, self.options.max_depth)
             given = self._validated(arguments)
-            call = self._call(context)
-            found = await self._run_once(call, arguments, given)
+            call = self._call(asked)
+            return await self._run_once(call, arguments, given)
         except SharedMemoryError as error:
             if isinstance(error, InternalError):
                 _logger.exception("tool %s failed", self.name)
@@ -138,9 +152,6 @@ class SharedMemTool(Tool):
         except Exception as error:
             _logger.exception("tool %s failed", self.name)
             return error_result(InternalError(repr(error)))
-        return CallToolResult(
-            content=[TextContent(type="text", text=json_bytes(found).decode())], structured_content=found
-        )
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -148,8 +159,7 @@ class SharedMemTool(Tool):
         except ValidationError as error:
             raise ArgumentsError.of(self.name, error) from None
 
-    def _call(self, context: Context[Any, Any]) -> ToolCall:
-        asked = context.request_context
+    def _call(self, asked: ServerRequestContext[Any, Any]) -> ToolCall:
         caller = self.callers.of(asked)
         if self.kind.writes and not caller.may_write:
             raise ReadOnlyError(self.name)
