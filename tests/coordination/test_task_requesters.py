@@ -21,7 +21,7 @@ from sharedmem import Hub, Settings, SharedMemoryStore
 from sharedmem.clock import new_id
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest import create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.models import Change, Note
 from sharedmem.synthesis.tasks import QUEUE
 from sharedmem.testing import ManualClock, fake_hub

@@ -19,7 +19,7 @@ from support.token_issuer import AUDIENCE, ISSUER, FakeIssuer
 from sharedmem.errors import ConfigError, UnavailableError
 from sharedmem.faces.auth import MissingScopeError, TokenRefusedError
 from sharedmem.faces.rest import create_app
-from sharedmem.faces.token_sources import IssuerTokens, TokenIssuer, admission_of
+from sharedmem.faces.token_registry import IssuerTokens, TokenIssuer, admission_of
 from sharedmem.testing import ManualClock, fake_hub
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}

@@ -26,7 +26,7 @@ from sharedmem.faces.auth import (
     read_entries,
     remove_entry,
 )
-from sharedmem.faces.token_sources import CACHED_S, TokenRegistry, admission_of
+from sharedmem.faces.token_registry import CACHED_S, TokenRegistry, admission_of
 from sharedmem.hub.hub import token_storage_of
 from sharedmem.testing import ManualClock, fake_hub
 

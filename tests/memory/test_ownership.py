@@ -23,7 +23,7 @@ from sharedmem import AccessDeniedError, Hub, InvalidError, Settings, SharedMemo
 from sharedmem.clock import new_id
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest import create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.memory.repository import MemoryRepository
 from sharedmem.models import MemoryItem, RetentionRule, RetentionRules
 from sharedmem.redis.scope import EVERYONE, Identity, check_grants

@@ -48,7 +48,7 @@ LAYERS = (
     ("__main__",),
 )
 # What all faces may share; every other part of faces/ is a face of its own.
-COMMON_TO_FACES = {"auth", "bodies", "limits", "listen_address", "token_sources"}
+COMMON_TO_FACES = {"auth", "bodies", "limits", "listen_address", "token_registry"}
 # The command line starts the other faces; it knows them in these modules.
 STARTS_THE_OTHERS = {"faces.cli.mcp", "faces.cli.serve"}
 
@@ -95,7 +95,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pytest": ("testing",),
     "pytest_asyncio": ("testing",),
     "click": ("faces",),
-    "jwt": ("faces.token_sources",),
+    "jwt": ("faces.token_registry",),
     "json_repair": ("synthesis.schemas",),
     "mcp": ("faces.mcp",),
     "mcp_types": ("faces.mcp",),

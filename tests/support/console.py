@@ -24,7 +24,7 @@ from sharedmem import Grant, Hub, Settings, SharedMemoryStore
 from sharedmem.faces.auth import AnyOf, Bearer, TokenFile, new_token
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.rest import Console, LoginCode, RestServer, create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from support.browser import PATIENCE_S, console_log
 
 _T = TypeVar("_T")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from sharedmem import Hub, UnsupportedError
 from sharedmem.faces.auth import Bearer, Rate
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from support.contexts import client_of
 from support.waiting import wait_until
 

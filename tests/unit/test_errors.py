@@ -20,7 +20,7 @@ from sharedmem.faces.auth import Bearer
 from sharedmem.faces.cli import installation, run
 from sharedmem.faces.grpc import GrpcAddress, MemoryClient, MemoryServer
 from sharedmem.faces.rest import create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.sync import Hub as SyncHub
 from sharedmem.testing import connect_to_fake
 

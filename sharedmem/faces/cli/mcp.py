@@ -44,7 +44,7 @@ from sharedmem.faces.cli.serve import (
 )
 from sharedmem.faces.cli.session import Options, options_of, start_log, without_metrics
 from sharedmem.faces.listen_address import ListenAddress
-from sharedmem.faces.token_sources import admission_of
+from sharedmem.faces.token_registry import admission_of
 from sharedmem.hub import Hub
 from sharedmem.models import Record
 from sharedmem.redis.keys import check_name

@@ -26,7 +26,7 @@ from sharedmem.faces.cli.app import SERVER, command, serve
 from sharedmem.faces.cli.output import fields_table, print_answer
 from sharedmem.faces.cli.session import Options, options_of, start_log, without_metrics
 from sharedmem.faces.listen_address import ListenAddress, check_access
-from sharedmem.faces.token_sources import admission_of
+from sharedmem.faces.token_registry import admission_of
 from sharedmem.hub import Hub
 from sharedmem.models import Record
 from sharedmem.redis.scope import Grant

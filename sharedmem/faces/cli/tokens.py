@@ -20,7 +20,7 @@ from sharedmem.faces.cli.app import command
 from sharedmem.faces.cli.app import tokens as group
 from sharedmem.faces.cli.output import dim, fields_table, format_age, print_answer, rows_table, styled_text
 from sharedmem.faces.cli.session import options_of, use_hub
-from sharedmem.faces.token_sources import CACHED_S, REGISTRY, TokenRegistry
+from sharedmem.faces.token_registry import CACHED_S, REGISTRY, TokenRegistry
 from sharedmem.models import Record
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from sharedmem.faces.mcp.callers import McpCaller, set_caller
 from sharedmem.faces.mcp.plain_calls import PlainToolCalls
 from sharedmem.faces.mcp.service import McpService
 from sharedmem.faces.mcp.tool import sentence_of
-from sharedmem.faces.token_sources import issuers_of
+from sharedmem.faces.token_registry import issuers_of
 from sharedmem.runtime import get_logger
 
 PATH = "/mcp"

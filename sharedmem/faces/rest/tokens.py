@@ -18,7 +18,7 @@ from sharedmem.errors import AccessDeniedError, InvalidError, NotFoundError, Uns
 from sharedmem.faces.auth import Admission, Bearer, Rate, TokenEntry
 from sharedmem.faces.rest.context import Call, Endpoint, json_object, json_response
 from sharedmem.faces.rest.problems import FieldsError
-from sharedmem.faces.token_sources import CACHED_S, RegisteredToken, TokenRegistry, registry_in
+from sharedmem.faces.token_registry import CACHED_S, RegisteredToken, TokenRegistry, registry_in
 from sharedmem.models import Record
 from sharedmem.redis.scope import Grant
 from sharedmem.runtime import get_logger

@@ -10,7 +10,7 @@ from support.browser import HOSTILE
 from support.console import ConsolePage, ConsoleService, console_with_tier
 
 from sharedmem.faces.auth import Bearer
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 
 
 @pytest.fixture(scope="module")

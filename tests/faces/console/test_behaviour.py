@@ -14,7 +14,7 @@ from support.console_world import fill
 
 from sharedmem.api.operation import operations
 from sharedmem.faces.auth import Bearer
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.hub.hub import token_storage_of
 
 SOURCES = Path(__file__).parents[3] / "console" / "src"

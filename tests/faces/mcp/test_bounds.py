@@ -18,7 +18,7 @@ from sharedmem.faces.auth import Bearer, Rate
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.mcp import McpApplication, McpOptions, McpService
 from sharedmem.faces.rest import RestServer
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.testing import fake_hub
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}

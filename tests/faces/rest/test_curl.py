@@ -17,7 +17,7 @@ from sharedmem import Hub
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.listen_address import ListenAddress
 from sharedmem.faces.rest import RestServer, create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 
 HERE = Path(__file__).resolve().parents[2]
 RUNNING_S = 60

@@ -15,7 +15,7 @@ from sharedmem import Hub, Settings
 from sharedmem.faces.auth import Bearer
 from sharedmem.faces.rest import RestApplication, create_app
 from sharedmem.faces.rest.events import EventEndpoints, EventStreamOptions
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 
 Open = Callable[..., Awaitable[EventReader]]
 

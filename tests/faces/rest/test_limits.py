@@ -14,7 +14,7 @@ from sharedmem import Hub, LimitedError
 from sharedmem.faces.auth import Bearer, Rate, TokenEntry, TokenFile, new_token
 from sharedmem.faces.limits import TokenRateLimiter
 from sharedmem.faces.rest import create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.testing import ManualClock, fake_hub
 

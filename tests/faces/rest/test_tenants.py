@@ -21,7 +21,7 @@ from support.rest_requests import Lure, LureRequest, lure_requests
 from sharedmem import Grant, Hub
 from sharedmem.faces.auth import Bearer, new_token
 from sharedmem.faces.rest import RestApplication, create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.testing import ManualClock, fake_hub
 
 MARKER = "QUINCE-7781"

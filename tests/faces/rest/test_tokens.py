@@ -13,7 +13,7 @@ from support.asgi_client import AsgiCaller
 from sharedmem import Hub, Settings
 from sharedmem.faces.auth import Bearer, Rate, TokenFile, new_token
 from sharedmem.faces.rest import RestApplication, create_app
-from sharedmem.faces.token_sources import TokenRegistry
+from sharedmem.faces.token_registry import TokenRegistry
 from sharedmem.redis.scope import covers
 from sharedmem.testing import fake_hub
 
