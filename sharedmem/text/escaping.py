@@ -10,7 +10,6 @@ import unicodedata
 from base64 import b64encode
 from hashlib import sha256
 
-import orjson
 from pydantic_core import to_json
 
 _LONGEST_LABEL = 120
@@ -61,7 +60,7 @@ _PLAIN_LABEL = re.compile(r"[\w.:@/+ -]{1,64}")
 def quote_text(text: str) -> str:
     """Return a text as a JSON string in which `<` and `>` are escaped: it can neither begin a line nor end a block."""
     # Lone surrogates cannot be encoded; line separators beyond ASCII could begin a line.
-    return orjson.dumps(text.encode(errors="replace").decode()).decode().translate(_SIGNS)
+    return to_json(text.encode(errors="replace").decode()).decode().translate(_SIGNS)
 
 
 def quote_label(label: str) -> str:
