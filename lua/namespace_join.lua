@@ -40,6 +40,12 @@ end
 local last = tonumber(held and string.match(held, '^%d+') or 0)
 if not held then last = number_of(redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]) or 0 end
 
+-- Redis has nothing of this namespace, so the index of the names in use lacks none (see include/names.lua).
+local function begin_names(names)
+  redis.pcall('ZADD', names, '0', '$complete')
+end
+if not held and last == 0 then begin_names(string.sub(clock, 1, -6) .. 'names') end
+
 -- A writer that did not notice the loss may have raised the clock by now, but the stream still shows the gap: the last
 -- change before it, or nothing.
 local function gap()

@@ -3,7 +3,7 @@
 -- The step that creates a lock, leader, semaphore, read/write lock, barrier, rate limit or queue adds its name. An ended
 -- one is removed later: by a caller that lists the index (names_drop), and a few at a time whenever a new name is added,
 -- so that names which are used once do not collect here. The member `$complete` is there if the index lacks no name: see
--- tick in mutation.lua, namespace_cleared, and `NameIndex` for data of earlier versions.
+-- tick in mutation.lua, namespace_join, namespace_cleared, and `NameIndex` for data of earlier versions.
 --
 -- An index that cannot be written (a user whose rights are older than it, a key of another type) stops no caller.
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from fakeredis import FakeServer
 from fakeredis.aioredis import FakeRedis
+from redis.asyncio import Redis
+from support import embedded_fixtures
 from support.waiting import wait_until
 
-from sharedmem import CorruptionError, Hub, SharedMemoryStore
+from sharedmem import CorruptionError, Hub, Settings, SharedMemoryStore
+from sharedmem.providers.local_embedders import HashingEmbedder
 from sharedmem.testing import ManualClock, fake_hub
 
+data_dir = embedded_fixtures.data_dir
 NAMESPACE = "team"
 INDEX = f"sm:{{{NAMESPACE}}}:$names"
 ONCE_USED = 400
@@ -83,6 +88,18 @@ async def test_a_new_namespace_is_never_looked_through(ada: SharedMemoryStore, r
     await raw.zadd(f"sm:{{{NAMESPACE}}}:$lock:shared:behind-our-back", {"1 eve 1 eve/1": 2e15})
 
     assert await listed(ada) == []
+
+
+async def test_a_new_namespace_with_a_durable_tier_is_never_looked_through_either(data_dir: Path) -> None:
+    async with (
+        Hub.open(settings=Settings(data_dir=data_dir, embedded_modules=()), embedder=HashingEmbedder()) as hub,
+        Redis.from_url(str(hub.url)) as raw,
+    ):
+        await hub.store(NAMESPACE, actor="ada").write("plan", 1, kind="knowledge")
+        await raw.zadd(f"sm:{{{NAMESPACE}}}:$lock:shared:behind-our-back", {"1 eve 1 eve/1": 2e15})
+
+        assert await listed(hub.store(NAMESPACE, actor="ada")) == []
+        await raw.delete(f"sm:{{{NAMESPACE}}}:$lock:shared:behind-our-back")
 
 
 async def test_what_its_holders_left_behind_is_not_listed_and_leaves_the_index(

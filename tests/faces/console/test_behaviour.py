@@ -163,6 +163,7 @@ def test_what_a_person_changes_is_on_the_feed_with_name_and_reason(page: Console
     page.press("Delete", "aside")
     page.type("Reason (is kept with your name)", "it is outdated")
     page.press("Yes, delete", "aside")
+    page.see("was looked for", "aside")
     page.go("feed")
     page.see("harbour:vera:console-audit", "main")
 
