@@ -13,13 +13,12 @@ from sharedmem.config import Settings
 from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Powers
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.durability import Tier
+from sharedmem.redis.durability import Lifetimes, Tier
 from sharedmem.redis.keys import KeySpace
-from sharedmem.redis.lifetimes import Lifetimes
 from sharedmem.redis.pubsub import PubSubHub, WaitNotifier
 from sharedmem.redis.scripts.executor import ScriptExecutor
 from sharedmem.runtime import Counters
-from sharedmem.runtime.background import Background
+from sharedmem.runtime.concurrency import Background
 
 T = TypeVar("T")
 C = TypeVar("C", bound="ServerContext")

@@ -14,7 +14,7 @@ from sharedmem.providers.protocol import Embedder
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.vectors import to_half
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import BackgroundTask
+from sharedmem.runtime.concurrency import BackgroundTask
 from sharedmem.search.protocol import Index, IndexProgress
 
 _log = get_logger("search")

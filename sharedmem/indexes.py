@@ -13,7 +13,7 @@ from sharedmem.memory.embedding_queue import MemoryReindexer
 from sharedmem.memory.repository import unreadable_memories
 from sharedmem.models import IndexStatus
 from sharedmem.redis.keys import check_name
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.search.protocol import Index, IndexProgress
 
 

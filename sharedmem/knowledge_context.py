@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from sharedmem.context import HubContext
 from sharedmem.providers.embedding import CachedEmbedder, SharedCacheEmbedder
-from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker
-from sharedmem.providers.thresholds import dedup_similarity
+from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker, dedup_similarity
 from sharedmem.redis.durability import Tier
 from sharedmem.search.protocol import Index
 

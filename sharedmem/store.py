@@ -20,8 +20,7 @@ from sharedmem.coordination.queues import Queues
 from sharedmem.coordination.rate_limits import RateLimits
 from sharedmem.data.change_feed import ChangeFeed
 from sharedmem.data.collections import CollectionWriter, Hashes, IntegerCounters, Lists, Sets
-from sharedmem.data.key_access import Access, KeyAccess
-from sharedmem.data.keys import KeyOperations
+from sharedmem.data.keys import Access, KeyAccess, KeyOperations
 from sharedmem.data.messages import Messages
 from sharedmem.data.values import Values
 from sharedmem.errors import UnsupportedError
@@ -29,7 +28,7 @@ from sharedmem.models.notes import SynthesisMessage
 from sharedmem.models.recall import RecalledContext, RecallPart, RememberReceipt
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.cache import SemanticCache

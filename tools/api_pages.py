@@ -22,7 +22,7 @@ from sharedmem.cache import SemanticCache
 from sharedmem.client import operations
 from sharedmem.client.http_protocol import ListPage
 from sharedmem.client.service import ServiceFeeds
-from sharedmem.data.key_access import Access
+from sharedmem.data.keys import Access
 from sharedmem.graph.graph import Graph
 from sharedmem.indexes import Indexes
 from sharedmem.memory.memories import Memories

@@ -26,7 +26,7 @@ from sharedmem.coordination.presence import Presence
 from sharedmem.coordination.queues import ClaimedTask, TaskQueue
 from sharedmem.coordination.rate_limits import RateLimit
 from sharedmem.data.change_feed import Consumer
-from sharedmem.data.key_access import Access
+from sharedmem.data.keys import Access
 from sharedmem.data.messages import Subscription
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.decisions.executions import Execution

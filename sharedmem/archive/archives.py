@@ -13,7 +13,7 @@ from sharedmem.archive.daily_exports import DEFAULT_DAILY, DEFAULT_WEEKLY, KeptE
 from sharedmem.archive.endpoint import ArchiveEndpoint
 from sharedmem.archive.files import UnpackLimits
 from sharedmem.archive.transfer import Copied, Exported, Imported, Progress, stream_archive
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 MappingLike = BackfillMapping | Fields[str, object] | Path | str
 """A mapping, its fields, or the YAML or JSON file with them."""

@@ -31,7 +31,7 @@ from sharedmem.redis.codec import BLOB, parse_record
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import ServerError
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, BackgroundTask
+from sharedmem.runtime.concurrency import Background, BackgroundTask
 
 _CONTENT = "content"
 _REFERENCE = re.compile(r"[0-9a-f]{32}-[0-9a-f]{12}")

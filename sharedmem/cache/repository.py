@@ -22,18 +22,18 @@ from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import CachedResult, CacheEntry
 from sharedmem.providers.embedding import embed_query
-from sharedmem.providers.thresholds import cache_similarity
+from sharedmem.providers.protocol import cache_similarity
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.durability import check_ttl_ms
 from sharedmem.redis.keys import SHARED_SCOPE
-from sharedmem.redis.lifetimes import check_ttl_ms
 from sharedmem.redis.replies import Command, Reply, ServerError, public_key_error
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.knowledge import CachePutKeys, CacheScripts
 from sharedmem.redis.vectors import Vector, to_half
 from sharedmem.runtime import elapsed_ms, get_logger, log_event
-from sharedmem.runtime.background import BackgroundTask
+from sharedmem.runtime.concurrency import BackgroundTask
 from sharedmem.search.protocol import Every, Tagged, join_tags, split_tags
 from sharedmem.text.analysis import normalize_text
 from sharedmem.text.contradictions import find_contradiction

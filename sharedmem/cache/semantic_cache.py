@@ -36,7 +36,7 @@ from sharedmem.models import CachedResult, CachePage, CacheStats
 from sharedmem.redis.codec import encode_set_member
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, get_logger, measured
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.search.protocol import Condition, Every, Tagged
 
 _MOST_LISTED = 1000

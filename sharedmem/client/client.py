@@ -14,7 +14,7 @@ from sharedmem.client.operations import ServiceOperations
 from sharedmem.client.service import FeedReader, HttpReply, ServiceCalls, ServiceFeeds
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.models import EvolutionGraph, GraphFormat, Note, SynthesisTask
-from sharedmem.runtime.background import EventLoopBinding, ProcessBound
+from sharedmem.runtime.concurrency import EventLoopBinding, ProcessBound
 from sharedmem.visualization import draw_chain
 
 if TYPE_CHECKING:

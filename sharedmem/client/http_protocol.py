@@ -33,7 +33,7 @@ from sharedmem.errors import (
     restored,
 )
 from sharedmem.models import Record
-from sharedmem.runtime.backoff import backoff_pause
+from sharedmem.runtime.concurrency import backoff_pause
 from sharedmem.runtime.telemetry import trace_headers
 
 DEFAULT_URL = "http://127.0.0.1:8420"

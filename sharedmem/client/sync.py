@@ -14,7 +14,7 @@ from sharedmem.client.http_protocol import HttpRequest, check_reply, unreachable
 from sharedmem.client.service import BlockingServiceFeeds, FeedReader, HttpReply, ServiceCalls, run_blocking
 from sharedmem.client.sync_operations import BlockingServiceOperations
 from sharedmem.models import EvolutionGraph, GraphFormat, Note, SynthesisTask
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.visualization import draw_chain
 
 if TYPE_CHECKING:

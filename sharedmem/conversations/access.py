@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from sharedmem.clock import new_id
-from sharedmem.data.key_access import MOST_TRIES, KeyAccess, durability_pending_error, restored_in_vain_error
+from sharedmem.data.keys import MOST_TRIES, KeyAccess, durability_pending_error, restored_in_vain_error
 from sharedmem.errors import AccessDeniedError, UnavailableError
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from sharedmem.data.key_access import check_integer
+from sharedmem.data.keys import check_integer
 from sharedmem.errors import InvalidError
-from sharedmem.redis.lifetimes import check_ttl_ms
+from sharedmem.redis.durability import check_ttl_ms
 
 TAGS = ("user", "agent", "app")
 _MOST_TAG_BYTES = 128

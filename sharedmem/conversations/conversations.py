@@ -22,7 +22,7 @@ from sharedmem.conversations.replies import (
     parse_change,
     parse_head,
 )
-from sharedmem.data.key_access import KeyAccess
+from sharedmem.data.keys import KeyAccess
 from sharedmem.errors import InvalidError, NotFoundError, VersionConflictError
 from sharedmem.models import (
     Conversation,
@@ -50,7 +50,7 @@ from sharedmem.redis.scripts.conversations import (
 from sharedmem.redis.scripts.data import WriteBatcher
 from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import Counters, measured
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 Order = Literal["newest", "oldest"]
 _MOST_READ = 10_000

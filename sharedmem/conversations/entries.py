@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from sharedmem.clock import from_microseconds
-from sharedmem.data.key_access import check_member
+from sharedmem.data.keys import check_member
 from sharedmem.errors import InvalidError
 from sharedmem.models import ConversationEntry
 from sharedmem.models.record import of_checked

@@ -8,7 +8,7 @@ from sharedmem.models.coordination import Arrival
 from sharedmem.redis.keys import Target
 from sharedmem.redis.pubsub import Waiter
 from sharedmem.redis.scripts.coordination import BarrierKeys, BarrierScripts
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 MOST_PARTIES = 1000
 

@@ -23,7 +23,7 @@ from sharedmem.redis.keys import Target
 from sharedmem.redis.pubsub import Waiter
 from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, BackgroundTask, ProcessBound
+from sharedmem.runtime.concurrency import Background, BackgroundTask, ProcessBound
 
 _SPARE_ENTRIES = 64
 _IDLE_S = 10.0

@@ -30,7 +30,7 @@ from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
 from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import BackgroundTask, ProcessBound
+from sharedmem.runtime.concurrency import BackgroundTask, ProcessBound
 
 MOST_READERS = 1_000_000
 EnterLock = Callable[[int, float, float | None], LeaseBlock]

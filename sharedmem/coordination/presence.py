@@ -15,7 +15,7 @@ from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.keys import SHARED_SCOPE, Target
 from sharedmem.redis.scripts.coordination import CALL_AGAIN, PresenceKeys, PresenceScripts, PresentActor
 from sharedmem.redis.service_keys import decoding
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 SHORTEST_TTL_S = 0.3
 MOST_BYTES = 8192

@@ -40,7 +40,7 @@ from sharedmem.redis.keys import plain_name
 from sharedmem.redis.name_index import IndexedName
 from sharedmem.redis.replies import Command
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 _LONGEST_RESULT_S = 366 * 86_400.0
 

@@ -13,7 +13,7 @@ from sharedmem.errors import InvalidError, LimitedError, WrongTypeError
 from sharedmem.models.coordination import LimitState, Permit
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.scripts.coordination import LimitDecision, RateLimitScripts
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 Algorithm = Literal["sliding_window", "token_bucket"]
 

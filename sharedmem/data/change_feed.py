@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from sharedmem.context import HubContext
-from sharedmem.data.key_access import check_integer
+from sharedmem.data.keys import check_integer
 from sharedmem.errors import InvalidError, UsageError
 from sharedmem.models import Change, Gap
 from sharedmem.redis.change_stream import (
@@ -26,8 +26,8 @@ from sharedmem.redis.change_stream import (
     text_of,
 )
 from sharedmem.redis.client import RedisClient
+from sharedmem.redis.durability import LONGEST_TTL_S
 from sharedmem.redis.keys import Space, check_name
-from sharedmem.redis.lifetimes import LONGEST_TTL_S
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.replies import (
     TRANSIENT_CODES,
@@ -41,7 +41,7 @@ from sharedmem.redis.replies import (
 )
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, ProcessBound
+from sharedmem.runtime.concurrency import Background, ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.redis.near_cache import NearCache

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from sharedmem.config import Kind
-from sharedmem.data.key_access import (
+from sharedmem.data.keys import (
     MOST_TRIES,
     KeyAccess,
     check_integer,

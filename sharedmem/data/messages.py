@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sharedmem.data.key_access import KeyAccess
+from sharedmem.data.keys import KeyAccess
 from sharedmem.models import Message, Missed
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.pubsub import Channel
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, get_logger
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 Callback = Callable[[Any], Awaitable[None] | None]
 Unsubscribe = Callable[[], Awaitable[None]]

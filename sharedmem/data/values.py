@@ -16,7 +16,7 @@ from pydantic_core import SchemaError
 from sharedmem.blobs.blobs import BlobReference
 from sharedmem.clock import from_microseconds
 from sharedmem.config import Kind
-from sharedmem.data.key_access import (
+from sharedmem.data.keys import (
     MOST_TRIES,
     REPLY_COLD,
     REPLY_UNKNOWN,
@@ -47,9 +47,8 @@ from sharedmem.redis.codec import (
     json_header_length,
     parse_record,
 )
-from sharedmem.redis.durability import UnsettledError
+from sharedmem.redis.durability import KEEP_EXPIRY, UnsettledError
 from sharedmem.redis.keys import Space, Target
-from sharedmem.redis.lifetimes import KEEP_EXPIRY
 from sharedmem.redis.replies import Reply, ServerError
 from sharedmem.redis.scripts.data import KeyWrite, ValueScripts, WriteBatcher
 

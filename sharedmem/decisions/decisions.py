@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from sharedmem.context import HubContext
 from sharedmem.coordination.names import NameAccess
 from sharedmem.decisions.executions import Execution, ExecutionLog, TakeoverPolicy, hold_execution
-from sharedmem.decisions.history import DecisionHistory, find_patterns
-from sharedmem.decisions.plans import Plans, ReasoningComparer, check_similarity
+from sharedmem.decisions.plans import DecisionHistory, Plans, ReasoningComparer, check_similarity, find_patterns
 from sharedmem.decisions.sessions import DecisionSessions
 from sharedmem.decisions.validation import (
     DEFAULT_WINDOW_S,
@@ -35,7 +34,7 @@ from sharedmem.models import (
 )
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.providers.protocol import OpenEmbedder

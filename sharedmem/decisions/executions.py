@@ -39,7 +39,7 @@ from sharedmem.redis.replies import Reply
 from sharedmem.redis.scripts.decisions import ExecutionEnd
 from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, ProcessBound
+from sharedmem.runtime.concurrency import Background, ProcessBound
 
 TakeoverPolicy = Literal["never", "takeover"]
 _POLICIES = ("never", "takeover")

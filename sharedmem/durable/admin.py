@@ -23,7 +23,7 @@ from sharedmem.models import (
     Verification,
 )
 from sharedmem.redis.scope import Scope
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 _MOST_LETTERS = 1000
 

@@ -21,7 +21,7 @@ from sharedmem.redis.durability import KeyRestorer, RedisPart
 from sharedmem.redis.keys import SHARED_SCOPE, Target
 from sharedmem.redis.replies import Argument, Command
 from sharedmem.redis.scripts.durable import KeyFillKeys, KeyLookKeys
-from sharedmem.runtime.single_flight import SingleFlight
+from sharedmem.runtime.concurrency import SingleFlight
 
 _Row = tuple[Argument, ...]
 

@@ -29,7 +29,7 @@ from sharedmem.redis.keys import KeySpace, is_lasting_record
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scripts.durable import KeyDropKeys, NamespaceJoinKeys
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.single_flight import SingleFlight
+from sharedmem.runtime.concurrency import SingleFlight
 
 REPAIRS, PROVISIONAL = "durable_repairs", "durable_provisional_joins"
 """Counters: times that Redis was behind the store, and joins without the store because it was unavailable."""

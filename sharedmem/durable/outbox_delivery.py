@@ -33,8 +33,7 @@ from sharedmem.errors import (
 from sharedmem.models import DurableRecord, Outcome, Put
 from sharedmem.redis.durability import ChangeLostError
 from sharedmem.runtime import Counters, get_logger
-from sharedmem.runtime.background import Background
-from sharedmem.runtime.backoff import backoff_pause
+from sharedmem.runtime.concurrency import Background, backoff_pause
 
 OUTAGES = "durable_outages"
 """Counter of outages of the tier."""

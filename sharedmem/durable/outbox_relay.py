@@ -32,7 +32,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import check_name
 from sharedmem.redis.replies import ServerError, public_error
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, BackgroundTask
+from sharedmem.runtime.concurrency import Background, BackgroundTask
 
 _PAGE = 200
 _CLOSE_TIMEOUT_S = 5.0

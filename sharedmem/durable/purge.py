@@ -11,7 +11,7 @@ from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, BackgroundTask
+from sharedmem.runtime.concurrency import Background, BackgroundTask
 
 _EVERY_S = 3600.0
 # A short-lived hub, such as a command's, need not purge.

@@ -24,7 +24,7 @@ from sharedmem.redis.keys import KeySpace, Target, is_lasting_record
 from sharedmem.redis.replies import Argument, Command
 from sharedmem.redis.scripts.durable import RecordRestoreScripts, RestoreLease
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.single_flight import SingleFlight
+from sharedmem.runtime.concurrency import SingleFlight
 
 RECOVERED_COUNTER = "durable_gathered"
 """Counter: records that were restored."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharedmem.errors import ConflictError, NotFoundError
+from sharedmem.graph.access import CommitRetries, TextEmbeddings
 from sharedmem.graph.changes import (
     ClaimedEpisode,
     FactChanges,
@@ -28,7 +29,6 @@ from sharedmem.graph.changes import (
     read_timelines,
     required_mentions,
 )
-from sharedmem.graph.commits import CommitRetries, TextEmbeddings
 from sharedmem.graph.episode_input import EpisodeInput, check_extractable, check_not_undone
 from sharedmem.graph.names import check_encodable
 from sharedmem.graph.protocol import GraphBackend

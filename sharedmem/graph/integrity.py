@@ -15,9 +15,16 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
-from sharedmem.graph.access import GraphAccess, IngestRules
+from sharedmem.graph.access import (
+    BatchedCommits,
+    CommitRetries,
+    GraphAccess,
+    IngestRules,
+    TextEmbeddings,
+    body_with_facts,
+    with_stored_vector,
+)
 from sharedmem.graph.changes import ProjectionInputs, claim_timelines, read_dependencies
-from sharedmem.graph.commits import BatchedCommits, CommitRetries, TextEmbeddings, body_with_facts, with_stored_vector
 from sharedmem.graph.names import entity_id, normalize_name
 from sharedmem.graph.projection import dependent_timelines, project
 from sharedmem.graph.protocol import GraphBackend, GraphProgress

@@ -14,9 +14,19 @@ from functools import partial
 from itertools import chain, product
 
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError
-from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules, Page, check_limit
+from sharedmem.graph.access import (
+    BatchedCommits,
+    CommitRetries,
+    EntityLookup,
+    GraphAccess,
+    IngestRules,
+    Page,
+    TextEmbeddings,
+    body_with_facts,
+    check_limit,
+    with_stored_vector,
+)
 from sharedmem.graph.changes import ProjectionInputs, claim_timelines, read_dependencies
-from sharedmem.graph.commits import BatchedCommits, CommitRetries, TextEmbeddings, body_with_facts, with_stored_vector
 from sharedmem.graph.entity_versions import newest_recorded, with_alias, with_merge
 from sharedmem.graph.names import check_encodable, check_entity_name, normalize_name
 from sharedmem.graph.projection import dependent_timelines, fact_id, project

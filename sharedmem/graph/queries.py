@@ -7,9 +7,15 @@ from datetime import datetime
 from typing import Literal
 
 from sharedmem.errors import InvalidError, NotFoundError
-from sharedmem.graph.access import EntityLookup, GraphAccess, IngestRules, Page, check_limit, facts_of_edges
-from sharedmem.graph.commits import TextEmbeddings
-from sharedmem.graph.drawing import MOST_DRAWN, DrawingReader
+from sharedmem.graph.access import (
+    EntityLookup,
+    GraphAccess,
+    IngestRules,
+    Page,
+    TextEmbeddings,
+    check_limit,
+    facts_of_edges,
+)
 from sharedmem.graph.entity_versions import to_versions
 from sharedmem.graph.names import check_encodable
 from sharedmem.graph.protocol import GraphBackend
@@ -32,7 +38,9 @@ from sharedmem.graph.retriever import GraphRetriever, RetrievalQuery, embed_ques
 from sharedmem.graph.search import MOST_HITS, GraphSearch, search_request
 from sharedmem.graph.traversal import (
     DEEPEST,
+    MOST_DRAWN,
     MOST_WALKED,
+    DrawingReader,
     GraphTraversal,
     check_depth,
     check_fan_out,
@@ -56,7 +64,7 @@ from sharedmem.models import (
     Traversal,
 )
 from sharedmem.runtime import measured
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 MOST_LISTED = 1000
 MOST_FACTS = 10_000

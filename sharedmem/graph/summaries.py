@@ -35,7 +35,7 @@ from sharedmem.providers.protocol import ChatMessage
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import BackgroundTask
+from sharedmem.runtime.concurrency import BackgroundTask
 
 USER_TYPE, CONVERSATION_TYPE, SUMMARY_TYPE = "user", "conversation", "summary"
 """Types of the nodes that summaries are linked to, and of their own."""

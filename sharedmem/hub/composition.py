@@ -19,14 +19,13 @@ from sharedmem.models import Powers
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
+from sharedmem.redis.durability import Lifetimes
 from sharedmem.redis.keys import KeySpace
-from sharedmem.redis.lifetimes import Lifetimes
-from sharedmem.redis.object_indexes import drop_object_indexes
 from sharedmem.redis.pubsub import PubSubHub, WaitNotifier
 from sharedmem.redis.replies import Load, Reply, ServerError, public_error
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, ScriptExecutor
 from sharedmem.runtime import Counters, get_logger
-from sharedmem.runtime.background import Background
+from sharedmem.runtime.concurrency import Background
 
 if TYPE_CHECKING:
     from sharedmem.durable.tier import DurableTier, OpenedStore
@@ -455,7 +454,7 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     from sharedmem.memory.record_family import MEMORY_RECORDS  # noqa: PLC0415
     from sharedmem.memory.repository import MemoryRepository  # noqa: PLC0415
     from sharedmem.providers.factory import open_embedder, open_model, open_reranker, with_cache  # noqa: PLC0415
-    from sharedmem.providers.thresholds import low_dedup_thresholds  # noqa: PLC0415
+    from sharedmem.providers.protocol import low_dedup_thresholds  # noqa: PLC0415
     from sharedmem.synthesis.record_family import NOTE_RECORDS  # noqa: PLC0415
 
     base = hub.context
@@ -493,3 +492,18 @@ def _build_index(hub: OpenHub, family: RecordFamily) -> Index:
     from sharedmem.search.exact_index import ExactIndex  # noqa: PLC0415
 
     return ExactIndex(context.client, context.keyspace, family, context.clock)
+
+
+async def drop_object_indexes(client: RedisClient, keyspace: KeySpace, namespace: str) -> None:
+    """Drop the indexes of a namespace's models, but none of their objects. One round trip, and one for each index.
+
+    Raises:
+        UnavailableError: the server cannot be reached.
+    """
+    head = keyspace.object_index(namespace).encode()
+    # A Redis user that may not list the indexes made none.
+    with suppress(AccessDeniedError, ServerError):
+        names = await client.call_near(keyspace.space(namespace).clock, "FT._LIST")
+        for name in names if isinstance(names, list) else ():
+            if isinstance(name, bytes) and name.startswith(head):
+                await client.call("FT.DROPINDEX", name)

@@ -18,7 +18,7 @@ from sharedmem.redis.connect import read_server_info
 from sharedmem.redis.keys import check_name
 from sharedmem.redis.scope import Grant, Identity, Scope, check_grants
 from sharedmem.runtime import Counters
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.store import SharedMemoryStore, require_memory
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Hub(ProcessBound):
         """
         require_memory("search indexes", "memory")
         from sharedmem.indexes import Indexes  # noqa: PLC0415  # only memory needs it
-        from sharedmem.synthesis.note_index import NOTE_VECTORS  # noqa: PLC0415
+        from sharedmem.synthesis.note_serialization import NOTE_VECTORS  # noqa: PLC0415
 
         return Indexes(self._knowledge_context(), {"note": NOTE_VECTORS})
 

@@ -13,7 +13,7 @@ from sharedmem.memory.repository import MemoryRepository
 from sharedmem.memory.validation import NewMemory
 from sharedmem.providers.protocol import Embedder, Embeddings
 from sharedmem.redis.keys import SHARED_SCOPE
-from sharedmem.runtime.background import BackgroundTask
+from sharedmem.runtime.concurrency import BackgroundTask
 from sharedmem.search.protocol import IndexProgress
 
 EMBED_TIMEOUT_S = 5.0

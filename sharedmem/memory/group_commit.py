@@ -31,7 +31,7 @@ from sharedmem.memory.dedup import (
     merge_items,
 )
 from sharedmem.memory.embedding_queue import EmbeddingQueue
-from sharedmem.memory.importance import ImportanceScorer
+from sharedmem.memory.enrichment import ImportanceScorer, write_summary
 from sharedmem.memory.repository import (
     MOST_AT_ONCE,
     MemoryRepository,
@@ -40,13 +40,12 @@ from sharedmem.memory.repository import (
     MemoryWriteStatus,
 )
 from sharedmem.memory.serialization import encode_body, encode_change
-from sharedmem.memory.summaries import write_summary
 from sharedmem.memory.validation import MemoryScope, NewMemory, check_summarize, prepare_memory, with_measured
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.redis.scripts.knowledge import MemoryWrite
 from sharedmem.redis.vectors import Vector, from_half, to_half
 from sharedmem.runtime import elapsed_ms, get_logger, log_event, metric_key
-from sharedmem.runtime.background import BackgroundTask
+from sharedmem.runtime.concurrency import BackgroundTask
 from sharedmem.text.contradictions import find_contradiction
 
 _MOST_ROUNDS = 200

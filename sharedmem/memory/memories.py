@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MemoryAccess, check_filter
 from sharedmem.memory.duplicates import DuplicateMerger, DuplicateProgress
+from sharedmem.memory.enrichment import MemorySummarizer
 from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.memory.reader import MemoryListing, MemoryReader
@@ -23,15 +24,12 @@ from sharedmem.memory.search import (
     check_choice,
     check_limit,
 )
-from sharedmem.memory.stats import MemoryStatistics
+from sharedmem.memory.stats import MemoryStatistics, MemoryThreads
 from sharedmem.memory.subscriptions import DEFAULT_THRESHOLD, EventCallback, MemorySubscriptions, StandingQuery
-from sharedmem.memory.summaries import MemorySummarizer
-from sharedmem.memory.threads import MemoryThreads
 from sharedmem.memory.traces import CREATE, DELETE, DELETE_ALL, SEARCH, SEARCH_VECTOR, UPDATE
 from sharedmem.memory.transfer import ImportedItem, ImportProgress, MemoryTransfer
 from sharedmem.memory.validation import check_id, narrow, thread_in
-from sharedmem.memory.versions import MemoryHistory
-from sharedmem.memory.writer import MemoryRewriter, MemoryWriter
+from sharedmem.memory.writer import MemoryHistory, MemoryRewriter, MemoryWriter
 from sharedmem.models import (
     AddResult,
     DuplicateReport,
@@ -48,7 +46,7 @@ from sharedmem.models import (
 from sharedmem.providers.protocol import LanguageModel
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import Counters, measured
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.runtime.telemetry import StoreTrace
 
 _MOST_LISTED = _MOST_TURNS = 1000

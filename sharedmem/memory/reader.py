@@ -28,7 +28,7 @@ from sharedmem.redis.replies import Argument, Command, Reply, ServerError, publi
 from sharedmem.redis.scripts.knowledge import MemoryScripts, MemoryWrite
 from sharedmem.redis.vectors import Vector, finite_half_or_none, from_half
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import BackgroundTask
+from sharedmem.runtime.concurrency import BackgroundTask
 from sharedmem.search.protocol import Between
 
 FLUSH_AFTER_S = 0.5

@@ -33,7 +33,7 @@ from sharedmem.providers.protocol import ChatMessage
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import BackgroundTask, ProcessBound
+from sharedmem.runtime.concurrency import BackgroundTask, ProcessBound
 
 ROLLUP_TAG = "rollup"
 _MOST_READ = 5_000

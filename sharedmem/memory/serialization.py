@@ -172,11 +172,11 @@ class RankingFeatures(NamedTuple):
     """When it happened, in milliseconds since 1970."""
     importance: str
     cues: int = 0
-    """Kinds of answer that a turn contains (`text.cues`); 0 if an earlier version has written the memory."""
+    """Kinds of answer that a turn contains (`text.statements`); 0 if an earlier version has written the memory."""
     standing: str = ""
     """Of a standing instruction or preference: its kind, a colon, and its owner (`owner_of`)."""
     claims: tuple[str, ...] = ()
-    """What it says of subjects in the present, as `text.claims.StatementClaim.encoded`."""
+    """What it says of subjects in the present, as `text.statements.StatementClaim.encoded`."""
 
     def encoded(self) -> bytes:
         """Return the features as Redis stores them: a JSON array, without the last ones if these are empty."""

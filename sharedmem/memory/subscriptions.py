@@ -25,7 +25,7 @@ from sharedmem.redis.keys import Space
 from sharedmem.redis.replies import LostError, Reply, ServerError
 from sharedmem.redis.vectors import Vector
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, BackgroundTask, ProcessBound
+from sharedmem.runtime.concurrency import Background, BackgroundTask, ProcessBound
 from sharedmem.text.analysis import document_terms, query_terms
 
 # The read is repeated this often without changes, so that a silently broken connection is noticed.

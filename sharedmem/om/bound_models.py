@@ -34,8 +34,8 @@ from sharedmem.om.library import UserModel
 from sharedmem.om.query import BlockingCaller, CalledStore, Caller, IndexOrder, NearestQuery, Query
 from sharedmem.providers.embedding import embed_query
 from sharedmem.record_family import RecordFamily
+from sharedmem.redis.durability import NO_EXPIRY, check_ttl_ms
 from sharedmem.redis.keys import OBJECTS, Target, check_name, escape_glob
-from sharedmem.redis.lifetimes import NO_EXPIRY, check_ttl_ms
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_error, public_key_error
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.redis.scripts.data import DataScripts

@@ -10,8 +10,7 @@ import numpy as np
 import orjson
 
 from sharedmem.errors import InvalidError
-from sharedmem.providers.protocol import Embedder
-from sharedmem.providers.thresholds import EmbedderThresholds
+from sharedmem.providers.protocol import Embedder, EmbedderThresholds
 from sharedmem.text.contradictions import find_contradiction
 
 THRESHOLDS = tuple(round(1 - 0.01 * step, 2) for step in range(31))

@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from sharedmem.errors import UnsupportedError
 from sharedmem.providers.protocol import ChatMessage, LanguageModel, Model
-from sharedmem.text.summary import summarize
+from sharedmem.text.sentences import summarize
 
 _CHARACTERS_PER_TOKEN = 4
 _CHARACTERS = 2_000

@@ -23,7 +23,7 @@ from sharedmem.clock import Clock
 from sharedmem.config import Settings
 from sharedmem.errors import ConfigError, LimitedError, SharedMemoryError, UnavailableError, UnsupportedError
 from sharedmem.runtime import Counters
-from sharedmem.runtime.backoff import backoff
+from sharedmem.runtime.concurrency import backoff
 
 if TYPE_CHECKING:
     import httpx2

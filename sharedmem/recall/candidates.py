@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sharedmem.models.memory import StandingKind
 from sharedmem.models.recall import RecalledItem, RecallSource
 from sharedmem.providers.chunks import count_tokens
-from sharedmem.providers.thresholds import EmbedderThresholds
+from sharedmem.providers.protocol import EmbedderThresholds
 from sharedmem.text.analysis import document_terms, query_terms
 from sharedmem.text.attributes import asked_by, best_match
 from sharedmem.text.contradictions import find_contradiction

@@ -21,7 +21,7 @@ from sharedmem.memory.serialization import owner_key, owner_of, standing_of
 from sharedmem.models import ContextItem, Entry, Episode, Hit, Note, NoteHit
 from sharedmem.models.recall import RecalledContext, RecallPart, RecallSource
 from sharedmem.providers.chunks import token_encoding
-from sharedmem.providers.thresholds import thresholds_of
+from sharedmem.providers.protocol import thresholds_of
 from sharedmem.recall.candidates import RELATED, Candidate, pack, rate
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import measured

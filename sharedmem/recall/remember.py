@@ -29,11 +29,11 @@ from sharedmem.recall.recall import MAIN, PARTS, group_of
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.scope import Scope
 from sharedmem.runtime import get_logger, measured
-from sharedmem.runtime.background import BackgroundTask
+from sharedmem.runtime.concurrency import BackgroundTask
+from sharedmem.synthesis.note_text import check_fuzzy_matching
 from sharedmem.synthesis.pipeline import TaskAttempt
-from sharedmem.synthesis.services import SynthesisServices
-from sharedmem.synthesis.tag_cleanup import check_fuzzy_matching
 from sharedmem.synthesis.tasks import AddMemoryTask, check_id, check_messages
+from sharedmem.synthesis.worker import SynthesisServices
 
 QUEUE = "remember"
 """The task queue of a namespace for what is to be remembered."""

@@ -31,8 +31,7 @@ from sharedmem.redis.replies import (
 )
 from sharedmem.redis.scripts import Script, by_digest, scripts
 from sharedmem.redis.service_keys import find_first_damage
-from sharedmem.runtime.background import EventLoopBinding, ProcessBound
-from sharedmem.runtime.backoff import backoff
+from sharedmem.runtime.concurrency import EventLoopBinding, ProcessBound, backoff
 from sharedmem.runtime.telemetry import AttributeValue, is_in_span, work_span
 
 T = TypeVar("T")

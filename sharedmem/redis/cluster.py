@@ -16,7 +16,7 @@ from redis.crc import key_slot
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.pooled import Place, PooledConnection, Server
 from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError, raise_if_error
-from sharedmem.runtime.single_flight import SingleFlight
+from sharedmem.runtime.concurrency import SingleFlight
 
 SLOTS = 16_384
 SlotOwners = dict[int, Place]

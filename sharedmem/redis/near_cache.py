@@ -27,7 +27,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.replies import LostError, Reply, ServerError, public_error, raise_if_error
 from sharedmem.runtime import Counters, get_logger
-from sharedmem.runtime.background import Background, BackgroundTask
+from sharedmem.runtime.concurrency import Background, BackgroundTask
 
 MOST_SCOPES = 1_000
 """Scopes whose keys are tracked; keys of further ones are read from the server."""

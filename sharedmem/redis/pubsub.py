@@ -25,8 +25,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace, Space
 from sharedmem.redis.replies import LostError, ServerError, public_error
 from sharedmem.runtime import Counters, get_logger
-from sharedmem.runtime.background import Background, BackgroundTask
-from sharedmem.runtime.single_flight import SingleFlight
+from sharedmem.runtime.concurrency import Background, BackgroundTask, SingleFlight
 
 _PING_AFTER_S = 15.0
 _logger = get_logger("listen")

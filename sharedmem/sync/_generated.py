@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sharedmem.coordination.rate_limits import Algorithm
     from sharedmem.coordination.rate_limits import RateLimit as AsyncRateLimit
     from sharedmem.data.change_feed import Consumer as AsyncConsumer
-    from sharedmem.data.key_access import Access as AsyncAccess
+    from sharedmem.data.keys import Access as AsyncAccess
     from sharedmem.data.messages import Subscription as AsyncSubscription
     from sharedmem.data.values import D
     from sharedmem.decisions.decisions import Decisions as AsyncDecisions

@@ -13,7 +13,7 @@ from sharedmem.config import Settings
 from sharedmem.errors import UsageError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.sync.portal import Portal
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from sharedmem.errors import UsageError
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 
 _HUB = "this hub"
 _END: Any = object()

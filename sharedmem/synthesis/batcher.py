@@ -20,7 +20,7 @@ from sharedmem.models.notes import SynthesisMessage
 from sharedmem.redis.codec import encode, parse_record
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.data import KeyWrite, ValueScripts
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.synthesis.tasks import AddMemoryTask, FlushBatchTask, TaskIntake, batch_name, check_id, check_messages
 
 _DEFAULT_WAIT_S = 30.0

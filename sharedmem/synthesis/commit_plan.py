@@ -14,10 +14,9 @@ from typing import NamedTuple
 from sharedmem.models import ConsolidationReport, Depth, Note, NoteLink, Relationship, Resolution, Verdict
 from sharedmem.models.notes import age_key
 from sharedmem.synthesis.evolution import note_chain_id
-from sharedmem.synthesis.note_text import SECTIONS, parse_sections, related_topics
+from sharedmem.synthesis.note_text import SECTIONS, merge_items, normalize_item, parse_sections, related_topics
 from sharedmem.synthesis.protocol import NewNote, NoteChange
 from sharedmem.synthesis.search import ScoredNote
-from sharedmem.synthesis.tag_cleanup import merge_items, normalize_item
 
 FALLBACK = "fallback"
 """Author of a verdict without a usable answer."""

@@ -25,8 +25,8 @@ from sharedmem.redis.service_keys import corruption_error, decoding
 from sharedmem.redis.vectors import Vector, check_vector, finite_half_or_none, from_half, normalize, to_half
 from sharedmem.runtime import get_logger
 from sharedmem.search.protocol import Condition, Every, IndexQuery, IndexResult, Tagged, encode_tag
-from sharedmem.synthesis.note_index import MissingTermsFiller
 from sharedmem.synthesis.note_serialization import (
+    MissingTermsFiller,
     chain_id_of,
     check_ids,
     check_key_part,

@@ -20,13 +20,12 @@ from sharedmem.redis.scope import Scope
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.commit_plan import successor_id, task_result
 from sharedmem.synthesis.evolution import ChainLocks
-from sharedmem.synthesis.note_text import format_agent_note, format_note
+from sharedmem.synthesis.note_text import clean_items, deduplicate, format_agent_note, format_note
 from sharedmem.synthesis.protocol import Agents, CommittedNotes, NewNote, NoteRepository, StaleNotes
 from sharedmem.synthesis.resolver import OUTAGES, ConflictResolver, LinkedNotes, PendingNote
 from sharedmem.synthesis.rule_agents import RuleAgents
 from sharedmem.synthesis.rule_notes import rate_complexity
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
-from sharedmem.synthesis.tag_cleanup import clean_items, deduplicate
 from sharedmem.synthesis.tasks import AddAgentMemoryTask, AddMemoryTask, CallerTask, SummarizeTask
 
 T = TypeVar("T")

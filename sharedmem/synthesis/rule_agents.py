@@ -39,12 +39,12 @@ from sharedmem.synthesis.note_text import (
     SUMMARY,
     TAGS,
     join_sections,
+    merge_items,
     parse_sections,
 )
 from sharedmem.synthesis.protocol import Consolidation
 from sharedmem.synthesis.rule_notes import REPLACES, describe_interaction, fast_summary, is_courtesy, summarize_messages
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
-from sharedmem.synthesis.tag_cleanup import merge_items
 from sharedmem.text.analysis import document_terms
 from sharedmem.text.contradictions import is_negated
 from sharedmem.text.sentences import split_sentences

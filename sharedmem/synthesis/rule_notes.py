@@ -28,8 +28,7 @@ from sharedmem.synthesis.schemas import (
     WhatWorked,
 )
 from sharedmem.text.analysis import STOP_WORDS, query_terms
-from sharedmem.text.sentences import split_sentences
-from sharedmem.text.summary import summarize
+from sharedmem.text.sentences import split_sentences, summarize
 
 # -- the interaction -----------------------------------------------------------------------------
 

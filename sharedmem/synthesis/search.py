@@ -14,7 +14,7 @@ from sharedmem.config.setting_groups import SynthesisSettings
 from sharedmem.errors import InvalidError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Depth, Note, NoteHit, NoteStatus, Recall
-from sharedmem.providers.thresholds import UNMEASURED, thresholds_of
+from sharedmem.providers.protocol import UNMEASURED, thresholds_of
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.vectors import Vector
 from sharedmem.synthesis.note_text import searchable_text

@@ -25,12 +25,11 @@ from sharedmem.models import (
 from sharedmem.models.notes import ChainDirection, SummaryMode, SynthesisMessage
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.runtime import Counters, measured
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.synthesis.batcher import Batcher
 from sharedmem.synthesis.consistency import fsck
 from sharedmem.synthesis.note_repository import NOTES_COLLECTION
-from sharedmem.synthesis.services import SynthesisServices
-from sharedmem.synthesis.tag_cleanup import check_fuzzy_matching
+from sharedmem.synthesis.note_text import check_fuzzy_matching
 from sharedmem.synthesis.tasks import (
     AddAgentMemoryTask,
     AddMemoryTask,
@@ -39,6 +38,7 @@ from sharedmem.synthesis.tasks import (
     check_id,
     check_messages,
 )
+from sharedmem.synthesis.worker import SynthesisServices
 from sharedmem.visualization import draw_chain
 
 ConversationInput: TypeAlias = Sequence[SynthesisMessage | Mapping[str, object]] | str

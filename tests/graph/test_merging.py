@@ -17,7 +17,7 @@ from support.example_budget import example_count
 from sharedmem import Hub, SharedMemoryStore
 from sharedmem.config import Settings
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
-from sharedmem.graph import commits, merges
+from sharedmem.graph import access, merges
 from sharedmem.graph.graph import Graph
 from sharedmem.models import Episode, Fact
 from sharedmem.testing import fake_hub
@@ -356,7 +356,7 @@ async def test_a_move_that_breaks_off_at_any_commit_goes_on_when_called_again(
     merged = await everything(fake_graph, "Robert Miller", *names[2:])
     await fake_graph.unmerge("Bob", group_id=GROUP)
     monkeypatch.setattr(merges, "LINES_AT_ONCE", 1)
-    monkeypatch.setattr(commits, "RECORDS_AT_ONCE", 1)
+    monkeypatch.setattr(access, "RECORDS_AT_ONCE", 1)
 
     await persistently(fake_graph, monkeypatch, lambda: fake_graph.merge("Bob", "Robert Miller", group_id=GROUP))
     then = await everything(fake_graph, "Robert Miller", *names[2:])

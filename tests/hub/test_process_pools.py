@@ -24,7 +24,7 @@ from sharedmem.faces.auth import Rate
 from sharedmem.faces.limits import RateLimitedError, RateLimitStatus
 from sharedmem.faces.rest.problems import FieldsError
 from sharedmem.providers.http_client import RefusedError
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.sync.faces import Face
 
 _SPAWN = multiprocessing.get_context("spawn")

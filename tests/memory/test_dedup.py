@@ -18,7 +18,7 @@ from sharedmem.clock import new_id
 from sharedmem.memory.dedup import merge_items
 from sharedmem.memory.memories import Memories
 from sharedmem.models import AddResult, MemoryItem, MemoryMessage
-from sharedmem.providers.thresholds import TABLE, cache_similarity, dedup_similarity, low_dedup_thresholds
+from sharedmem.providers.protocol import TABLE, cache_similarity, dedup_similarity, low_dedup_thresholds
 from sharedmem.testing import fake_hub
 
 HARBOUR = "The quiet old harbour of Bergen opens its gates early in the morning"

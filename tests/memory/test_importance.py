@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sharedmem import ActorContext, ConfigError, Hub, RemembersMixin, Settings, UnavailableError
-from sharedmem.memory.importance import points_by_rules
+from sharedmem.memory.enrichment import points_by_rules
 from sharedmem.memory.memories import Memories
 from sharedmem.memory.ranking import RankingWeights
 from sharedmem.providers.protocol import ChatMessage

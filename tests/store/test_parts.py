@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from sharedmem.runtime.background import ProcessBound
+from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.store import SharedMemoryStore
 from sharedmem.testing import fake_hub
 

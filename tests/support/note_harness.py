@@ -13,7 +13,7 @@ from sharedmem.synthesis.evolution import ChainLocks
 from sharedmem.synthesis.note_repository import RedisNoteRepository
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote, NoteRepository
 from sharedmem.synthesis.resolver import embed_note
-from sharedmem.synthesis.services import SynthesisServices
+from sharedmem.synthesis.worker import SynthesisServices
 from sharedmem.testing import ManualClock, fake_hub
 from support.contexts import context_of, knowledge_of, scope_of
 from support.note_chains import APP

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from sharedmem import Settings
 from sharedmem.clock import Clock, SystemClock, new_id
-from sharedmem.data.key_access import REPLY_COLD
+from sharedmem.data.keys import REPLY_COLD
 from sharedmem.durable.outbox_relay import OutboxRelay, RelayLimits
 from sharedmem.durable.protocol import Durable, DurableContext
 from sharedmem.errors import InternalError, UnavailableError
@@ -22,7 +22,7 @@ from sharedmem.redis.scripts.data import CollectionChange, DataScripts, KeyWrite
 from sharedmem.redis.scripts.durable import DurableScripts, NamespaceJoinKeys
 from sharedmem.redis.scripts.executor import DurableScriptExecutor, OperationLedger, split_version
 from sharedmem.runtime import Counters
-from sharedmem.runtime.background import Background
+from sharedmem.runtime.concurrency import Background
 
 CACHE_MS = 3_600_000
 OpenOutboxHarness = Callable[..., Awaitable["OutboxHarness"]]

@@ -24,9 +24,8 @@ from sharedmem.synthesis.pipeline import Pipeline
 from sharedmem.synthesis.protocol import Agents, Consolidation, NoteRepository
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryMetadata, SummaryOutput, SummaryRetrieval
 from sharedmem.synthesis.search import NoteSearch
-from sharedmem.synthesis.services import SynthesisServices
 from sharedmem.synthesis.tasks import AddAgentMemoryTask, AddMemoryTask, TaskIntake
-from sharedmem.synthesis.worker import ActorServices, SynthesisWorker, TaskAnnouncer
+from sharedmem.synthesis.worker import ActorServices, SynthesisServices, SynthesisWorker, TaskAnnouncer
 from support.contexts import knowledge_of, scope_of
 
 APP, USER = "support", "ada"

@@ -21,7 +21,7 @@ from sharedmem.runtime import Counters
 from sharedmem.synthesis.model_agents import ModelAgents
 from sharedmem.synthesis.protocol import Agents
 from sharedmem.synthesis.rule_agents import RuleAgents
-from sharedmem.synthesis.services import select_agents
+from sharedmem.synthesis.worker import select_agents
 from sharedmem.testing.clock import ManualClock
 
 NAME = "openai:gpt-4o-mini"

@@ -14,9 +14,12 @@ from sharedmem.models import ConversationSummary
 from sharedmem.synthesis.note_text import (
     FOOTER,
     SECTIONS,
+    clean_items,
+    deduplicate,
     format_agent_note,
     format_note,
     join_sections,
+    normalize_item,
     normalize_note,
     own_text,
     parse_sections,
@@ -25,7 +28,6 @@ from sharedmem.synthesis.note_text import (
     searchable_text,
 )
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
-from sharedmem.synthesis.tag_cleanup import clean_items, deduplicate, normalize_item
 
 # -- tidying --------------------------------------------------------------------------------------
 

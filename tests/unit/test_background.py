@@ -10,7 +10,7 @@ import pytest
 
 from sharedmem.errors import UsageError
 from sharedmem.runtime import Counters
-from sharedmem.runtime.background import FAILURE_COUNTER, Background, BackgroundTask
+from sharedmem.runtime.concurrency import FAILURE_COUNTER, Background, BackgroundTask
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ async def test_work_that_refuses_to_stop_is_named_and_the_wait_ends(
     assert not work.done
     assert caplog.record_tuples == [
         (
-            "sharedmem.runtime.background",
+            "sharedmem.runtime.concurrency",
             logging.ERROR,
             "background work 'ignore everybody' does not stop; it is left running",
         )

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from sharedmem.runtime.backoff import backoff, backoff_pause
+from sharedmem.runtime.concurrency import backoff, backoff_pause
 
 
 def test_the_upper_bound_doubles_and_stays_at_the_longest() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.runtime import Counters
-from sharedmem.runtime.background import FAILURE_COUNTER, Background
-from sharedmem.runtime.single_flight import SingleFlight
+from sharedmem.runtime.concurrency import FAILURE_COUNTER, Background, SingleFlight
 
 
 class Work:

@@ -32,7 +32,7 @@ from sharedmem.durable.cosmos.layout import ContainerLayout
 from sharedmem.durable.cosmos.record_container import CosmosQuery, Document, DocumentCursor, DocumentLocation
 from sharedmem.errors import NotFoundError, UnsupportedError
 from sharedmem.models import Charges
-from sharedmem.runtime.backoff import backoff_pause
+from sharedmem.runtime.concurrency import backoff_pause
 from sharedmem.runtime.telemetry import charge
 
 try:

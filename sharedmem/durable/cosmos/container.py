@@ -31,7 +31,7 @@ from sharedmem.durable.cosmos.record_container import (
 )
 from sharedmem.durable.protocol import Scalar
 from sharedmem.models import DurableRecord, Outcome, Put
-from sharedmem.runtime.backoff import backoff_pause
+from sharedmem.runtime.concurrency import backoff_pause
 
 if TYPE_CHECKING:
     from sharedmem.durable.cosmos.account import CosmosAccount

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
     from sharedmem.hub.embeddings import EmbeddedTexts
     from sharedmem.providers.calibration import LabelledPairs, ThresholdAdvice, ThresholdPoint
-    from sharedmem.providers.protocol import Embedder
-    from sharedmem.providers.thresholds import EmbedderThresholds
+    from sharedmem.providers.protocol import Embedder, EmbedderThresholds
 
 
 # -- embed ----------------------------------------------------------------------------------------

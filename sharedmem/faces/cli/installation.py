@@ -243,7 +243,7 @@ def _check_capabilities(hub: Hub) -> Iterator[Check]:
 async def _check_dedup_threshold(settings: Settings) -> Check:
     """Whether near memories are merged only where that is safe, as calibration has found."""
     from sharedmem.providers.factory import open_embedder  # noqa: PLC0415  # the extra may be missing
-    from sharedmem.providers.thresholds import low_dedup_thresholds  # noqa: PLC0415
+    from sharedmem.providers.protocol import low_dedup_thresholds  # noqa: PLC0415
 
     threshold = settings.dedup_similarity
     if not low_dedup_thresholds(settings, ""):

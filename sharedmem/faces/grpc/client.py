@@ -23,7 +23,7 @@ from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 from sharedmem.faces.listen_address import is_loopback, read_pem
 from sharedmem.models import Change, Gap
 from sharedmem.runtime import Counters
-from sharedmem.runtime.background import Background, EventLoopBinding, ProcessBound
+from sharedmem.runtime.concurrency import Background, EventLoopBinding, ProcessBound
 from sharedmem.runtime.telemetry import trace_headers
 
 Reply = TypeVar("Reply", bound=Message)

@@ -30,7 +30,7 @@ from sharedmem.faces.grpc.contract import record_of
 from sharedmem.faces.grpc.v1 import memory_pb2 as pb
 from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats, PlanRecord, SaveResult
 from sharedmem.redis.keys import check_name
-from sharedmem.runtime.background import Background
+from sharedmem.runtime.concurrency import Background
 
 Reply = TypeVar("Reply", bound=Message)
 _LARGEST_FENCE = 2**63 - 1

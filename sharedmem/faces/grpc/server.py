@@ -44,7 +44,7 @@ from sharedmem.faces.listen_address import ListenAddress, check_access, format_a
 from sharedmem.hub import Hub
 from sharedmem.models import Change, Gap
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background
+from sharedmem.runtime.concurrency import Background
 from sharedmem.runtime.telemetry import TRACEPARENT, AttributeValue, work_span
 from sharedmem.store import SharedMemoryStore
 

@@ -37,7 +37,7 @@ from sharedmem.faces.mcp.resources import ResourceCatalog
 from sharedmem.faces.mcp.subscriptions import ResourceSubscriptions
 from sharedmem.faces.mcp.tool import SharedMemTool, ToolCall, protocol_error
 from sharedmem.hub import Hub
-from sharedmem.runtime.background import Background
+from sharedmem.runtime.concurrency import Background
 from sharedmem.runtime.telemetry import is_tracing
 
 _INSTRUCTIONS = (

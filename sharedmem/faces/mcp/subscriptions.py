@@ -35,8 +35,7 @@ from sharedmem.faces.mcp.callers import Callers, McpCaller
 from sharedmem.faces.mcp.resources import ResourceCatalog, ResourceUri
 from sharedmem.models import Change, Gap
 from sharedmem.runtime import get_logger
-from sharedmem.runtime.background import Background, BackgroundTask
-from sharedmem.runtime.backoff import backoff
+from sharedmem.runtime.concurrency import Background, BackgroundTask, backoff
 from sharedmem.store import SharedMemoryStore
 
 _MOST_ADDRESSES = 1000

@@ -10,7 +10,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from sharedmem.integrations.langgraph.calls import reach
 from sharedmem.integrations.langgraph.items import Items, grouped, item_write
-from sharedmem.redis.lifetimes import check_ttl_ms
+from sharedmem.redis.durability import check_ttl_ms
 from sharedmem.store import SharedMemoryStore
 from sharedmem.sync import SharedMemoryStore as BlockingStore
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from sharedmem.clock import from_microseconds
-from sharedmem.data.key_access import KeyAccess, restored_in_vain_error
+from sharedmem.data.keys import KeyAccess, restored_in_vain_error
 from sharedmem.errors import InvalidError
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_member, encode_set_member

@@ -26,13 +26,13 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from sharedmem.data.key_access import KeyAccess, restored_in_vain_error
+from sharedmem.data.keys import KeyAccess, restored_in_vain_error
 from sharedmem.errors import ConflictError, InvalidError
 from sharedmem.integrations.langgraph.calls import reach
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_member
+from sharedmem.redis.durability import check_ttl_ms
 from sharedmem.redis.keys import Target
-from sharedmem.redis.lifetimes import check_ttl_ms
 from sharedmem.redis.scripts.integrations import CheckpointScripts
 from sharedmem.redis.service_keys import decoding
 from sharedmem.store import SharedMemoryStore, StoreParts

@@ -33,7 +33,7 @@ from sharedmem.errors import ConfigError, InvalidError
 from sharedmem.integrations.langgraph.calls import reach
 from sharedmem.integrations.langgraph.items import Items, StoredItem, grouped, item_deletion, item_write
 from sharedmem.providers.protocol import Purpose
-from sharedmem.redis.lifetimes import check_ttl_ms
+from sharedmem.redis.durability import check_ttl_ms
 from sharedmem.store import SharedMemoryStore, StoreParts
 from sharedmem.sync import SharedMemoryStore as BlockingStore
 

@@ -17,7 +17,7 @@ from sharedmem.redis.durability import DurabilityModes, UnsettledError
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.executor import ScriptExecutor, is_repeatable, split_version
-from sharedmem.runtime.background import Background
+from sharedmem.runtime.concurrency import Background
 
 _MOST_RECORDS = 25
 _MOST_BYTES = 49_152

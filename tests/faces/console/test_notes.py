@@ -14,7 +14,7 @@ from support.notes import open_note_repository
 from sharedmem import InvalidError, SharedMemoryStore
 from sharedmem.models import Note, NoteLink, Resolution
 from sharedmem.synthesis.protocol import CommittedNotes, NewNote
-from sharedmem.synthesis.services import SynthesisServices
+from sharedmem.synthesis.worker import SynthesisServices
 
 REASON = "The newer conversation names another rent."
 
