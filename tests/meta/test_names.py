@@ -19,7 +19,6 @@ TWICE = {
 }
 # File names in -ing -> why that is the concept's name.
 ACTIVITIES = {
-    "drawing": "what is drawn of a graph",
     "embedding": "the vector of a text",
     "escaping": "the rules by which a text becomes part of a diagram or page",
     "ranking": "the order of search results",
