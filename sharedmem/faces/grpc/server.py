@@ -352,12 +352,13 @@ class MemoryService:
     """Implements the calls of memory.proto.
 
     Args:
-        hub: the memory.
+        hub: the memory; it has to be open.
         admission: who may call.
     """
 
     def __init__(self, hub: Hub, admission: Admission) -> None:
         self._hub = hub
+        self._counters = hub.counters
         self._admission = admission
         self._quotas = CpuQuotas(hub)
         self._rates = TokenRateLimiter(hub)
@@ -394,7 +395,7 @@ class MemoryService:
     @asynccontextmanager
     async def _measured(self, name: str, context: Context) -> AsyncIterator[None]:
         """Time a call, count it by its status, and run it as a span."""
-        counters, began = self._hub.counters, time.perf_counter()
+        began = time.perf_counter()
         status = grpc.StatusCode.CANCELLED.name
         try:
             with _span(name, context):
@@ -404,8 +405,8 @@ class MemoryService:
             status = _status_name(context.code())
             raise
         finally:
-            counters.observe("grpc_seconds", time.perf_counter() - began, method=name)
-            counters.increment("grpc_requests", method=name, status=status)
+            self._counters.observe("grpc_seconds", time.perf_counter() - began, method=name)
+            self._counters.increment("grpc_requests", method=name, status=status)
 
     async def _run(self, method: Method, request: Message, context: Context) -> Message:
         bearer = await self._admit(context)
