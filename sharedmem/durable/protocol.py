@@ -62,7 +62,7 @@ class Durable(Protocol):
         """
 
     async def records(self, key: str) -> list[DurableRecord]:
-        """Return all documents of a key, the head first, then by element (`durable.liveness` filters them).
+        """Return all documents of a key, the head first, then by element (`living_documents` filters them).
 
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: as `put`.

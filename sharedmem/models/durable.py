@@ -45,7 +45,7 @@ class DurableRecord(Record):
     deleted: bool = False
     """Whether this is a tombstone, which is kept for a while to reject late older writes."""
     body: str = ""
-    """JSON text; `durable.texts` encodes what JSON cannot hold. Empty for structures and tombstones."""
+    """JSON text; `durable.json_codec` encodes what JSON cannot hold. Empty for structures and tombstones."""
 
     @property
     def namespace(self) -> str:

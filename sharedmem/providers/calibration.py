@@ -106,7 +106,7 @@ def unrelated_pairs(pairs: Sequence[LabelledPair]) -> list[LabelledPair]:
 def measure_thresholds(
     pairs: Sequence[LabelledPair], similarities: Sequence[float], unrelated: Sequence[float]
 ) -> EmbedderThresholds:
-    """Return the row of an embedder in the table of `providers.thresholds`.
+    """Return the row of an embedder in the table of `providers.protocol`.
 
     Args:
         pairs: labelled pairs of both kinds, some hundreds at least.

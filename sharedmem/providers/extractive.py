@@ -24,7 +24,7 @@ def can_follow_instructions(model: LanguageModel) -> bool:
 
 
 class ExtractiveSummarizer:
-    """A summary of picked sentences (see `text.summary`); not a language model.
+    """A summary of picked sentences (see `text.sentences`); not a language model.
 
     It reads the messages of user and assistant, and ignores system instructions.
     """

@@ -1,8 +1,8 @@
 """A note of a conversation by rules: its summary, the interaction of user and assistant, and its complexity.
 
 A heuristic without any understanding, with patterns and word lists of some languages. Statements of users and every
-sentence with a fact are kept word for word, and of the others the sentences that `text.summary` finds central. Nothing
-is reworded. Evidence of the interaction is quoted or counted, and the rest stays empty.
+sentence with a fact are kept word for word, and of the others the sentences that `text.sentences` finds central.
+Nothing is reworded. Evidence of the interaction is quoted or counted, and the rest stays empty.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ so that no server's tokenizer, stemmer or case folding can change it, and no tex
 query language.
 
 Other rules split texts for another purpose, and keep what search terms leave out: `text.fact_tokens` numbers with
-units, ids and links; `text.contradictions` negations, signs, capital letters and ends of sentences; `text.summary`
+units, ids and links; `text.contradictions` negations, signs, capital letters and ends of sentences; `text.sentences`
 compound words; the rules of graphs every sign that a rule may contain. They share `WORD` where they mean any word.
 
 A phrase of a query is words in quotation marks, found only side by side and in this order.

@@ -1,6 +1,6 @@
 """One container of the account: put, read, page through and purge documents, conditional on their stamps.
 
-`durable.liveness` decides which documents a reader gets. This module decides the same with only some columns of each
+`durable.protocol` decides which documents a reader gets. This module decides the same with only some columns of each
 document, in one pass over a namespace that is sorted by key and element. A change may have arrived only in part: its
 elements may be there before its head.
 
