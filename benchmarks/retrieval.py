@@ -217,6 +217,7 @@ async def opened(index: str, models: Models) -> AsyncIterator[Hub]:
             embedder=models.embedder,
             reranker=models.reranker,
             embedded_modules=() if index == EXACT else ("search",),
+            connect_timeout_s=60,
         )
         async with Hub.open(settings=settings) as hub:
             yield hub

@@ -55,7 +55,7 @@ async def keeps_its_lease(scene: Scene) -> object:
         await wait_until(lambda: is_prolonged(scene.direct, before), description="the lease was prolonged")
         return "done"
 
-    return await scene.store.once("k", work, ttl=600, lease=0.5)
+    return await scene.store.once("k", work, ttl=600, lease=2.0)
 
 
 async def is_prolonged(store: SharedMemoryStore, before: float) -> bool:
