@@ -307,5 +307,12 @@ def test_the_model_notices_a_wrong_answer(two_hubs: tuple[list[Hub], ManualClock
     hubs, clock = two_hubs
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run(
-            Forgetful, hubs, clock, max_examples=50, phases=(Phase.generate,), database=None, report_multiple_bugs=False
+            Forgetful,
+            hubs,
+            clock,
+            max_examples=50,
+            stateful_step_count=20,
+            phases=(Phase.generate,),
+            database=None,
+            report_multiple_bugs=False,
         )

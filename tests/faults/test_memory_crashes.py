@@ -45,7 +45,7 @@ def texts(count: int = FEWER) -> list[str]:
     return [f"Meter {number} of the plant stands at {number * 7} units" for number in range(count)]
 
 
-@pytest.fixture(scope="module", params=["exact", "redisearch"])
+@pytest.fixture(scope="module", params=[pytest.param("exact", marks=pytest.mark.nightly), "redisearch"])
 def lasting_server(request: pytest.FixtureRequest) -> Iterator[RedisProcess]:
     """A real server that forgets nothing it has acknowledged, with and without a query engine."""
     if request.param == "exact":

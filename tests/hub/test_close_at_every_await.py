@@ -25,7 +25,7 @@ from sharedmem.testing import connect_to_fake
 
 Check = Callable[[SharedMemoryStore], Awaitable[bool]]
 Story = Callable[[SharedMemoryStore, list[Check]], Awaitable[None]]
-_EVERY = example_count(4, thorough=1)
+_EVERY = example_count(6, thorough=1)
 _MOST_COMMANDS = 300
 
 

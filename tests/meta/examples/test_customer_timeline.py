@@ -73,12 +73,14 @@ def test_every_question_is_answered_without_a_server(data_dir: Path) -> None:
     assert done.stdout.splitlines()[-1] == "40 of 40"
 
 
+@pytest.mark.nightly
 def test_the_answers_are_the_same_when_the_year_is_told_from_its_end(data_dir: Path) -> None:
     done = run(data_dir, "--fake", "--backwards", "--json")
 
     assert (done.returncode, wrong(json.loads(done.stdout))) == (0, []), done.stderr
 
 
+@pytest.mark.nightly
 def test_the_answers_are_the_same_on_the_falkordb_module(tmp_path_factory: pytest.TempPathFactory) -> None:
     need_module("graph")
     modules = {"graph_backend": "falkordb", "embedded_modules": "search,json,graph"}
