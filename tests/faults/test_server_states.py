@@ -17,6 +17,7 @@ from support.redis_process import RedisProcess, free_port
 from support.waiting import wait_until
 
 from sharedmem import ConfigError, Hub, SharedMemoryStore, UnavailableError, UnsupportedError
+from sharedmem.hub import LAYOUT_VERSION
 
 # Connecting, waiting for a reply and repeating take about three seconds together in an impatient hub.
 PATIENCE_S = 60.0
@@ -335,10 +336,10 @@ async def test_a_flushed_server_is_an_empty_store_with_versions_that_still_rise(
 
 
 async def test_data_of_a_newer_layout_is_not_touched(bare_server: RedisProcess, raw: Redis) -> None:
-    raw.set("sm:$layout", 2)
+    raw.set("sm:$layout", LAYOUT_VERSION + 1)
     before = contents_of(raw)
 
-    with pytest.raises(UnsupportedError, match=r"layout 2.*upgrade sharedmem-hub"):
+    with pytest.raises(UnsupportedError, match=rf"layout {LAYOUT_VERSION + 1}.*upgrade sharedmem-hub"):
         async with Hub.open(settings=persistent_settings(bare_server.url)):
             pass
 
