@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
 
+from sharedmem.config.model_services import services_for
 from sharedmem.deferred_builds import DEFER_BUILD
 
 # -- rules for patterns ---------------------------------------------------------------------------
@@ -43,10 +44,10 @@ class PatternRules(Mapping[str, V]):
 
 
 TEN_YEARS_S = 315_360_000
-_EMBEDDERS = ("auto", "none", "wordllama", "hashing", "openai", "azure", "onnx", "sentence-transformers")
-_MODELS = ("extractive", "openai", "azure")
-_RERANKERS = ("none", "cohere", "jina", "onnx")
-_PROVIDERS_WITHOUT_MODEL = frozenset({"auto", "none", "wordllama", "hashing", "extractive"})
+_EMBEDDERS = ("auto", "none", "wordllama", "hashing", "onnx", "sentence-transformers", *services_for("embedder"))
+_MODELS = ("extractive", *services_for("llm"))
+_RERANKERS = ("none", "onnx", "model", *services_for("reranker"))
+_PROVIDERS_WITHOUT_MODEL = frozenset({"auto", "none", "wordllama", "hashing", "extractive", "model"})
 _PROVIDERS_WITH_USUAL_MODEL = frozenset({"onnx"})
 _MODEL_MAY_BE_LEFT_OUT = _PROVIDERS_WITHOUT_MODEL | _PROVIDERS_WITH_USUAL_MODEL
 
@@ -113,13 +114,19 @@ class ProviderSettings(BaseModel):
     embedder: _EmbedderName = Field(
         "auto",
         description="Embedder: auto (wordllama if installed, else none), none, wordllama, "
-        "hashing (tests), openai:<model>, azure:<deployment>, onnx (bge-small-en-v1.5), onnx:<model or folder>, "
-        "sentence-transformers:<model>.",
+        "hashing (tests), onnx (bge-small-en-v1.5), onnx:<model or folder>, sentence-transformers:<model>, "
+        "azure:<deployment>, or <service>:<model> with openai, gemini, mistral, ollama, vllm or lmstudio.",
     )
     embedding_url: _BaseUrl | None = Field(
-        None, description="Base URL of an OpenAI-compatible embedding service, or of the Azure resource."
+        None,
+        description="Base URL of an OpenAI-compatible embedding service, or of the Azure resource; default: that of "
+        "the service.",
     )
-    embedding_key: SecretStr | None = Field(None, description="API key of the embedding service.")
+    embedding_key: SecretStr | None = Field(
+        None,
+        description="API key of the embedding service; default, without embedding_url: the variable of the service, "
+        "such as OPENAI_API_KEY.",
+    )
     embedding_dimension: int | None = Field(
         None, ge=1, le=4096, description="Dimension of vectors; default: the known dimension of the model."
     )
@@ -154,13 +161,19 @@ class ProviderSettings(BaseModel):
     provider_concurrency: int = Field(4, ge=1, le=1000, description="Concurrent requests to one provider.")
     llm: _ModelName = Field(
         "extractive",
-        description="Model that writes summaries: extractive (offline: picks sentences), openai:<model>, "
-        "azure:<deployment>.",
+        description="Model that writes summaries: extractive (offline: picks sentences), azure:<deployment>, or "
+        "<service>:<model> with openai, anthropic, gemini, mistral, groq, deepseek, openrouter, ollama, vllm or "
+        "lmstudio.",
     )
     llm_url: _BaseUrl | None = Field(
-        None, description="Base URL of an OpenAI-compatible chat service, or of the Azure resource."
+        None,
+        description="Base URL of a service with the same API, or of the Azure resource; default: that of the service.",
     )
-    llm_key: SecretStr | None = Field(None, description="API key of the chat service.")
+    llm_key: SecretStr | None = Field(
+        None,
+        description="API key of the chat service; default, without llm_url: the variable of the service, such as "
+        "OPENAI_API_KEY or ANTHROPIC_API_KEY.",
+    )
     llm_timeout_s: _Timeout | None = Field(
         None, description="Timeout of one request to a language model, in seconds; default: provider_timeout_s."
     )
@@ -181,17 +194,25 @@ class ProviderSettings(BaseModel):
     reranker: _RerankerName = Field(
         "none",
         description="Reranker of hybrid searches for memories: none, cohere:<model>, jina:<model>, onnx "
-        "(ms-marco-MiniLM-L-12-v2, on this machine), onnx:<model or folder>. It gets the query and the texts of the "
-        "best 20 memories.",
+        "(ms-marco-MiniLM-L-12-v2, on this machine), onnx:<model or folder>, model (one call of the llm for each "
+        "search). It gets the query and the texts of the best 20 memories.",
     )
     reranker_url: _BaseUrl | None = Field(
         None, description="Base URL of a service that has the provider's API; default: that of the provider."
     )
     reranker_key: SecretStr | None = Field(
-        None, description="API key of the reranker; default: the variable COHERE_API_KEY or JINA_API_KEY."
+        None,
+        description="API key of the reranker; default, without reranker_url: the variable COHERE_API_KEY or "
+        "JINA_API_KEY.",
     )
     reranker_timeout_s: _Timeout | None = Field(
         None, description="Timeout of one request to the reranker, in seconds; default: provider_timeout_s."
+    )
+    reranker_budget_ms: int = Field(
+        5000,
+        ge=1,
+        le=600_000,
+        description="Milliseconds that a search waits for the reranker; after that its order stays as it is.",
     )
 
 

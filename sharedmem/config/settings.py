@@ -33,6 +33,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from sharedmem.config.model_services import key_variables
 from sharedmem.config.setting_groups import (
     TEN_YEARS_S,
     MemorySettings,
@@ -49,7 +50,6 @@ from sharedmem.config.setting_groups import (
 from sharedmem.config.sources import (
     PATHS,
     expand_user,
-    provider_variable,
     read_file,
     suggest_variable,
     unknown_variables,
@@ -399,9 +399,8 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
         origins |= {name: f"environment {variable_of(name)}" for name in from_environment}
         origins |= dict.fromkeys(given, "argument")
         merged = from_file | from_environment | given
-        if "reranker_key" not in merged and (variable := provider_variable(merged.get("reranker"), variables)):
-            merged["reranker_key"] = variables[variable]
-            origins["reranker_key"] = f"environment {variable}"
+        for field, variable in key_variables(merged, variables).items():
+            merged[field], origins[field] = variables[variable], f"environment {variable}"
         return cls.model_validate(merged, context=origins)
 
     def replace(self, **arguments: object) -> Self:

@@ -149,16 +149,6 @@ def variable_of(field: str) -> str:
     return _PREFIX + field.upper()
 
 
-_PROVIDER_VARIABLES = {"cohere": ("COHERE_API_KEY", "CO_API_KEY"), "jina": ("JINA_API_KEY",)}
-"""Variables in which users of a provider's own client have its key."""
-
-
-def provider_variable(chosen: object, environment: Mapping[str, str]) -> str | None:
-    """Return the name of the variable with the key of a chosen provider (`cohere:<model>`), if there is one."""
-    known = _PROVIDER_VARIABLES.get(chosen.partition(":")[0], ()) if isinstance(chosen, str) else ()
-    return next((name for name in known if environment.get(name)), None)
-
-
 def unknown_variables(environment: Mapping[str, str], fields: Iterable[str]) -> list[str]:
     """Return the names that begin with `SHAREDMEM_`, are not empty, and are neither settings nor foreign names."""
     known = _OTHER_OWN_VARIABLES.union(map(variable_of, fields))

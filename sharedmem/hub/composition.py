@@ -461,6 +461,7 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
     settings, clock, counters = base.settings, base.clock, base.counters
     given = None if embedder is None else with_cache(embedder, settings, clock=clock, counters=counters)
     chosen = given or open_embedder(settings, clock, counters)
+    writer = model or open_model(settings, clock, counters)
     name, dimension = (chosen.name, chosen.dimension) if chosen else ("", 0)
     for low in low_dedup_thresholds(settings, name) if chosen else ():
         extra = {"threshold": low.similarity, "recommended": low.recommended, "embedder": name}
@@ -472,8 +473,8 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
         graphs=_build_index(hub, GRAPH_RECORDS.with_vectors(name, dimension)),
         notes=_build_index(hub, NOTE_RECORDS.with_vectors(name, dimension)),
         embedder=chosen,
-        model=model or open_model(settings, clock, counters),
-        reranker=open_reranker(settings, clock, counters),
+        model=writer,
+        reranker=open_reranker(settings, clock, counters, model=writer),
         memory_tier=base.tier if settings.memory_durability else None,
     )
     indexes = (context.memories, context.answers, context.graphs, context.notes)

@@ -37,7 +37,6 @@ from sharedmem.errors import SharedMemoryError
 from sharedmem.memory.ranking import RankedMemory, RankingWeights
 from sharedmem.memory.serialization import RankingFeatures, decode_features, searchable_texts
 from sharedmem.models import MemoryItem, Signal
-from sharedmem.providers.embedding import QUERY_TIMEOUT_S
 from sharedmem.providers.protocol import Reranker
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.search.protocol import IndexResult
@@ -266,11 +265,13 @@ class ServiceReranker:
     Args:
         reranker: scores the texts of memories.
         counters: count `memory_not_reranked` by reason: `slow` or `failed`.
+        budget_ms: milliseconds that a search waits for the scores.
     """
 
-    def __init__(self, reranker: Reranker, counters: Counters) -> None:
+    def __init__(self, reranker: Reranker, counters: Counters, *, budget_ms: int) -> None:
         self._reranker = reranker
         self._counters = counters
+        self._budget_ms = budget_ms
         self._is_failing = False
 
     async def scores(self, query: str, items: Sequence[MemoryItem]) -> Sequence[float] | None:
@@ -281,10 +282,10 @@ class ServiceReranker:
             items: the best memories by the first order.
         """
         try:
-            async with asyncio.timeout(QUERY_TIMEOUT_S):
+            async with asyncio.timeout(self._budget_ms / 1000):
                 scores = await self._reranker.score(query, ["\n".join(searchable_texts(item)) for item in items])
         except TimeoutError:
-            self._report("slow", f"it did not answer within {QUERY_TIMEOUT_S:g} s")
+            self._report("slow", f"it did not answer within {self._budget_ms:,} ms, reranker_budget_ms")
             return None
         except (SharedMemoryError, OSError) as error:
             self._report("failed", str(error))

@@ -401,11 +401,12 @@ class MemorySearcher:
         """Return the reranker of a search: the caller's, or in hybrid searches that of the settings."""
         if given is not None:
             return given or None
-        service = self._context.reranker
+        context, service = self._context, self._context.reranker
         if service is None or mode != "hybrid":
             return None
-        return self._context.shared(
-            ServiceReranker, "", lambda: ServiceReranker(service, self._context.counters)
+        budget_ms = context.settings.reranker_budget_ms
+        return context.shared(
+            ServiceReranker, "", lambda: ServiceReranker(service, context.counters, budget_ms=budget_ms)
         ).scores
 
     async def search_semantic(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
+from sharedmem.errors import ConfigError
+from sharedmem.providers.anthropic import AnthropicModel
+from sharedmem.providers.chat import Sampling
 from sharedmem.providers.embedding import CachedEmbedder
-from sharedmem.providers.extractive import ExtractiveSummarizer
+from sharedmem.providers.extractive import ExtractiveSummarizer, can_follow_instructions
 from sharedmem.providers.http_client import (
     CHAT,
     EMBEDDING,
@@ -23,9 +26,9 @@ from sharedmem.providers.local_embedders import (
     is_installed,
 )
 from sharedmem.providers.onnx import DEFAULT_EMBEDDER, DEFAULT_RERANKER, OnnxEmbedder, OnnxReranker, PromptOptions
-from sharedmem.providers.openai import OpenAIEmbedder, OpenAIModel, Sampling, vector_shape
+from sharedmem.providers.openai import OpenAIEmbedder, OpenAIModel, vector_shape
 from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker
-from sharedmem.providers.reranker import HttpReranker
+from sharedmem.providers.reranker import HttpReranker, ModelReranker
 from sharedmem.runtime import Counters, get_logger
 
 _log = get_logger("providers")
@@ -66,22 +69,39 @@ def open_model(settings: Settings, clock: Clock, counters: Counters) -> Language
         return ExtractiveSummarizer()
     service = _create_http_client(settings, CHAT, clock=clock, counters=counters)
     sampling = Sampling(settings.llm_temperature, settings.llm_top_p, settings.llm_max_tokens)
+    if service.endpoint.provider == "anthropic":
+        return AnthropicModel(service, sampling=sampling, counters=counters)
     return OpenAIModel(service, sampling=sampling, counters=counters)
 
 
-def open_reranker(settings: Settings, clock: Clock, counters: Counters) -> Reranker | None:
+def open_reranker(
+    settings: Settings, clock: Clock, counters: Counters, *, model: LanguageModel | None = None
+) -> Reranker | None:
     """Return the reranker of the settings; None without one.
+
+    Args:
+        settings: name it.
+        clock: for pauses between tries.
+        counters: count requests.
+        model: the language model that reranks if the settings say so; the caller closes it.
 
     Raises:
         UnsupportedError: the HTTP client, or what ONNX models need, is not installed.
         ConfigError: a setting of it is missing or invalid.
     """
-    provider, _, model = settings.reranker.partition(":")
+    provider, _, name = settings.reranker.partition(":")
     match provider:
         case "none":
             return None
         case "onnx":
-            return OnnxReranker(model or DEFAULT_RERANKER, origin=settings.origin("reranker"))
+            return OnnxReranker(name or DEFAULT_RERANKER, origin=settings.origin("reranker"))
+        case "model":
+            if model is None or not can_follow_instructions(model):
+                problem = (
+                    "`model` needs a language model; set llm, as in llm=openai:<model>"
+                )
+                raise ConfigError("reranker", settings.origin("reranker"), problem)
+            return ModelReranker(model)
     service = _create_http_client(settings, RERANKING, clock=clock, counters=counters)
     return HttpReranker(service, counters=counters)
 

@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
+from sharedmem.config.model_services import MODEL_SERVICES
 from sharedmem.errors import ConfigError, LimitedError, SharedMemoryError, UnavailableError, UnsupportedError
 from sharedmem.runtime import Counters
 from sharedmem.runtime.concurrency import backoff
@@ -238,7 +239,7 @@ def _error_message(answer: Any) -> str:
     if "error" not in answer:
         return str(answer["message"] if "message" in answer else answer["detail"])
     error = answer["error"]
-    return error if isinstance(error, str) else f"{error.get('message', '')} ({error.get('code')})"
+    return error if isinstance(error, str) else f"{error.get('message', '')} ({error.get('code', error.get('type'))})"
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
@@ -341,9 +342,8 @@ def _default_credential(field: str) -> AsyncTokenCredential:
     return DefaultAzureCredential()
 
 
-_OPENAI = "https://api.openai.com/v1"
-_BASES = {"openai": _OPENAI, "cohere": "https://api.cohere.com/v2", "jina": "https://api.jina.ai/v1"}
-_NAMES = {"openai": "OpenAI", "cohere": "Cohere", "jina": "Jina"}
+_OPENAI = MODEL_SERVICES["openai"].base_url or ""
+_ANTHROPIC_VERSION = "2023-06-01"
 _API_VERSION = "2024-10-21"
 _AZURE_V1 = "/openai/v1"
 
@@ -372,7 +372,7 @@ class ModelEndpoint:
     """A service that requests are sent to; its `repr` shows no key."""
 
     provider: str
-    """`openai`, `azure`, `cohere` or `jina`."""
+    """One of `config.model_services.MODEL_SERVICES`."""
     model: str
     url: str
     """The complete URL, with path and query."""
@@ -395,7 +395,7 @@ class ModelEndpoint:
     @property
     def is_compatible_only(self) -> bool:
         """Whether this is another provider's service with the API of OpenAI."""
-        return self.provider == "openai" and not self.url.startswith(_OPENAI)
+        return self.provider != "azure" and not self.url.startswith(_OPENAI)
 
     async def headers(self) -> dict[str, str]:
         """Return the headers for authentication.
@@ -405,9 +405,15 @@ class ModelEndpoint:
         """
         if self.login is not None:
             return {"Authorization": f"Bearer {await self.login.token()}"}
+        version = {"anthropic-version": _ANTHROPIC_VERSION} if self.provider == "anthropic" else {}
         if self.key is None:
-            return {}
-        return {"api-key": self.key} if self.provider == "azure" else {"Authorization": f"Bearer {self.key}"}
+            return version
+        match self.provider:
+            case "azure":
+                return {"api-key": self.key}
+            case "anthropic":
+                return {**version, "x-api-key": self.key}
+        return {"Authorization": f"Bearer {self.key}"}
 
     async def close(self) -> None:
         """Close connections."""
@@ -432,14 +438,15 @@ def open_endpoint(settings: Settings, role: ServiceRole) -> ModelEndpoint:
     if provider == "azure" and base is None:
         problem = "azure needs it; set it to the resource, as in https://<name>.openai.azure.com"
         raise ConfigError(role.url, settings.origin(role.url), problem)
-    if provider in _NAMES and base is None and key is None:
-        problem = f"{_NAMES[provider]} needs it; set it, or set {role.url} to a service that takes no key"
+    service = MODEL_SERVICES[provider]
+    if service.key_variables and base is None and key is None:
+        problem = f"{service.label} needs it; set it, or set {role.url} to a service that takes no key"
         raise ConfigError(role.key, settings.origin(role.key), problem)
     login = EntraLogin(role.key) if provider == "azure" and key is None else None
     if provider == "azure":
         url = _azure_url(base or "", model, role.path)
     else:
-        url = _join_url(base or _BASES[provider], role.path)
+        url = _join_url(base or service.base_url or "", "messages" if provider == "anthropic" else role.path)
     return ModelEndpoint(provider, model, url, role, settings, key, login)
 
 

@@ -9,16 +9,27 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from http import HTTPStatus
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from sharedmem.errors import ConfigError, InvalidError
-from sharedmem.providers.chunks import TextChunk, combine_chunk_vectors, count_tokens, split_into_chunks
+from sharedmem.errors import ConfigError
+from sharedmem.providers.chat import (
+    REFUSED_CONTENT,
+    ChatBody,
+    ChatReply,
+    Sampling,
+    SamplingOptions,
+    complete_in_form,
+    count_reply,
+    message_body,
+    read_events,
+    refuses_field,
+)
+from sharedmem.providers.chunks import TextChunk, combine_chunk_vectors, split_into_chunks
 from sharedmem.providers.embedding import encodable_texts, non_blank_positions, spread_rows
 from sharedmem.providers.http_client import GarbledError, Json, ModelEndpoint, ModelHttpClient, RefusedError
 from sharedmem.providers.protocol import ChatMessage, Embeddings, Model, Purpose
@@ -91,13 +102,7 @@ def vector_shape(endpoint: ModelEndpoint) -> VectorShape:
 
 EmbeddingEncoding = Literal["base64", "float"]
 """Form of the vectors in a response: base64 of little-endian float32, or numbers as JSON."""
-_REFUSED_CONTENT = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _FLOAT32 = np.dtype("<f4")
-
-
-def _refuses(error: RefusedError, *names: str) -> bool:
-    """Return whether a service refuses a field of the request: then its message names the field."""
-    return error.status in _REFUSED_CONTENT and any(name in str(error) for name in names)
 
 
 class _EmbeddedBatch(NamedTuple):
@@ -179,7 +184,7 @@ class OpenAIEmbedder:
         try:
             return await self._service.ask({**body, "encoding_format": encoding}, read)
         except RefusedError as error:
-            if encoding == "float" or not _refuses(error, "encoding", "base64"):
+            if encoding == "float" or not refuses_field(error, "encoding", "base64"):
                 raise
         answer = await self._service.ask({**body, "encoding_format": "float"}, read)
         # Only now is it clear that the encoding caused the refusal.
@@ -263,34 +268,8 @@ def _count_used_tokens(found: object, estimate: int) -> int:
     return counted if isinstance(counted, int) and counted > 0 else estimate
 
 
-_MOST_PROBLEMS = 5
-_DATA = b"data:"
-_END = b"[DONE]"
-
-
-class _ChatReply(NamedTuple):
-    text: str
-    read: int | None
-    written: int | None
-    is_cut: bool = False
-    """Whether it ends because it reached the limit of tokens."""
-
-
-class Sampling(NamedTuple):
-    """How a model picks its words."""
-
-    temperature: float | None
-    """None: not sent, so the model's default holds."""
-    top_p: float | None
-    """None: not sent."""
-    max_tokens: int
-    """Most tokens of one answer."""
-
-
 class OpenAIModel:
     """A chat model over HTTP.
-
-    Some models refuse a temperature, a `top_p` or a limit. What a model has refused once is not sent to it again.
 
     Args:
         service: client of the service.
@@ -299,13 +278,11 @@ class OpenAIModel:
     """
 
     def __init__(self, service: ModelHttpClient, *, sampling: Sampling, counters: Counters) -> None:
+        limit = "max_tokens" if service.endpoint.is_compatible_only else "max_completion_tokens"
         self._service = service
-        self._sampling = sampling
+        self._options = SamplingOptions(sampling, limit)
         self._counters = counters
         self._knows_schemas = True
-        self._limit = "max_tokens" if service.endpoint.is_compatible_only else "max_completion_tokens"
-        chosen = {"temperature": sampling.temperature, "top_p": sampling.top_p, self._limit: sampling.max_tokens}
-        self._options = {name: value for name, value in chosen.items() if value is not None}
 
     @property
     def name(self) -> str:
@@ -317,101 +294,54 @@ class OpenAIModel:
 
         An answer that reaches `llm_max_tokens` is an error at once: it would be cut off again.
         """
-        asked = [_message_body(message) for message in messages]
-        answer = await self._structured(asked, schema)
-        try:
-            return schema.model_validate_json(answer)
-        except ValidationError as error:
-            problems = _describe_problems(error)
-        correction = f"That does not have the form asked for: {problems}. Answer again, with the corrected JSON only."
-        again = [*asked, {"role": "assistant", "content": answer}, {"role": "user", "content": correction}]
-        try:
-            return schema.model_validate_json(await self._structured(again, schema))
-        except ValidationError as error:
-            problems = _describe_problems(error)
-            advice = f"{self.name} returned it twice in another form than {schema.__name__} ({problems}); try again"
-            raise InvalidError("answer", answer, advice) from error
+        return await complete_in_form(self.name, messages, schema, self._structured)
 
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
         """Write, see `LanguageModel.write`; the text arrives as a stream, and an interrupted one is requested again."""
-        asked = [_message_body(message) for message in messages]
-        limit = min(max_tokens, self._sampling.max_tokens)
+        asked = [message_body(message) for message in messages]
         body = {**self._body(asked), "stream": True}
-        reply = await self._sampled(body, limit, lambda whole: self._service.listen(whole, _read_stream))
-        self._count(asked, reply)
+        reply = await self._options.send(
+            body, lambda whole: self._service.listen(whole, _read_stream), max_tokens=max_tokens
+        )
+        count_reply(self._counters, self.name, asked, reply)
         return reply.text
 
     async def close(self) -> None:
         """Close connections; may be called again."""
         await self._service.close()
 
-    async def _structured(self, asked: Sequence[Mapping[str, str]], schema: type[BaseModel]) -> str:
+    async def _structured(self, asked: Sequence[ChatBody], schema: type[BaseModel]) -> str:
         if self._knows_schemas:
             form = {"name": schema_name(schema), "strict": True, "schema": strict_schema(schema)}
             try:
                 return await self._answer(asked, {"type": "json_schema", "json_schema": form})
             except RefusedError as error:
-                if error.status not in _REFUSED_CONTENT:
+                if error.status not in REFUSED_CONTENT:
                     raise
         answer = await self._answer([_schema_message(schema), *asked], {"type": "json_object"})
         # Only now is it clear that the schema caused the refusal.
         self._knows_schemas = False
         return answer
 
-    async def _answer(self, asked: Sequence[Mapping[str, str]], form: Mapping[str, object]) -> str:
+    async def _answer(self, asked: Sequence[ChatBody], form: Mapping[str, object]) -> str:
         body = {**self._body(asked), "response_format": form}
-        most = self._sampling.max_tokens
-        reply = await self._sampled(body, most, lambda whole: self._service.ask(whole, _parse_reply))
-        self._count(asked, reply)
-        if reply.is_cut:
-            raise InvalidError("answer", reply.text, f"{self.name} stopped after llm_max_tokens = {most}; raise it")
-        return reply.text
+        reply = await self._options.send(body, lambda whole: self._service.ask(whole, _parse_reply))
+        count_reply(self._counters, self.name, asked, reply)
+        return self._options.whole_text(self.name, reply)
 
-    async def _sampled(self, body: Json, most: int, send: Callable[[Json], Awaitable[_ChatReply]]) -> _ChatReply:
-        """Send a request with the options that this model takes."""
-        while True:
-            options = {**self._options, self._limit: most} if self._limit in self._options else self._options
-            try:
-                return await send({**body, **options})
-            except RefusedError as error:
-                refused = next((name for name in options if _refuses(error, name)), None)
-                if refused is None:
-                    raise
-            self._options.pop(refused, None)
-
-    def _body(self, asked: Sequence[Mapping[str, str]]) -> dict[str, object]:
+    def _body(self, asked: Sequence[ChatBody]) -> dict[str, object]:
         return {"model": self._service.endpoint.model, "messages": list(asked)}
-
-    def _count(self, asked: Sequence[Mapping[str, str]], reply: _ChatReply) -> None:
-        read, written = reply.read, reply.written
-        if read is None:
-            read = sum(count_tokens(message["content"], model=self.name) for message in asked)
-        if written is None:
-            written = count_tokens(reply.text, model=self.name)
-        amounts: tuple[tuple[Literal["read", "written"], int], ...] = (("read", read), ("written", written))
-        for direction, tokens in amounts:
-            self._counters.add("llm_tokens", tokens, model=self.name, direction=direction)
 
     def __repr__(self) -> str:
         return f"<OpenAIModel {self.name} at {self._service.endpoint.host}>"
 
 
-def _message_body(message: ChatMessage) -> dict[str, str]:
-    return {"role": message.role, "content": message.content.encode("utf-8", "replace").decode()}
-
-
-def _schema_message(schema: type[BaseModel]) -> dict[str, str]:
+def _schema_message(schema: type[BaseModel]) -> ChatBody:
     form = orjson.dumps(schema.model_json_schema()).decode()
     return {"role": "system", "content": f"Answer with one JSON object, and nothing else, of this JSON schema: {form}"}
 
 
-def _describe_problems(error: ValidationError) -> str:
-    """Return the errors of an answer, without quoting it."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_PROBLEMS]
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in found)
-
-
-def _parse_reply(answer: object) -> _ChatReply:
+def _parse_reply(answer: object) -> ChatReply:
     choice = _choice(answer)
     message = choice.get("message") if choice else None
     if not isinstance(message, dict):
@@ -419,10 +349,10 @@ def _parse_reply(answer: object) -> _ChatReply:
     content = message.get("content") or message.get("refusal")
     if not isinstance(content, str):
         raise GarbledError("its message has no text")
-    return _ChatReply(content, *_usage(answer), is_cut=choice is not None and choice.get("finish_reason") == "length")
+    return ChatReply(content, *_usage(answer), is_cut=choice is not None and choice.get("finish_reason") == "length")
 
 
-async def _read_stream(lines: AsyncIterator[bytes]) -> _ChatReply:
+async def _read_stream(lines: AsyncIterator[bytes]) -> ChatReply:
     """Return the complete text of a stream of server-sent events.
 
     Raises:
@@ -431,11 +361,10 @@ async def _read_stream(lines: AsyncIterator[bytes]) -> _ChatReply:
     parts: list[str] = []
     usage: tuple[int | None, int | None] = None, None
     is_whole = False
-    async for data in _events(lines):
-        if data == _END:
+    async for event in read_events(lines):
+        if event is None:
             is_whole = True
             break
-        event = _parse_event(data)
         choice = _choice(event) or {}
         delta = choice.get("delta")
         if isinstance(delta, dict) and isinstance(text := delta.get("content"), str):
@@ -444,23 +373,7 @@ async def _read_stream(lines: AsyncIterator[bytes]) -> _ChatReply:
         usage = _usage(event) if _usage(event) != (None, None) else usage
     if not is_whole:
         raise GarbledError("its stream ends before the text does")
-    return _ChatReply("".join(parts), *usage)
-
-
-async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async for line in lines:
-        if line.startswith(_DATA):
-            yield line.removeprefix(_DATA).strip()
-
-
-def _parse_event(data: bytes) -> object:
-    try:
-        event = orjson.loads(data)
-    except ValueError:
-        raise GarbledError("an event of its stream is not JSON") from None
-    if isinstance(event, dict) and "error" in event:
-        raise GarbledError("its stream ends with an error")
-    return event
+    return ChatReply("".join(parts), *usage)
 
 
 def _choice(answer: object) -> dict[str, object] | None:
