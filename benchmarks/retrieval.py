@@ -78,6 +78,12 @@ class Models(NamedTuple):
     reranker: str = "none"
 
 
+def models_of(name: str) -> Models:
+    """Return what an argument names: an embedder, or an embedder, a plus sign and a reranker."""
+    embedder, _, reranker = name.partition("+")
+    return Models(embedder, reranker or "none")
+
+
 class SearchVariant(NamedTuple):
     """One way to search."""
 
@@ -145,7 +151,7 @@ class Row:
     data: str
     index: str
     part: str
-    """`whole`, `category`, `steps` or `without`."""
+    """`whole`, `models`, `rivals`, `category`, `steps` or `without`."""
     name: str
     quality: Quality
 
@@ -365,6 +371,18 @@ async def similarities(pairs: Sequence[Pair], embedder: str) -> list[ThresholdRa
     return await rates_by_threshold(pairs, opened_embedder)
 
 
+def rival_rows(data: Conversations, embedder: str) -> Iterator[Row]:
+    """Yield what other stores find with the same embedder."""
+    from retrieval_rivals import RIVALS, rival_answers  # noqa: PLC0415  only this needs LangGraph
+
+    answerable = [question for question in data.questions if question.category != UNANSWERABLE]
+    asked = Conversations(data.name, data.turns, answerable)
+    for name in RIVALS:
+        found = rival_answers(name, asked, embedder, LARGEST)
+        named = f"{name}, {embedder}"
+        yield Row(data.name, named, "rivals", named, quality_of(found, data.sessions))
+
+
 def _whole_rows(data: Conversations, index: str, found: Sequence[tuple[Question, list[str]]]) -> Iterator[Row]:
     sessions = data.sessions
     counted = [answer for answer in found if answer[0].category != UNANSWERABLE]
@@ -406,6 +424,7 @@ BUDGET_FIGURES = ("", "questions", "evidence", "records", "tokens", "unanswered"
 TITLES = {
     "whole": "The recipe, by index",
     "models": "The recipe, by embedder",
+    "rivals": "Other stores, which find by vectors alone",
     "category": "By category of question",
     "steps": "Step by step",
     "without": "The recipe without one signal",
@@ -416,7 +435,7 @@ def tables(findings: RetrievalResults) -> Iterator[tuple[str, list[str], list[li
     """Yield title, names of the columns and rows of each table."""
     for data in dict.fromkeys(row.data for row in findings.rows):
         for part, title in TITLES.items():
-            by_index = part in {"whole", "models"}
+            by_index = part in {"whole", "models", "rivals"}
             rows = findings.of(part, data, "" if by_index else OWN) or findings.of(part, data)
             if rows:
                 cells = [[row.index if by_index else row.name, *_cells(row.quality)] for row in rows]
@@ -526,13 +545,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     findings.rows += found.rows
                     findings.budgets += found.budgets
                     findings.scores += found.scores
-        for name in asked.compare or ():
-            embedder, _, reranker = name.partition("+")
-            data = read_conversations(asked.data / SETS[0], every=every)
-            found = asyncio.run(compare(data, Models(embedder, reranker or "none"), progress))
-            findings.rows += found.rows
-            findings.budgets += found.budgets
-            findings.scores += found.scores
+                if asked.rivals:
+                    findings.rows += rival_rows(data, models.embedder)
+                for others in map(models_of, asked.compare or ()):
+                    found = asyncio.run(compare(data, others, progress))
+                    findings.rows += found.rows
+                    findings.budgets += found.budgets
+                    findings.scores += found.scores
         file = asked.data / PAIRS / "questions.jsonl.gz"
         if asked.only in {None, PAIRS} and file.is_file():
             findings.pairs = asyncio.run(similarities(read_pairs(file, every=every), asked.embedder))
@@ -561,8 +580,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--embedder", default="wordllama", metavar="NAME", help="wordllama, onnx, ... (docs/providers.md)"
     )
     parser.add_argument("--reranker", default="none", metavar="NAME", help="none, onnx, ...")
-    more = "also measure the recipe with another embedder, such as onnx, or embedder+reranker, on the first set"
+    more = "also measure the recipe with another embedder, such as onnx, or embedder+reranker; minutes for long texts"
     parser.add_argument("--compare", action="append", metavar="NAME", help=more)
+    parser.add_argument("--rivals", action="store_true", help="also measure other stores (retrieval_rivals.py)")
     parser.add_argument("--no-steps", action="store_true", help="leave out what each step is worth")
     parser.add_argument("--no-without", action="store_true", help="leave out the recipe without each signal")
     parser.add_argument("--quick", action="store_true", help="every fifth question and pair: a first impression")

@@ -1,7 +1,9 @@
 """Whether a short question finds the short fact that answers it, without a model: the first hit of notes and memories.
 
 python benchmarks/short_facts.py                    all sets, default embedder
-python benchmarks/short_facts.py --embedder onnx    another one
+python benchmarks/short_facts.py --embedder onnx    another one; `none` for words alone
+python benchmarks/short_facts.py --facts benchmarks/short_facts_languages.jsonl
+                                                    25 facts, the same in four languages, and across two
 
 Facts and questions are our own (short_facts.jsonl), 50 of each in a set. The rules of `text.attributes` were tuned with
 `tuned`; `held_out` was written before that by the same person, `fresh` after the first version and seen since, `blind`
@@ -55,16 +57,18 @@ async def first_hits(hub: Hub, name: str, rows: Sequence[Mapping[str, str]]) -> 
     return noted_share, found_share, known_share
 
 
-async def measure(embedder: str) -> None:
+async def measure(embedder: str, facts: Path) -> None:
     """Print the figures of each set."""
-    print(f"{'set':<10} {'notes':>6} {'memory':>7} {'recall':>7}")
+    print(f"{'set':<18} {'notes':>6} {'memory':>7} {'recall':>7}")
     async with fake_hub(settings=Settings(embedder=embedder)) as hub:
-        for name, rows in read_sets().items():
+        for name, rows in read_sets(facts).items():
             shares = await first_hits(hub, name, rows)
-            print(f"{name:<10} " + " ".join(f"{share:>6.2f}" for share in shares), flush=True)
+            print(f"{name:<18} " + " ".join(f"{share:>6.2f}" for share in shares), flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embedder", default="wordllama")
-    asyncio.run(measure(parser.parse_args().embedder))
+    parser.add_argument("--facts", type=Path, default=FACTS, metavar="FILE", help="facts and questions, by set")
+    asked = parser.parse_args()
+    asyncio.run(measure(asked.embedder, asked.facts))
