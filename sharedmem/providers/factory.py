@@ -97,9 +97,7 @@ def open_reranker(
             return OnnxReranker(name or DEFAULT_RERANKER, origin=settings.origin("reranker"))
         case "model":
             if model is None or not can_follow_instructions(model):
-                problem = (
-                    "`model` needs a language model; set llm, as in llm=openai:<model>"
-                )
+                problem = "`model` needs a language model; set llm, as in llm=openai:<model>"
                 raise ConfigError("reranker", settings.origin("reranker"), problem)
             return ModelReranker(model)
     service = _create_http_client(settings, RERANKING, clock=clock, counters=counters)
