@@ -1,6 +1,8 @@
 -- outbox_settle: delete entries that the durable tier has, and update the states of their keys.
 --
--- Rejected documents become dead letters, and their keys stay as they are here until that is settled.
+-- Rejected documents become dead letters, and their keys stay as they are here until that is settled. An id only says
+-- when an entry was written: after a loss of data, another entry may have it (the same millisecond, or a server whose
+-- clock is behind). It is known by its stamp, which is assigned once.
 --
 -- INCLUDE time
 -- KEYS outbox   stream  the outbox, or the dead letters themselves
@@ -9,10 +11,11 @@
 -- ARGV group       text  consumer group that may have claimed the entries
 -- ARGV cache_ms    int   lifetime of a copy of a durable key here
 -- ARGV absent_ms   int   how long the absence of a deleted key is stored
--- ARGV entries     text  a line an entry: `<id> <number of a pair>=<documents of that key that the tier has> ...`
+-- ARGV entries     text  a line an entry: `<id> <stamp of its first document, or -> <number of a pair>=<documents of
+--                        that key that the tier has> ...`
 -- ARGV refused...  text  triples: id of an entry, index of its field (from 1), reason
 --
--- RETURNS the number of entries that existed
+-- RETURNS the number of entries that were here
 local outbox, dead, group, cache_ms, absent_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
 local refused = {}
@@ -21,11 +24,16 @@ for i = 5, #ARGV, 3 do
   table.insert(refused[ARGV[i]], { tonumber(ARGV[i + 1]) * 2, ARGV[i + 2] })
 end
 
-local function bury(id)
-  local entry = redis.call('XRANGE', outbox, id, id)[1]
-  for _, one in ipairs(entry and refused[id] or {}) do
+-- A dead letter has the name of its document as its first value, an entry of the outbox as its first field.
+local NAME_AT = outbox == dead and 2 or 1
+local function stamp_of(fields)
+  return string.match(fields[NAME_AT] or '', '^%S+ %S+ %S+ (%d+)') or '-'
+end
+
+local function bury(id, fields)
+  for _, one in ipairs(refused[id] or {}) do
     local at, reason = one[1], one[2]
-    redis.call('XADD', dead, '*', 'name', entry[2][at - 1], 'body', entry[2][at], 'reason', reason)
+    redis.call('XADD', dead, '*', 'name', fields[at - 1], 'body', fields[at], 'reason', reason)
   end
 end
 
@@ -61,16 +69,22 @@ end
 
 -- A missing entry was settled by another worker, which has counted its documents.
 local gone, had = 0, {}
-for line in string.gmatch(ARGV[4], '[^\n]+') do
-  local id = string.match(line, '^%S+')
-  if refused[id] then bury(id) end
-  redis.pcall('XACK', outbox, group, id)
-  if redis.call('XDEL', outbox, id) == 1 then
-    gone = gone + 1
-    for pair, documents in string.gmatch(line, ' (%d+)=(%d+)') do
-      had[tonumber(pair)] = (had[tonumber(pair)] or 0) + tonumber(documents)
-    end
+local function settle(id, fields, line)
+  bury(id, fields)
+  redis.call('XDEL', outbox, id)
+  gone = gone + 1
+  for pair, documents in string.gmatch(line, ' (%d+)=(%d+)') do
+    had[tonumber(pair)] = (had[tonumber(pair)] or 0) + tonumber(documents)
   end
+end
+
+for line in string.gmatch(ARGV[4], '[^\n]+') do
+  local id, stamp = string.match(line, '^(%S+) (%S+)')
+  local entry = redis.call('XRANGE', outbox, id, id)[1]
+  local is_same = entry and stamp_of(entry[2]) == stamp
+  -- Another entry under the id stays claimed by its worker.
+  if is_same or not entry then redis.pcall('XACK', outbox, group, id) end
+  if is_same then settle(id, entry[2], line) end
 end
 for pair = 1, (#KEYS - 2) / 2 do
   if had[pair] then move_on(pair, had[pair]) end

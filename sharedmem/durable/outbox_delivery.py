@@ -243,7 +243,7 @@ def _settled_entry(
             refused.append((field, refusals[place]))
         else:
             stored.append(record)
-    return SettledEntry(entry.id, stored, refused)
+    return SettledEntry(entry.id, entry.stamp, stored, refused)
 
 
 _MOST_ENTRIES = 500
@@ -256,6 +256,16 @@ class WriteThroughWaiter:
     entries: Sequence[bytes]
     changed: Mapping[str, int]
     future: asyncio.Future[None]
+
+    def owns(self, stamp: bytes) -> bool:
+        """Return whether an entry under one of the ids is of this caller's change.
+
+        After a loss of data another entry may have the same id, but it has a higher stamp.
+
+        Args:
+            stamp: as `OutboxEntry.stamp`; empty: there is no entry.
+        """
+        return stamp.isdigit() and int(stamp) <= max(self.changed.values(), default=0)
 
 
 _Waiters = list[WriteThroughWaiter]
@@ -331,7 +341,7 @@ class WriteThrough:
         try:
             found = await stream.read([one for waiter in waiting for one in waiter.entries])
             delivered = await self._delivery.deliver(stream, found) if found else Delivered()
-            lost = await self._lost(stream.namespace, waiting, {entry.id for entry in found}, delivered)
+            lost = await self._lost(stream.namespace, waiting, {entry.id: entry.stamp for entry in found}, delivered)
         except asyncio.CancelledError:
             _fail_waiters(waiting, UsageError("a change on its way to the durable tier", "its hub was closed"))
             raise
@@ -351,13 +361,20 @@ class WriteThrough:
                 waiter.future.set_result(None)
 
     async def _lost(
-        self, namespace: str, waiting: _Waiters, found: Container[bytes], delivered: Delivered
+        self, namespace: str, waiting: _Waiters, found: Mapping[bytes, bytes], delivered: Delivered
     ) -> dict[WriteThroughWaiter, ChangeLostError]:
-        """Return the error of each waiter whose change Redis has lost, or may have lost: flushed or rolled back."""
+        """Return the error of each waiter whose change Redis has lost, or may have lost: flushed or rolled back.
+
+        Args:
+            namespace: the namespace.
+            waiting: the waiters.
+            found: by id, the first stamp of each entry that was in the outbox.
+            delivered: what became of these.
+        """
         lost = {}
         for waiter in waiting:
             keys = [key for key, stamp in waiter.changed.items() if stamp]
-            gone = [entry_time_ms(one) for one in waiter.entries if one not in found]
+            gone = [entry_time_ms(one) for one in waiter.entries if not waiter.owns(found.get(one, b""))]
             if gone and (key := await self._missing(waiter)):
                 lost[waiter] = ChangeLostError(key)
                 continue

@@ -143,11 +143,29 @@ def entry_time_ms(entry_id: bytes) -> int:
     return int(entry_id.partition(b"-")[0])
 
 
+# The fourth word of a field's name, as `lua/outbox_settle.lua` finds it.
+_STAMP = re.compile(rb"\S+ \S+ \S+ (\d+)")
+_NO_STAMP = b"-"
+
+
+def _stamp_in(name: bytes) -> bytes:
+    found = _STAMP.match(name)
+    return found[1] if found else _NO_STAMP
+
+
 class OutboxEntry(NamedTuple):
     """One entry of the outbox: the documents of one script call."""
 
     id: bytes
     fields: list[bytes]
+
+    @property
+    def stamp(self) -> bytes:
+        """Stamp of its first document, or `-` if it has none.
+
+        It is assigned once. The id may belong to another entry after a loss of data: it is only the time of the write.
+        """
+        return _stamp_in(self.fields[0] if self.fields else b"")
 
     @property
     def size(self) -> int:
@@ -169,6 +187,8 @@ class SettledEntry(NamedTuple):
     """A delivered entry: the store has each document, or rejects it for good."""
 
     id: bytes
+    stamp: bytes
+    """As `OutboxEntry.stamp`; of a dead letter, the stamp of its document."""
     stored: list[DurableRecord]
     """Documents that the store has, in this version or a newer one."""
     refused: list[tuple[int, str]]
@@ -311,6 +331,23 @@ class OutboxStream:
         """
         return cast("int", await self._translated(self._client.call("XLEN", self.dead)))
 
+    async def outlived(self, letters: Sequence[OutboxEntry]) -> list[OutboxEntry]:
+        """Return the dead letters whose keys were changed since, and then deleted or expired. Two round trips.
+
+        Raises:
+            UnavailableError, AccessDeniedError: as `fresh`.
+        """
+        read = [(letter, _letter_record(self.namespace, letter)) for letter in letters]
+        known = [(letter, record) for letter, record in read if record is not None]
+        if not known:
+            return []
+        asked = [("GET", self._keyspace.state(self._keyspace.target(record.key))) for _, record in known]
+        states = await self._translated(self._client.read_many(asked))
+        now_ms = await self._client.server_time_us() // 1000
+        return [
+            letter for (letter, record), state in zip(known, states, strict=True) if _is_over(record, state, now_ms)
+        ]
+
     async def replay(self, ids: Sequence[str]) -> int:
         """Move dead letters back to the outbox, in this order; return how many existed. One round trip.
 
@@ -346,7 +383,7 @@ class OutboxStream:
             refused: list[RejectedField] = []
             while first < len(done) and len(numbers) < _MOST_KEYS and len(settled) < _MOST_KEYS:
                 one = done[first]
-                settled.append(DeliveredEntry(one.id, self._counted(one.stored, numbers)))
+                settled.append(DeliveredEntry(one.id, one.stamp, self._counted(one.stored, numbers)))
                 refused += [RejectedField(one.id, field, reason) for field, reason in one.refused]
                 first += 1
             call = self._scripts.outbox_settle(
@@ -431,14 +468,19 @@ class DeadLetters:
     async def replay(self, namespace: str) -> int:
         """Move all of them back to the outbox, oldest first, each at most once; return their number.
 
+        Letters of keys that were deleted or have expired since are dropped: what would overrule them in the store may be
+        purged by now.
+
         Raises:
             UnavailableError, AccessDeniedError: as `list`; letters that were not moved stay.
         """
         stream = self._stream_of(namespace)
-        moved = 0
+        done = 0
         async for page in _pages(stream):
-            moved += await stream.replay([entry.id.decode() for entry in page])
-        return moved
+            dropped = await stream.outlived(page)
+            done += await stream.settle_dead_letters([_discarded_entry(namespace, entry) for entry in dropped])
+            done += await stream.replay([entry.id.decode() for entry in page if entry not in dropped])
+        return done
 
     async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:
         """Delete dead letters, so that the store never gets them; return their number.
@@ -474,10 +516,28 @@ def _fields_of(entry: OutboxEntry) -> dict[bytes, bytes]:
     return dict(zip(entry.fields[::2], entry.fields[1::2], strict=False))
 
 
+def _letter_record(namespace: str, entry: OutboxEntry) -> DurableRecord | None:
+    """Return the document of a dead letter; None if it is invalid."""
+    named = _fields_of(entry)
+    return parse_documents([named.get(b"name", b""), named.get(b"body", b"")], namespace)[0].record
+
+
+# See `lua/include/kept.lua`.
+_ENDED_STATE = re.compile(rb"(deleted|pending) (\d+) (\d+) ")
+
+
+def _is_over(record: DurableRecord, state: Reply, now_ms: int) -> bool:
+    """Return whether a later change than this document has ended its key."""
+    found = _ENDED_STATE.match(state) if isinstance(state, bytes) else None
+    if found is None or int(found[2]) <= record.stamp:
+        return False
+    return found[1] == b"deleted" or 0 < int(found[3]) <= now_ms
+
+
 def _parse_letter(namespace: str, entry: OutboxEntry) -> DeadLetter:
     named = _fields_of(entry)
     name, body = named.get(b"name", b""), named.get(b"body", b"")
-    record = parse_documents([name, body], namespace)[0].record
+    record = _letter_record(namespace, entry)
     return DeadLetter(
         id=entry.id.decode(),
         namespace=namespace,
@@ -494,9 +554,10 @@ def _parse_letter(namespace: str, entry: OutboxEntry) -> DeadLetter:
 
 def _discarded_entry(namespace: str, entry: OutboxEntry) -> SettledEntry:
     """Return a dead letter as settled, so that its key no longer waits for it."""
-    named = _fields_of(entry)
-    record = parse_documents([named.get(b"name", b""), named.get(b"body", b"")], namespace)[0].record
-    return SettledEntry(entry.id, [record] if record else [], [])
+    record = _letter_record(namespace, entry)
+    # The script looks at the first value, whatever another client has called it.
+    name = entry.fields[1] if len(entry.fields) > 1 else b""
+    return SettledEntry(entry.id, _stamp_in(name), [record] if record else [], [])
 
 
 def _check_id(id_: str) -> str:

@@ -24,6 +24,7 @@ from support.waiting import wait_until
 from sharedmem import Settings
 from sharedmem.clock import new_id
 from sharedmem.hub.composition import Connect
+from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.durability import ChangeLostError
 
 KNOWLEDGE = "k"
@@ -260,3 +261,56 @@ async def test_an_item_that_comes_late_pushes_no_older_one_out_of_its_list(
     assert await other.recalled(KEY)
     items = await other.line.call("LRANGE", other.target(KEY).physical, 0, -1)
     assert items in ([b"1", b"3"], [b"1", b"lost", b"3"])
+
+
+# -- entries of lost data and of the present data with the same id -------------------------------
+
+
+async def give_id(hub: RecoveryHarness, id_: bytes) -> None:
+    """Give the only entry the id of a lost one, as a server with a slow clock would: ids are times in milliseconds."""
+    outbox = hub.keyspace.outbox(hub.namespace)
+    [entry] = as_list(await hub.line.call("XRANGE", outbox, "-", "+"))
+    fields = [field for field in as_list(as_list(entry)[1]) if isinstance(field, bytes)]
+    await hub.line.call("DEL", outbox)
+    await hub.line.call("XADD", outbox, id_, *fields)
+
+
+async def test_a_late_worker_does_not_settle_another_entry_with_the_same_id(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
+    hub._through = other._through = ""
+    await hub.write(KEY, "1")
+    entry = await hub.newest_entry()
+    pause = held_before_the_tier_has_it(tier)
+    late = asyncio.create_task(other.drain())
+    await pause.reached.wait()
+    await hub.drain()
+    await delete_namespace(hub)
+    await hub.write(KEY, "2")
+    await give_id(hub, entry)
+
+    pause.over.set()
+
+    await late
+    await hub.settled(KEY)
+    assert await hub.read(KEY) == "2"
+
+
+@pytest.mark.parametrize("key", [KEY, "another key"])
+async def test_a_lost_change_is_not_acknowledged_because_another_entry_has_its_id(
+    hub: RecoveryHarness, other: RecoveryHarness, key: str
+) -> None:
+    other._through = ""
+    pause = held_before_its_entry_is_read(hub)
+    changing = await under_way(lambda hub: hub.write(key, "1"), hub, pause)
+    entry = await hub.newest_entry()
+    await delete_namespace(hub)
+    await other.write(KEY, "2")
+    await give_id(other, entry)
+
+    pause.over.set()
+
+    with pytest.raises(ChangeLostError):
+        await changing
+    await other.settled(KEY)
+    assert await other.read(KEY) == "2"

@@ -61,6 +61,8 @@ class DeliveredEntry(NamedTuple):
     """An entry of the outbox that the tier has stored as far as it ever will."""
 
     entry: bytes
+    stamp: bytes
+    """Stamp of its first document, or `-`: after a loss of data another entry may have the same id."""
     documents: Mapping[int, int]
     """Number of documents that the tier has, by the index of their key in the accompanying list, from 1."""
 
@@ -147,8 +149,8 @@ class DurableScripts:
 
 
 def _format_entry(settled: DeliveredEntry) -> bytes:
-    """Return `<id> <number of a pair>=<documents> ...`."""
-    return b" ".join((settled.entry, *(b"%d=%d" % pair for pair in settled.documents.items())))
+    """Return `<id> <stamp> <number of a pair>=<documents> ...`."""
+    return b" ".join((settled.entry, settled.stamp, *(b"%d=%d" % pair for pair in settled.documents.items())))
 
 
 def _text(reply: object) -> str:

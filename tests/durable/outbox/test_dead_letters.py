@@ -12,6 +12,11 @@ from sharedmem import InvalidError
 from sharedmem.durable.outbox_delivery import REFUSED
 
 _TESTS = Path(__file__).resolve().parents[2]
+FAR_US = 9_000_000_000_000_000
+
+
+async def is_gone(team: OutboxHarness, key: str) -> bool:
+    return await team.line.call("EXISTS", team.target(key).physical) == 0
 
 
 # -- dead letters ---------------------------------------------------------------------------------
@@ -60,6 +65,48 @@ async def test_dead_letters_are_replayed_once_each(team: OutboxHarness, faulty: 
     assert head.body == "2"
     assert await team.state("huge") == "cached"
     assert await team.relay.dead_letters(team.namespace) == []
+
+
+@pytest.mark.parametrize("end", ["deleted", "expired"])
+async def test_a_replay_does_not_bring_back_a_key_that_was_deleted_or_expired_long_ago(
+    team: OutboxHarness, faulty: FaultyDurable, end: str
+) -> None:
+    faulty.answer = reject_key(team, "huge")
+    await team.write("huge", "1")
+    await team.relay.drain(team.namespace)
+    faulty.answer = lambda _: None
+    if end == "deleted":
+        await team.delete("huge")
+    else:
+        await team.write("huge", "2", ttl_ms=1)
+    await team.relay.drain(team.namespace)
+    await wait_until(lambda: is_gone(team, "huge"), description="the key has ended")
+    await faulty.purge(team.namespace, now_ms=FAR_US // 1000, tombstones_before=FAR_US)
+
+    assert await team.relay.replay(team.namespace) == 1
+    await team.relay.drain(team.namespace)
+
+    assert await team.kept("huge") is None
+    assert await team.relay.dead_letters(team.namespace) == []
+    assert await team.state("huge") == "missing"
+
+
+async def test_a_replay_delivers_a_deletion_that_the_tier_refused(
+    team: OutboxHarness, faulty: FaultyDurable
+) -> None:
+    await team.write("huge", "1")
+    await team.relay.drain(team.namespace)
+    faulty.answer = reject_key(team, "huge")
+    await team.delete("huge")
+    await team.relay.drain(team.namespace)
+    faulty.answer = lambda _: None
+
+    assert await team.relay.replay(team.namespace) == 1
+    await team.relay.drain(team.namespace)
+
+    head = await team.kept("huge")
+    assert head is not None
+    assert head.deleted
 
 
 async def test_a_replay_of_what_is_refused_again_ends(team: OutboxHarness, faulty: FaultyDurable) -> None:
