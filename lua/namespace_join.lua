@@ -13,9 +13,10 @@
 -- INCLUDE time
 -- KEYS clock    string  last assigned version, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
--- KEYS kept     hash    `s` or `k` by the key that is durable by argument, and the mark
+-- KEYS kept     hash    `s` or `k` by the key that is durable by argument, the mark, and `$steps`: the number of steps
+--                       of the restore so far
 -- ARGV highest   int   the tier's highest stamp; -1: it is unreachable
--- ARGV restored  text  the stamp above which the caller has restored all data; empty: nothing yet
+-- ARGV restored  text  the stamp above which the caller has restored all data, and in how many steps; empty: nothing yet
 -- ARGV token     text  token of the caller
 -- ARGV lease_ms  int   length of the restore lease
 --
@@ -31,6 +32,10 @@ local mark, from, epoch, holder, ends =
 if mark == 'recovering' and holder ~= token and now_ms < (tonumber(ends) or 0) then
   return 'wait ' .. whole(tonumber(ends) - now_ms)
 end
+-- A server that lost its last second meanwhile lacks the last steps.
+local restored_from, steps = string.match(restored, '^(%d+) (%d+)$')
+local is_restored = mark == 'recovering' and holder == token and from == restored_from
+  and redis.call('HGET', kept, '$steps') == steps
 local unsettled = mark == 'recovering' or mark == 'provisional'
 
 local function number_of(entry)
@@ -60,7 +65,7 @@ end
 local function behind()
   if highest == 0 then return nil end
   if not held or not mark then return 0 end
-  if mark == 'recovering' and holder == token and from == restored and last >= highest then return nil end
+  if is_restored and last >= highest then return nil end
   local since
   if last < highest then
     since = last
@@ -80,6 +85,7 @@ if not since and highest < 0 then return 'joined ' .. (epoch or '') end
 if not since then
   if epoch == nil or epoch == '' then epoch = whole(microseconds()) end
   redis.call('HSET', kept, '$joined', 'joined ' .. whole(highest) .. ' ' .. epoch)
+  redis.call('HDEL', kept, '$steps')
   return 'joined ' .. epoch
 end
 -- Outbox entries from before this moment may be lost here, but delivered to the tier nevertheless.
@@ -90,6 +96,7 @@ if highest < 0 then
 end
 local until_ms = whole(now_ms + lease_ms)
 redis.call('HSET', kept, '$joined', table.concat({ 'recovering', whole(since), epoch, token, until_ms }, ' '))
+redis.call('HSET', kept, '$steps', '0')
 -- Memories and graphs may be missing too: all must be restored.
 redis.call('HDEL', kept, '$gathered')
 return held and 'behind ' .. whole(since) or 'empty 0'

@@ -49,7 +49,7 @@ class _TierUnreachableError(Exception):
 
 
 class _RestoreLostError(Exception):
-    """Another hub has taken over the restore, or Redis was flushed again."""
+    """Another hub has taken over the restore, or Redis has lost data again."""
 
 
 class JoinLimits(NamedTuple):
@@ -248,8 +248,8 @@ class DataLossGuard:
             self._counters.increment(REPAIRS)
             _logger.warning("namespace %r: Redis lacks changes that the durable tier has; restoring them", namespace)
             with suppress(_RestoreLostError):
-                await self._restore(namespace, token, since=int(number), forget=answer == "behind")
-                restored = number
+                steps = await self._restore(namespace, token, since=int(number), forget=answer == "behind")
+                restored = f"{number} {steps}"
         raise UnavailableError(f"namespace {namespace!r}", "Redis loses data again and again")
 
     def _proceed_without_tier(self, namespace: str, error: _TierUnreachableError) -> None:
@@ -260,36 +260,47 @@ class DataLossGuard:
             )
         self.ask_again_at[namespace] = self._clock.monotonic() + self._limits.retry_s
 
-    async def _restore(self, namespace: str, token: str, *, since: int, forget: bool) -> None:
-        """Drop copies that are older than in the store, and store which keys are durable by argument."""
+    async def _restore(self, namespace: str, token: str, *, since: int, forget: bool) -> int:
+        """Drop copies that are older than in the store, and store which keys are durable by argument.
+
+        Returns:
+            The number of steps, by which the server shows later that it still has all of them.
+        """
         renewal = self._background.start(f"renew restoring of {namespace}", self._renew(namespace, token))
+        steps = 0
         try:
             doubtful: list[DurableRecord] = []
             pages = self._durable.iterate(namespace, changed_after=since, heads_only=True)
             async for heads in _store_pages(pages):
                 if forget:
                     doubtful += await self._forget(heads, token=token)
-                else:
-                    await self._note_kinds(namespace, token, heads)
-            await self._forget_when_drained(namespace, doubtful, token=token)
+                for pairs in [()] if forget else self._kinds(heads):
+                    steps += 1
+                    await self._note(namespace, token, pairs, step=steps)
+            if doubtful:
+                await self._forget_when_drained(namespace, doubtful, token=token)
+                steps += 1
+                await self._note(namespace, token, step=steps)
         finally:
             await renewal.stop()
+        return steps
 
     async def _renew(self, namespace: str, token: str) -> None:
         """Renew the restore lease while this process lives, however slow the store is."""
         while True:
             await self._clock.sleep(self._limits.lease_ms / 3000)
             with suppress(SharedMemoryError, _RestoreLostError):  # the restore notices it at the next step
-                await self._note(namespace, token, [])
+                await self._note(namespace, token)
 
-    async def _note_kinds(self, namespace: str, token: str, heads: Sequence[DurableRecord]) -> None:
+    def _kinds(self, heads: Sequence[DurableRecord]) -> list[Sequence[str]]:
+        """Return the keys that are durable by argument, each followed by its letter, some at a time."""
         pairs = [part for head in heads if (letter := self._letter(head)) for part in (head.key, letter)]
-        for first in range(0, len(pairs), 2 * _AT_ONCE):
-            await self._note(namespace, token, pairs[first : first + 2 * _AT_ONCE])
+        return [pairs[first : first + 2 * _AT_ONCE] for first in range(0, len(pairs), 2 * _AT_ONCE)]
 
-    async def _note(self, namespace: str, token: str, pairs: Sequence[str]) -> None:
+    async def _note(self, namespace: str, token: str, pairs: Sequence[str] = (), *, step: int = 0) -> None:
         kept, lease_ms = self._keyspace.kept(namespace), self._limits.lease_ms
-        if await self._scripts.kept_restore(kept, token=token, lease_ms=lease_ms, pairs=pairs) != "noted":
+        reply = await self._scripts.kept_restore(kept, token=token, lease_ms=lease_ms, step=step, pairs=pairs)
+        if reply != "noted":
             raise _RestoreLostError
 
     async def _forget(self, heads: Sequence[DurableRecord], *, token: str) -> list[DurableRecord]:

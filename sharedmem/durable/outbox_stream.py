@@ -468,8 +468,8 @@ class DeadLetters:
     async def replay(self, namespace: str) -> int:
         """Move all of them back to the outbox, oldest first, each at most once; return their number.
 
-        Letters of keys that were deleted or have expired since are dropped: what would overrule them in the store may be
-        purged by now.
+        Letters of keys that were deleted or have expired since are dropped: the store may have purged what overrules
+        them.
 
         Raises:
             UnavailableError, AccessDeniedError: as `list`; letters that were not moved stay.

@@ -8,8 +8,8 @@ one continues, and keeps the records that are restored already.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from itertools import groupby
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from itertools import count, groupby
 from operator import attrgetter
 from typing import Any
 
@@ -161,7 +161,7 @@ class RecordRecovery:
             await self._context.clock.sleep(min(pause, int(number or 0) / 1000 or pause))
         raise AssertionError  # the pauses never end
 
-    async def _request_lease(self, namespace: str, token: str, *, done: int = 0) -> str:
+    async def _request_lease(self, namespace: str, token: str, *, step: int = 0, done: int = 0) -> str:
         keyspace = self._context.keyspace
         recounted = [
             keyspace.record_part(family.name, namespace, part)
@@ -169,40 +169,51 @@ class RecordRecovery:
             for part in documents_of(family).recounted
         ]
         return await self._scripts.records_gather(
-            keyspace.kept(namespace), anew=recounted, token=token, lease_ms=_LEASE_MS, done=done
+            keyspace.kept(namespace), anew=recounted, token=token, lease_ms=_LEASE_MS, step=step, done=done
         )
 
     async def _restore(self, namespace: str, token: str) -> bool:
-        """Restore all records; return False when another hub has taken over the lease."""
+        """Restore all records; return False when another hub has taken over, or Redis has lost some of them again."""
         # The outbox is newer than the durable store.
         await self._drain(namespace)
         run = RestoreRun(self._context, self._scripts, RestoreLease(token, _LEASE_MS), namespace)
+        steps = count(1)
         for family in self._families:
-            restored = await self._restore_family(run, family)
+            restored = await self._restore_family(run, family, steps)
             if restored is None:
                 return False
             if restored:
                 self._context.counters.add(RECOVERED_COUNTER, restored)
                 _logger.info("namespace %r: %d records of $%s are restored", namespace, restored, family.name)
-        return await self._request_lease(namespace, token, done=1) == "whole"
+        return await self._request_lease(namespace, token, step=next(steps), done=1) == "whole"
 
-    async def _restore_family(self, run: RestoreRun, family: RecordFamily) -> int | None:
+    async def _restore_family(self, run: RestoreRun, family: RecordFamily, steps: Iterator[int]) -> int | None:
         documents = documents_of(family)
         prefix, restored = f"{run.namespace}:${family.name}:", 0
         async for page in self._context.durable.iterate(run.namespace, heads_only=True, after=(prefix, "")):
             own = [record for record in page if record.key.startswith(prefix)]
-            for first in range(0, len(own), _RECORDS_AT_ONCE):
-                some = [
-                    one for record in own[first : first + _RECORDS_AT_ONCE] for one in _parse_record(documents, record)
-                ]
-                count = await documents.restore(run, some)
-                if count is None:
-                    return None
-                restored += count
+            number = await _restore_page(run, documents, own)
+            # A server that crashed and lost its last second may have the lease, but not the last records.
+            step = next(steps)
+            if number is None or await self._request_lease(run.namespace, run.lease.token, step=step) != "noted":
+                return None
+            restored += number
             # Keys come in order: no page behind these has more of them.
             if len(own) < len(page) and page[-1].key > prefix:
                 break
         return restored
+
+
+async def _restore_page(run: RestoreRun, documents: DocumentFormat[Any], own: Sequence[DurableRecord]) -> int | None:
+    """Restore the records of one page, and return how many were missing; None when another hub has taken over."""
+    restored = 0
+    for first in range(0, len(own), _RECORDS_AT_ONCE):
+        some = [one for record in own[first : first + _RECORDS_AT_ONCE] for one in _parse_record(documents, record)]
+        number = await documents.restore(run, some)
+        if number is None:
+            return None
+        restored += number
+    return restored
 
 
 def _parse_record(documents: DocumentFormat[Any], record: DurableRecord) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -373,6 +374,97 @@ async def test_a_server_that_was_away_and_lost_nothing_is_left_as_it_is(
 
     assert await on_server.read("key", "s") == "1"
     assert on_server.counters.read(REPAIRS) == 0
+
+
+# -- a server that loses a part of what was restored ----------------------------------------------
+#
+# With `appendfsync everysec` a server that crashes has everything up to some moment in its last second. A restore that
+# took longer has its lease then, and lacks its last steps.
+
+
+async def test_kinds_of_keys_that_a_crash_takes_away_during_a_restore_are_restored_again(
+    server: RedisProcess, on_server: RecoveryHarness, tier: PausableDurable
+) -> None:
+    await on_server.write("mine", "1", mode="S")
+    await on_server.drain()
+    server.tell("FLUSHALL")
+    tier.after = page = PauseAtCall("iterate")
+    restoring = asyncio.create_task(on_server.join("test", again=True))
+    await page.reached.wait()
+    snapshot = shutil.copytree(server.data / "appendonlydir", server.home / "snapshot")
+    tier.before = end = PauseAtCall("highest")
+    page.over.set()
+    await end.reached.wait()
+
+    start_with(server, snapshot)
+    end.over.set()
+    await restoring
+
+    assert await on_server.read("mine", "a") == "1"
+
+
+async def test_old_copies_that_come_back_with_a_crash_during_a_restore_are_dropped_again(
+    server: RedisProcess, on_server: RecoveryHarness, tier: PausableDurable
+) -> None:
+    await on_server.write("key", "1", mode="s")
+    await on_server.drain()
+    old = shutil.copytree(server.data / "appendonlydir", server.home / "old")
+    await on_server.write("key", "2", mode="s")
+    await on_server.drain()
+    start_with(server, old)
+    tier.after = page = PauseAtCall("iterate")
+    restoring = asyncio.create_task(on_server.join("test", again=True))
+    await page.reached.wait()
+    snapshot = shutil.copytree(server.data / "appendonlydir", server.home / "snapshot")
+    tier.before = end = PauseAtCall("highest")
+    page.over.set()
+    await end.reached.wait()
+
+    start_with(server, snapshot)
+    end.over.set()
+    await restoring
+
+    assert await on_server.read("key", "s") == "2"
+
+
+async def test_memories_that_a_crash_takes_away_during_a_restore_are_restored_again(
+    server: RedisProcess, on_server: RecoveryHarness, tier: PausableDurable
+) -> None:
+    records = [memory(number) for number in range(2)]
+    await tier.put(records)
+    tier.page_size = 1
+    pages = [PauseAtCall("iterate"), PauseAtCall("iterate")]
+    await on_server.join("test")
+    tier.after = pages[0]
+    restoring = asyncio.create_task(on_server.warmer.warm("test"))
+    await pages[0].reached.wait()
+    snapshot = shutil.copytree(server.data / "appendonlydir", server.home / "snapshot")
+    tier.after = pages[1]
+    pages[0].over.set()
+    await pages[1].reached.wait()
+
+    start_with(server, snapshot)
+    pages[1].over.set()
+    await restoring
+
+    there = [on_server.keyspace.presence(on_server.keyspace.target(record.key)) for record in records]
+    assert await on_server.line.call("EXISTS", *there) == 2
+
+
+def start_with(server: RedisProcess, files: Path) -> None:
+    """Kill a server, and start it with the files that it had some moments before."""
+    server.kill()
+    shutil.rmtree(server.data / "appendonlydir")
+    shutil.copytree(files, server.data / "appendonlydir")
+    server.start()
+
+
+def memory(number: int) -> DurableRecord:
+    item, stamp = {"memory": f"the harbour opens at {number}"}, number + 1
+    body = {"id": f"m{number}", "digest": f"d{number}", "version": stamp, "turn_index": number, "change": {}, "item": item}
+    return DurableRecord(
+        key=f"test:$memory:m{number}", type="memory", kind="log", version=stamp, stamp=stamp, body=json.dumps(body)
+    )
 
 
 def document(hub: RecoveryHarness, key: str, stamp: int, body: str = "1") -> DurableRecord:

@@ -245,6 +245,8 @@ class PausableDurable:
         self.after: Callable[[str], Awaitable[None]] = _do_nothing
         """Awaited when the answer is there and has not been handed on."""
         self.calls: list[str] = []
+        self.page_size: int | None = None
+        """Most documents of a page; None: as the tier pages them."""
 
     async def put(self, records: Sequence[DurableRecord]) -> list[Put]:
         await self._arrive("put")
@@ -270,8 +272,10 @@ class PausableDurable:
         pages = self._durable.iterate(namespace, changed_after=changed_after, heads_only=heads_only, after=after)
         await self._arrive("iterate")
         async for page in pages:
-            await self.after("iterate")
-            yield page
+            size = self.page_size or len(page)
+            for first in range(0, len(page), size):
+                await self.after("iterate")
+                yield page[first : first + size]
 
     async def _arrive(self, name: str) -> None:
         self.calls.append(name)

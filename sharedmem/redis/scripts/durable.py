@@ -133,9 +133,11 @@ class DurableScripts:
         """Return `joined <epoch>`, `behind <stamp>`, `empty 0`, `wait <ms>` or `provisional <epoch>`."""
         return _text(await self._sender.run("namespace_join", keys, [highest, restored, token, lease_ms]))
 
-    async def kept_restore(self, kept: bytes, *, token: str, lease_ms: int, pairs: Sequence[str]) -> str:
-        """Renew the lease of a restore, and store pairs of keys and letters; return `noted` or `taken`."""
-        return _text(await self._sender.run("kept_restore", [kept], [token, lease_ms, *pairs]))
+    async def kept_restore(
+        self, kept: bytes, *, token: str, lease_ms: int, step: int = 0, pairs: Sequence[str] = ()
+    ) -> str:
+        """Renew the lease of a restore, count a step, store pairs of keys and letters; return `noted` or `taken`."""
+        return _text(await self._sender.run("kept_restore", [kept], [token, lease_ms, step, *pairs]))
 
     async def key_drop(
         self, keys: KeyDropKeys, parts: Sequence[bytes] = (), *, logical: str, kind: str, stamp: int, token: str = ""
@@ -211,9 +213,11 @@ class RecordRestoreScripts:
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
 
-    async def records_gather(self, kept: bytes, *, anew: Sequence[bytes], token: str, lease_ms: int, done: int) -> str:
-        """Return `whole`, `load`, `wait <ms>`, `lost` or `overtaken`."""
-        return _reply_text(await self._sender.run("records_gather", [kept, *anew], [token, lease_ms, done]))
+    async def records_gather(
+        self, kept: bytes, *, anew: Sequence[bytes], token: str, lease_ms: int, step: int = 0, done: int = 0
+    ) -> str:
+        """Return `whole`, `load`, `noted`, `wait <ms>`, `lost` or `overtaken`."""
+        return _reply_text(await self._sender.run("records_gather", [kept, *anew], [token, lease_ms, step, done]))
 
     async def memory_restore(
         self,

@@ -91,9 +91,7 @@ async def test_a_replay_does_not_bring_back_a_key_that_was_deleted_or_expired_lo
     assert await team.state("huge") == "missing"
 
 
-async def test_a_replay_delivers_a_deletion_that_the_tier_refused(
-    team: OutboxHarness, faulty: FaultyDurable
-) -> None:
+async def test_a_replay_delivers_a_deletion_that_the_tier_refused(team: OutboxHarness, faulty: FaultyDurable) -> None:
     await team.write("huge", "1")
     await team.relay.drain(team.namespace)
     faulty.answer = reject_key(team, "huge")
