@@ -461,7 +461,14 @@ def start_with(server: RedisProcess, files: Path) -> None:
 
 def memory(number: int) -> DurableRecord:
     item, stamp = {"memory": f"the harbour opens at {number}"}, number + 1
-    body = {"id": f"m{number}", "digest": f"d{number}", "version": stamp, "turn_index": number, "change": {}, "item": item}
+    body = {
+        "id": f"m{number}",
+        "digest": f"d{number}",
+        "version": stamp,
+        "turn_index": number,
+        "change": {},
+        "item": item,
+    }
     return DurableRecord(
         key=f"test:$memory:m{number}", type="memory", kind="log", version=stamp, stamp=stamp, body=json.dumps(body)
     )
