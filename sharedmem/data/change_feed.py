@@ -30,7 +30,6 @@ from sharedmem.redis.durability import LONGEST_TTL_S
 from sharedmem.redis.keys import Space, check_name
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.replies import (
-    TRANSIENT_CODES,
     Argument,
     Command,
     LostError,
@@ -289,7 +288,7 @@ class ChangeTail:
             _logger.warning("watching %s: %s", self._space.namespace, error)
             self._end(begun, [])
         except Exception as error:  # noqa: BLE001  # whatever it is, the watchers raise it
-            if isinstance(error, ServerError) and error.code in TRANSIENT_CODES:
+            if isinstance(error, ServerError) and error.is_transient:
                 return self._end(begun, [])
             if not begun.done():
                 begun.set_exception(error)

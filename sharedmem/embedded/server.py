@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, closing, suppress
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
-
-from redis import exceptions as driver
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from typing import NamedTuple, Self, TypeVar
 
 from sharedmem.embedded.binaries import MODULES, find_cli, find_server
 from sharedmem.embedded.data_dir import PORT, SERVER, DataDir, FileLock, diagnose, from_os_error
 from sharedmem.errors import ConfigError, SharedMemoryError, UnavailableError
 from sharedmem.models import Record
+from sharedmem.redis.address import RedisAddress
+from sharedmem.redis.change_stream import text_of
+from sharedmem.redis.connect import parse_info, parse_pairs
+from sharedmem.redis.multiplexer import MultiplexedConnection
+from sharedmem.redis.replies import LostError, ServerError, raise_if_error
 
 _SPAWN_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8_192
@@ -274,15 +274,15 @@ async def status(data_dir: Path) -> ServerStatus:
     return known.model_copy(update=_parse_status(info)) if info else known
 
 
-def _parse_status(info: dict[str, Any]) -> dict[str, object]:
+def _parse_status(info: dict[str, str]) -> dict[str, object]:
     """Return the fields of `ServerStatus` from the server's INFO; a pure function."""
     return {
         "tcp_url": _tcp_url(int(info["tcp_port"])),
         "pid": int(info["process_id"]),
         "clients": int(info["connected_clients"]) - 1,
-        "server": str(info.get("server_name", "redis")),
-        "version": str(info.get("valkey_version", info["redis_version"])),
-        "binary": Path(str(info["executable"])),
+        "server": info.get("server_name", "redis"),
+        "version": info.get("valkey_version", info["redis_version"]),
+        "binary": Path(info["executable"]),
         "uptime_s": int(info["uptime_in_seconds"]),
     }
 
@@ -365,16 +365,16 @@ def _not_ready_error(home: DataDir, phase: _Phase) -> UnavailableError:
 
 async def _apply_options(home: DataDir, order: LaunchOptions) -> int:
     """Apply stricter options of this member to a running server; return its TCP port, 0 without one."""
-    async with _admin(home) as redis:
-        fsync = str((await redis.config_get("appendfsync"))["appendfsync"])
+    async with _admin(home) as server:
+        replies = await server.send_each([("CONFIG", "GET", name) for name in ("appendfsync", "port")])
+        fsync, port = (text_of(value) for reply in replies for value in parse_pairs(raise_if_error(reply)).values())
         if _FSYNC_BY_STRICTNESS.index(order.fsync) > _FSYNC_BY_STRICTNESS.index(fsync):
-            await redis.config_set("appendfsync", order.fsync)
-        port = int(str((await redis.config_get("port"))["port"]))
-        if port or not order.port:
-            return port
+            await server.send(("CONFIG", "SET", "appendfsync", order.fsync))
+        if int(port) or not order.port:
+            return int(port)
         try:
-            await redis.config_set("port", order.port)
-        except driver.ResponseError as error:
+            await server.send(("CONFIG", "SET", "port", order.port))
+        except ServerError as error:
             why = f"port {order.port} of 127.0.0.1 cannot be opened ({error}); choose a free one, or 0 for no port"
             raise ConfigError(*PORT, why) from error
         return order.port
@@ -389,9 +389,10 @@ async def _shut_down(home: DataDir) -> bool:
             why = f"it does not stop (process id in {home.pidfile}); see the end of {home.log}"
             raise UnavailableError(SERVER, why)
         # Not listening yet, no longer, or rejecting commands for now: the lock and the deadline decide.
-        with suppress(driver.RedisError):
-            async with _client(home, _REPLY_TIMEOUT_S) as redis:
-                await redis.shutdown()
+        # It answers by ending.
+        with suppress(LostError, ServerError):
+            async with _connection(home, _REPLY_TIMEOUT_S) as server:
+                await server.send(("SHUTDOWN",))
         await _wait_until_stopped(home, _STOP_PAUSE_S)
     return was_alive
 
@@ -454,38 +455,35 @@ async def _ping(home: DataDir) -> bytes:
         writer.close()
 
 
-async def _read_info(home: DataDir) -> dict[str, Any]:
+async def _read_info(home: DataDir) -> dict[str, str]:
     """Return the server's `INFO`; empty when it does not reply."""
     try:
-        async with _client(home, _PING_TIMEOUT_S) as redis:
-            return {**await redis.info("server"), **await redis.info("clients")}
-    except driver.RedisError:
+        async with _connection(home, _PING_TIMEOUT_S) as server:
+            replies = await server.send_each((("INFO", "server"), ("INFO", "clients")))
+    except (LostError, ServerError):
         return {}
+    return {name: value for reply in replies for name, value in parse_info(reply).items()}
 
 
 @asynccontextmanager
-async def _admin(home: DataDir) -> AsyncIterator[Redis]:
+async def _admin(home: DataDir) -> AsyncIterator[MultiplexedConnection]:
     """Yield a connection to a server that is ready; translate its errors."""
     try:
-        async with _client(home, _REPLY_TIMEOUT_S) as redis:
-            yield redis
-    except driver.RedisError as error:
+        async with _connection(home, _REPLY_TIMEOUT_S) as server:
+            yield server
+    except (LostError, ServerError) as error:
         raise UnavailableError(SERVER, f"{error} ({home.socket}); see {home.log}") from error
 
 
 @asynccontextmanager
-async def _client(home: DataDir, patience_s: float) -> AsyncIterator[Redis]:
-    redis = Redis(
-        unix_socket_path=str(home.socket),
-        socket_timeout=patience_s,
-        socket_connect_timeout=patience_s,
-        decode_responses=True,
-        retry=Retry(NoBackoff(), 0),
-    )
+async def _connection(home: DataDir, patience_s: float) -> AsyncIterator[MultiplexedConnection]:
+    """Yield a connection to the server, which its first call opens."""
+    address = RedisAddress("standalone", path=str(home.socket))
+    connection = MultiplexedConnection(address, connect_timeout_s=patience_s, response_timeout_s=patience_s)
     try:
-        yield redis
+        yield connection
     finally:
-        await redis.aclose()
+        await connection.close()
 
 
 async def _finish_in_thread(function: Callable[..., _T], *arguments: object) -> _T:

@@ -9,17 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Protocol, TypeVar, cast
-
-from redis.asyncio.client import PubSub
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
 
 from sharedmem.clock import Clock
 from sharedmem.errors import AccessDeniedError, CorruptionError, UnsupportedError, UsageError
-from sharedmem.redis.cluster import ClusterPooledConnection
 from sharedmem.redis.multiplexer import MultiplexedConnection
-from sharedmem.redis.pooled import PooledConnection, Server
 from sharedmem.redis.replies import (
-    TRANSIENT_CODES,
     Argument,
     Command,
     Load,
@@ -34,6 +29,11 @@ from sharedmem.redis.service_keys import find_first_damage
 from sharedmem.runtime.concurrency import EventLoopBinding, ProcessBound, backoff
 from sharedmem.runtime.telemetry import AttributeValue, is_in_span, work_span
 
+if TYPE_CHECKING:
+    from sharedmem.redis.cluster import ClusterPooledConnection
+    from sharedmem.redis.pooled import PooledConnection, PubSubConnection, Server
+
+Driver: TypeAlias = "PooledConnection | ClusterPooledConnection"
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.5
@@ -65,6 +65,9 @@ class Transport(Protocol):
     async def send_each(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands in one packet, each on its own; the reply of a refused one is its `ServerError`."""
 
+    async def servers(self, near: bytes | None) -> list[Server]:
+        """Return the server of the key `near`, or all servers with keys; None for the only one."""
+
     async def ready(self) -> None:
         """Connect, or raise the reason for a failure."""
 
@@ -76,8 +79,8 @@ class RedisClient(ProcessBound):
     """The client of one hub for its server.
 
     Args:
-        transport: sends the ordinary calls.
-        driver: sends large and blocking calls and pub/sub (and may be the transport itself).
+        transport: sends the ordinary calls; None: the driver sends them, too.
+        open_driver: returns what sends large and blocking calls and pub/sub; called for the first of them.
         address: the server, for errors.
         clock: for deadlines.
         retry_for_s: seconds for which a call whose reply was lost is repeated.
@@ -85,19 +88,22 @@ class RedisClient(ProcessBound):
 
     def __init__(
         self,
-        transport: Transport,
-        driver: PooledConnection | ClusterPooledConnection,
+        transport: Transport | None,
+        open_driver: Callable[[], Driver],
         *,
         address: str,
         clock: Clock,
         retry_for_s: float,
     ) -> None:
-        self._transport = transport
-        self._driver = driver
+        self._open_driver = open_driver
+        self._opened_driver: Driver | None = None
+        self._transport: Transport = transport or self._driver
+        self.is_multiplexed = transport is not None
+        """Whether all ordinary calls share a connection with each server."""
         self._clock = clock
         self._retry_for_s = retry_for_s
-        self._post = transport.post
-        self._send = transport.send
+        self._post = self._transport.post
+        self._send = self._transport.send
         self._is_closed = False
         self._home: EventLoopBinding | None = None
         self._before_repeat: Callable[[], Awaitable[None]] | None = None
@@ -117,12 +123,7 @@ class RedisClient(ProcessBound):
     @property
     def pool_load(self) -> Load:
         """The load of the pools behind the multiplexed connection: large calls, and all calls without it."""
-        return self._driver.load
-
-    @property
-    def is_multiplexed(self) -> bool:
-        """Whether all ordinary calls share a connection with each server."""
-        return self._transport is not self._driver
+        return Load(0, 0) if self._opened_driver is None else self._opened_driver.load
 
     def before_retry(self, hook: Callable[[], Awaitable[None]]) -> None:
         """Await `hook` before a lost call is sent again: the server may have lost more than that call."""
@@ -395,7 +396,7 @@ class RedisClient(ProcessBound):
         self._siblings.append(link := self._transport.sibling(wait_s=wait_s, on_push=on_push, on_lost=on_lost))
         return link
 
-    def pubsub(self) -> PubSub:
+    def pubsub(self) -> PubSubConnection:
         """Return a new pub/sub connection, which the caller closes."""
         self.check()
         return self._driver.pubsub()
@@ -410,14 +411,21 @@ class RedisClient(ProcessBound):
         for link in self._siblings:
             await link.close()
         await self._transport.close()
-        await self._driver.close()
+        if self._opened_driver is not None:
+            await self._opened_driver.close()
+
+    @property
+    def _driver(self) -> Driver:
+        if self._opened_driver is None:
+            self._opened_driver = self._open_driver()
+        return self._opened_driver
 
     async def _servers(self, near: bytes | None) -> list[Server]:
         self.check()
         try:
-            return await self._driver.servers(near)
+            return await self._transport.servers(near)
         except (LostError, ServerError) as error:
-            return await self._persist(lambda: self._driver.servers(near), error, ())
+            return await self._persist(lambda: self._transport.servers(near), error, ())
 
     async def _scan_page(self, server: Server, args: Command) -> tuple[bytes | None, list[bytes]]:
         """Return (cursor of the next page or None, keys)."""
@@ -493,7 +501,7 @@ def _parse_run_id(facts: Reply) -> str:
 
 
 def _is_transient(error: LostError | ServerError) -> bool:
-    return isinstance(error, LostError) or error.code in TRANSIENT_CODES
+    return isinstance(error, LostError) or error.is_transient
 
 
 def _text(argument: Argument) -> str:
@@ -512,7 +520,7 @@ async def _raising_transient(call: Awaitable[T]) -> T:
     try:
         return await call
     except ServerError as error:
-        if error.code in TRANSIENT_CODES:
+        if error.is_transient:
             raise LostError(error.text) from error
         raise
 

@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from redis.asyncio.client import PubSub
 from redis.crc import key_slot
 
-from sharedmem.redis.multiplexer import MultiplexedConnection
-from sharedmem.redis.pooled import Place, PooledConnection, Server
+from sharedmem.config import Settings
+from sharedmem.redis.address import RedisAddress
+from sharedmem.redis.multiplexer import MultiplexedConnection, open_multiplexed
+from sharedmem.redis.pooled import Place, PooledConnection, PubSubConnection, Server, open_pool
 from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError, raise_if_error
 from sharedmem.runtime.concurrency import SingleFlight
 
@@ -149,6 +150,16 @@ class Node(NamedTuple):
 
     multiplexed: MultiplexedConnection
     pooled: PooledConnection
+
+
+def open_cluster(address: RedisAddress, settings: Settings) -> Cluster:
+    """Return the cluster at an address, without connections yet."""
+
+    def open_node(place: Place) -> Node:
+        server = address.at(place)
+        return Node(open_multiplexed(server, settings), open_pool(server, settings))
+
+    return Cluster(address.hosts, open_node)
 
 
 class Cluster:
@@ -416,6 +427,14 @@ class ClusterMultiplexedConnection:
         except ServerError as error:
             return error
 
+    async def servers(self, near: bytes | None) -> list[Server]:
+        """Return the server of the key `near`, identified by that key; or all servers with keys.
+
+        Raises:
+            LostError, ServerError: as `ready`.
+        """
+        return [near] if near is not None else list(await self._cluster.masters())
+
     async def ready(self) -> None:
         """Read the slot map if it is unknown: one attempt.
 
@@ -453,14 +472,6 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
     def _way(self, node: Node) -> MultiplexedConnection | PooledConnection:
         return node.pooled
 
-    async def servers(self, near: bytes | None) -> list[Server]:
-        """Return the server of the key `near`, identified by that key; or all servers with keys.
-
-        Raises:
-            LostError, ServerError: as `ClusterMultiplexedConnection.ready`.
-        """
-        return [near] if near is not None else list(await self._cluster.masters())
-
     async def send_to(self, server: Server, args: Command) -> Reply:
         """Send a command without a key to one of the `servers`.
 
@@ -493,7 +504,7 @@ class ClusterPooledConnection(ClusterMultiplexedConnection):
             asking=lambda node: _send_each_asking(node, commands),
         )
 
-    def pubsub(self) -> PubSub:
+    def pubsub(self) -> PubSubConnection:
         """Return a new pub/sub connection, to another server each time: each server of a cluster gets all messages."""
         return self._cluster.any_node().pooled.pubsub()
 

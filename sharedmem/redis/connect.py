@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
-from redis.backoff import NoBackoff
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
@@ -16,11 +12,12 @@ from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Powers
 from sharedmem.redis.address import RedisAddress, check_tls
 from sharedmem.redis.change_stream import as_list, text_of
-from sharedmem.redis.client import RedisClient, TracedRedisClient, Transport
-from sharedmem.redis.cluster import Cluster, ClusterMultiplexedConnection, ClusterPooledConnection, Node
-from sharedmem.redis.multiplexer import MultiplexedConnection
-from sharedmem.redis.pooled import PooledConnection, SentinelPooledConnection
+from sharedmem.redis.client import Driver, RedisClient, TracedRedisClient, Transport
+from sharedmem.redis.multiplexer import open_multiplexed
 from sharedmem.redis.replies import Command, Reply, ServerError
+
+if TYPE_CHECKING:
+    from sharedmem.redis.pooled import PooledConnection
 
 _REMEDIES = {
     "search": "use Redis 8 or later, or pip install 'sharedmem-hub[embedded]' on Linux x86_64; until then exact search",
@@ -28,8 +25,6 @@ _REMEDIES = {
     "graph": "set SHAREDMEM_EMBEDDED_MODULES=search,json,graph, or load the FalkorDB module into your server",
     "vector_sets": "use Redis 8 or later",
 }
-# Blocking calls and subscriptions use one connection each, without a time limit.
-_WITHOUT_TIMEOUT: dict[str, Any] = {"socket_timeout": None, "max_connections": 1 << 31}
 
 
 def open_client(address: RedisAddress, settings: Settings, clock: Clock) -> RedisClient:
@@ -39,81 +34,33 @@ def open_client(address: RedisAddress, settings: Settings, clock: Clock) -> Redi
         ConfigError: a TLS file does not exist or is invalid.
     """
     check_tls(address, settings)
-    transport, driver = _open_transports(address, settings)
+    transport, open_driver = _open_transports(address, settings)
     kind = TracedRedisClient if settings.trace_redis else RedisClient
-    return kind(transport, driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
+    return kind(transport, open_driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
 
 
-def _open_transports(
-    address: RedisAddress, settings: Settings
-) -> tuple[Transport, PooledConnection | ClusterPooledConnection]:
+def _open_transports(address: RedisAddress, settings: Settings) -> tuple[Transport | None, Callable[[], Driver]]:
+    # What imports redis-py is imported when it is needed: it takes as long as a short command.
     if address.mode == "cluster":
-        cluster = Cluster(address.hosts, lambda place: _open_node(address.at(place), settings))
-        return ClusterMultiplexedConnection(cluster), ClusterPooledConnection(cluster)
+        from sharedmem.redis.cluster import (  # noqa: PLC0415
+            ClusterMultiplexedConnection,
+            ClusterPooledConnection,
+            open_cluster,
+        )
+
+        cluster = open_cluster(address, settings)
+        return ClusterMultiplexedConnection(cluster), partial(ClusterPooledConnection, cluster)
     if address.mode == "sentinel":
-        driver = _sentinel_driver(address, settings)
-        return driver, driver
-    return _open_node(address, settings)
+        from sharedmem.redis.pooled import open_sentinel_pool  # noqa: PLC0415
+
+        return None, partial(open_sentinel_pool, address, settings)
+    return open_multiplexed(address, settings), partial(_open_pool, address, settings)
 
 
-def _open_node(address: RedisAddress, settings: Settings) -> Node:
-    """Return the connections to one server."""
-    lane = MultiplexedConnection(
-        address, connect_timeout_s=settings.connect_timeout_s, response_timeout_s=settings.response_timeout_s
-    )
-    place: dict[str, Any] = {"unix_socket_path": address.path}
-    if not address.path:
-        place = dict(zip(("host", "port"), address.hosts[0], strict=True))
-    options = _options(address, settings) | place | {"db": address.database}
-    driver = PooledConnection(
-        redis.Redis(**options),
-        redis.Redis(**options | _WITHOUT_TIMEOUT),
-        response_timeout_s=settings.response_timeout_s,
-        at_once=settings.max_connections,
-    )
-    return Node(lane, driver)
+def _open_pool(address: RedisAddress, settings: Settings) -> PooledConnection:
+    from sharedmem.redis.pooled import open_pool  # noqa: PLC0415  # see above
 
-
-def _sentinel_driver(address: RedisAddress, settings: Settings) -> PooledConnection:
-    sentinel: Any = Sentinel  # its constructor carries no types
-    options = _options(address, settings) | {"db": address.database}
-    return SentinelPooledConnection(
-        sentinel(list(address.hosts), sentinel_kwargs=_sentinel_options(options, len(address.hosts)), **options),
-        address.service or "",
-        patient=_WITHOUT_TIMEOUT,
-        response_timeout_s=settings.response_timeout_s,
-        at_once=settings.max_connections,
-    )
-
-
-def _sentinel_options(options: dict[str, Any], count: int) -> dict[str, Any]:
-    # Sentinels are asked one after the other: silent ones must leave time for the last one and for the master.
-    share_s = options["socket_connect_timeout"] / (count + 1)
-    own = {"socket_connect_timeout": share_s, "socket_timeout": min(share_s, options["socket_timeout"])}
-    # Sentinels have users and databases of their own.
-    return {name: value for name, value in options.items() if name not in {"username", "password", "db"}} | own
-
-
-def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),  # sharedmem retries itself, with an operation id
-        "max_connections": settings.max_connections,
-        "socket_timeout": settings.response_timeout_s,
-        "socket_connect_timeout": settings.connect_timeout_s,
-        "username": address.username,
-        "password": address.password,
-    }
-    if address.tls:
-        options |= {
-            "ssl": True,
-            "ssl_ca_certs": address.tls_ca_file,
-            "ssl_certfile": address.tls_cert_file,
-            "ssl_keyfile": address.tls_key_file,
-            "ssl_cert_reqs": "required" if address.tls_verify else "none",
-            "ssl_check_hostname": address.tls_verify,
-        }
-    return options
+    return open_pool(address, settings)
 
 
 POWER_COMMANDS: tuple[Command, ...] = (
@@ -134,10 +81,10 @@ def parse_powers(replies: Sequence[Reply], mode: str) -> Powers:
         mode: mode of the connection.
     """
     hello, info, vector_sets, *persistence = (None if isinstance(reply, ServerError) else reply for reply in replies)
-    greeting, facts = _parse_pairs(hello), _parse_info(info)
+    greeting, facts = parse_pairs(hello), parse_info(info)
     # A user limited by ACL may only use HELLO; Valkey can be configured to identify as Redis there.
     name = "valkey" if "valkey_version" in facts else text_of(greeting.get("server", b"unknown"))
-    modules = {text_of(_parse_pairs(module).get("name")) for module in as_list(greeting.get("modules"))}
+    modules = {text_of(parse_pairs(module).get("name")) for module in as_list(greeting.get("modules"))}
     found = {
         "search": "search" in modules,
         "json_documents": "ReJSON" in modules,
@@ -157,17 +104,18 @@ def parse_powers(replies: Sequence[Reply], mode: str) -> Powers:
 async def read_server_info(line: RedisClient, section: str) -> dict[str, str]:
     """Return one section of INFO as text; empty if the server rejects the command."""
     try:
-        return _parse_info(await line.call("INFO", section))
+        return parse_info(await line.call("INFO", section))
     except (ServerError, SharedMemoryError):
         return {}
 
 
-def _parse_info(reply: Reply) -> dict[str, str]:
+def parse_info(reply: Reply) -> dict[str, str]:
+    """Return the fields of a reply to INFO as text; empty if it is no such reply."""
     lines = text_of(reply).splitlines() if isinstance(reply, bytes) else []
     return dict(part.split(":", 1) for part in lines if ":" in part)
 
 
-def _parse_pairs(reply: Reply) -> dict[str, Reply]:
+def parse_pairs(reply: Reply) -> dict[str, Reply]:
     """Return a reply of names and values in turn."""
     words = as_list(reply)
     return {text_of(words[i]): words[i + 1] for i in range(0, len(words) - 1, 2)}

@@ -12,12 +12,16 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import hiredis
 
+from sharedmem.config import Settings
 from sharedmem.redis.address import RedisAddress
 from sharedmem.redis.replies import Argument, Command, Load, LostError, Reply, ServerError, raise_if_error
+
+if TYPE_CHECKING:
+    from sharedmem.redis.pooled import Server
 
 _NOTHING: Final = object()
 _MOST_IN_FLIGHT = 20_000
@@ -182,6 +186,13 @@ class _PushProtocol(_RedisProtocol):
             self.abort()
 
 
+def open_multiplexed(address: RedisAddress, settings: Settings) -> MultiplexedConnection:
+    """Return the multiplexed connection to one server, not yet connected."""
+    return MultiplexedConnection(
+        address, connect_timeout_s=settings.connect_timeout_s, response_timeout_s=settings.response_timeout_s
+    )
+
+
 class MultiplexedConnection:
     """A connection that many tasks share and that reconnects by itself.
 
@@ -298,6 +309,10 @@ class MultiplexedConnection:
         self._watch()
         return await link.send_pipelined(commands)
 
+    async def servers(self, near: bytes | None) -> list[Server]:  # noqa: ARG002  # only a cluster must choose
+        """Return the servers of the key `near`, or all servers with keys: here there is only one."""
+        return [None]
+
     async def ready(self) -> None:
         """Connect if necessary: one attempt.
 
@@ -390,7 +405,9 @@ class MultiplexedConnection:
             commands.append(("SELECT", address.database))
         try:
             for reply in await link.send_pipelined(commands or [("PING",)]):
-                raise_if_error(reply)
+                # A server that is loading its data refuses the ping; what it still serves, the calls find out.
+                if not isinstance(reply, ServerError) or not reply.is_transient:
+                    raise_if_error(reply)
         except BaseException:
             link.abort()
             raise

@@ -1,24 +1,90 @@
-"""Calls through redis-py's connection pools: Sentinel, fakeredis, large and blocking calls, pub/sub."""
+"""Calls through redis-py's connection pools: Sentinel, fakeredis, large and blocking calls, pub/sub.
+
+A client imports this on its first such call: redis-py takes as long to import as a short command runs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, cast
 from weakref import WeakSet
 
 import redis.asyncio as redis
 from redis.asyncio.client import PubSub
 from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
+from sharedmem.config import Settings
+from sharedmem.redis.address import RedisAddress
 from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError, raise_if_error
 
 Place = tuple[str, int]
 Server = bytes | Place | None
 """One of a cluster's servers, identified by its address or by one of its keys; None if there is only one server."""
+# Blocking calls and subscriptions use one connection each, without a time limit.
+_WITHOUT_TIMEOUT: dict[str, Any] = {"socket_timeout": None, "max_connections": 1 << 31}
+
+
+def open_pool(address: RedisAddress, settings: Settings) -> PooledConnection:
+    """Return the pools of one server, without connections yet."""
+    place: dict[str, Any] = {"unix_socket_path": address.path}
+    if not address.path:
+        place = dict(zip(("host", "port"), address.hosts[0], strict=True))
+    options = _options(address, settings) | place | {"db": address.database}
+    return PooledConnection(
+        redis.Redis(**options),
+        redis.Redis(**options | _WITHOUT_TIMEOUT),
+        response_timeout_s=settings.response_timeout_s,
+        at_once=settings.max_connections,
+    )
+
+
+def open_sentinel_pool(address: RedisAddress, settings: Settings) -> SentinelPooledConnection:
+    """Return the pools of the master that sentinels report, without connections yet."""
+    sentinel: Any = Sentinel  # its constructor carries no types
+    options = _options(address, settings) | {"db": address.database}
+    return SentinelPooledConnection(
+        sentinel(list(address.hosts), sentinel_kwargs=_sentinel_options(options, len(address.hosts)), **options),
+        address.service or "",
+        patient=_WITHOUT_TIMEOUT,
+        response_timeout_s=settings.response_timeout_s,
+        at_once=settings.max_connections,
+    )
+
+
+def _sentinel_options(options: dict[str, Any], count: int) -> dict[str, Any]:
+    # Sentinels are asked one after the other: silent ones must leave time for the last one and for the master.
+    share_s = options["socket_connect_timeout"] / (count + 1)
+    own = {"socket_connect_timeout": share_s, "socket_timeout": min(share_s, options["socket_timeout"])}
+    # Sentinels have users and databases of their own.
+    return {name: value for name, value in options.items() if name not in {"username", "password", "db"}} | own
+
+
+def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),  # sharedmem retries itself, with an operation id
+        "max_connections": settings.max_connections,
+        "socket_timeout": settings.response_timeout_s,
+        "socket_connect_timeout": settings.connect_timeout_s,
+        "username": address.username,
+        "password": address.password,
+    }
+    if address.tls:
+        options |= {
+            "ssl": True,
+            "ssl_ca_certs": address.tls_ca_file,
+            "ssl_certfile": address.tls_cert_file,
+            "ssl_keyfile": address.tls_key_file,
+            "ssl_cert_reqs": "required" if address.tls_verify else "none",
+            "ssl_check_hostname": address.tls_verify,
+        }
+    return options
 
 
 class PooledConnection:
@@ -137,9 +203,9 @@ class PooledConnection:
             for reply in cast("list[Any]", replies)
         ]
 
-    def pubsub(self) -> PubSub:
+    def pubsub(self) -> PubSubConnection:
         """Return a new pub/sub connection, which the caller closes."""
-        return cast("PubSub", self._waiting.pubsub(ignore_subscribe_messages=False))
+        return PubSubConnection(self._waiting.pubsub(ignore_subscribe_messages=False))
 
     async def ready(self) -> None:
         """Connect if necessary: one attempt.
@@ -173,22 +239,93 @@ class PooledConnection:
 
     async def _translated(self, answer: Awaitable[Any]) -> Reply:
         try:
-            return cast("Reply", await _await_cancellable(answer))
-        except MasterNotFoundError as error:
-            # The text after the colon is about internals of redis-py.
-            raise LostError(str(error).partition(" : ")[0]) from error
-        except RedisError as error:
-            # A rejected log-in is raised as a failure to connect, whose cause is the rejection.
-            refused = _server_error(error) or _server_error(error.__cause__)
-            if refused is None:
-                raise self._lost(error) from error
-            raise refused from error
-        except (OSError, EOFError) as error:
-            raise self._lost(error) from error
+            return cast("Reply", await _translated(answer))
+        except LostError:
+            self.generation += 1
+            raise
 
-    def _lost(self, error: Exception) -> LostError:
-        self.generation += 1
-        return LostError(str(error) or type(error).__name__)
+
+class PubSubConnection:
+    """A pub/sub connection of redis-py; its errors are those of the other connections.
+
+    Args:
+        pubsub: not connected yet.
+    """
+
+    def __init__(self, pubsub: PubSub) -> None:
+        self._pubsub: Any = pubsub  # redis-py has types for only a part of it
+        self._is_closed = False
+
+    async def subscribe(self, *, channels: Sequence[bytes], patterns: Sequence[bytes]) -> None:
+        """Ask the server for the messages of channels and of patterns; connect first if necessary.
+
+        Raises:
+            ServerError: the server refused it.
+            LostError: the connection was lost, or closed meanwhile.
+        """
+        if channels:
+            await self._checked(self._pubsub.subscribe(*channels))
+        if patterns:
+            await self._checked(self._pubsub.psubscribe(*patterns))
+
+    async def unsubscribe(self, channel: bytes, *, is_pattern: bool) -> None:
+        """End a subscription.
+
+        Raises:
+            ServerError, LostError: as `subscribe`.
+        """
+        await self._checked(self._pubsub.punsubscribe(channel) if is_pattern else self._pubsub.unsubscribe(channel))
+
+    async def next_message(self, *, wait_s: float) -> dict[str, Any] | None:
+        """Return the next message or confirmation, as redis-py has it; None if none arrives in time.
+
+        Raises:
+            ServerError, LostError: as `subscribe`.
+        """
+        return cast("dict[str, Any] | None", await self._checked(self._pubsub.get_message(timeout=wait_s)))
+
+    async def ping(self) -> None:
+        """Send a ping, whose reply is a message.
+
+        Raises:
+            ServerError, LostError: as `subscribe`.
+        """
+        await self._checked(self._pubsub.ping())
+
+    async def close(self) -> None:
+        """Close the connection; calls that wait on it fail."""
+        self._is_closed = True
+        with suppress(LostError, ServerError):
+            await _translated(self._pubsub.aclose())
+
+    async def _checked(self, answer: Awaitable[Any]) -> Any:
+        try:
+            return await _translated(answer)
+        except AttributeError as error:
+            # redis-py raises it in a call whose connection is closed meanwhile.
+            if not self._is_closed:
+                raise
+            raise LostError("the connection was closed") from error
+
+
+async def _translated(answer: Awaitable[Any]) -> Any:
+    """Return the result of redis-py.
+
+    Raises:
+        ServerError: the server refused.
+        LostError: the connection was lost, or is not possible now.
+    """
+    try:
+        return await _await_cancellable(answer)
+    except MasterNotFoundError as error:
+        # The text after the colon is about internals of redis-py.
+        raise LostError(str(error).partition(" : ")[0]) from error
+    except RedisError as error:
+        # A rejected log-in is raised as a failure to connect, whose cause is the rejection.
+        refused = _server_error(error) or _server_error(error.__cause__)
+        raise refused or LostError(str(error) or type(error).__name__) from error
+    except (OSError, EOFError) as error:
+        raise LostError(str(error) or type(error).__name__) from error
 
 
 async def _await_cancellable(answer: Awaitable[Any]) -> Any:

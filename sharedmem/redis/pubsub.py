@@ -14,18 +14,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import Any, NamedTuple, Protocol
-
-from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sharedmem.clock import Clock
-from sharedmem.errors import SharedMemoryError, UnavailableError, UsageError
+from sharedmem.errors import UnavailableError, UsageError
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace, Space
 from sharedmem.redis.replies import LostError, ServerError, public_error
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.runtime.concurrency import Background, BackgroundTask, SingleFlight
+
+if TYPE_CHECKING:
+    from sharedmem.redis.pooled import PubSubConnection
 
 _PING_AFTER_S = 15.0
 _logger = get_logger("listen")
@@ -76,7 +76,7 @@ class PubSubHub:
         self._retry_for_s = retry_for_s
         self._subscribers: dict[Channel, list[Subscriber]] = {}
         self._confirmed: dict[Channel, asyncio.Future[None]] = {}
-        self._pubsub: PubSub | None = None
+        self._pubsub: PubSubConnection | None = None
         self._reading: BackgroundTask | None = None
         self._changing = asyncio.Lock()
         self._is_closed = False
@@ -155,13 +155,10 @@ class PubSubHub:
                 await asyncio.shield(self._confirmed[topic])
         except TimeoutError as error:
             raise UnavailableError(f"channel {topic.channel.decode()}", "the server does not confirm it") from error
-        except (RedisError, OSError, AttributeError) as error:
-            # If the connection is closed during a call, redis-py raises an AttributeError.
+        except (LostError, ServerError) as error:
             if self._is_closed:
                 raise _closed_error() from error
-            if isinstance(error, AttributeError):
-                raise
-            raise _to_public_error(error, self._client.address) from error
+            raise public_error(error, self._client.address) from error
 
     async def _forget(self, topic: Channel, subscriber: Subscriber) -> None:
         self._subscribers[topic].remove(subscriber)
@@ -173,9 +170,8 @@ class PubSubHub:
             await self._rest()
         elif self._pubsub is not None and not self._is_closed:
             # After a loss, the reconnection does not subscribe to this channel again.
-            with suppress(RedisError, OSError):
-                end = self._pubsub.punsubscribe if topic.pattern else self._pubsub.unsubscribe
-                await end(topic.channel)
+            with suppress(LostError, ServerError):
+                await self._pubsub.unsubscribe(topic.channel, is_pattern=topic.pattern)
 
     async def _read(self, lost: str = "") -> None:
         pauses = self._client.pauses()
@@ -186,17 +182,17 @@ class PubSubHub:
                     await self._reconnect(lost)
                     lost, pauses = "", self._client.pauses()
                 await self._read_once()
-            except (RedisError, OSError, LostError) as error:
+            except (LostError, ServerError, TimeoutError) as error:
                 lost = f"the connection was lost: {error}"
                 _logger.warning("subscriptions to %s: %s", self._client.address, lost)
 
     async def _read_once(self) -> None:
         assert self._pubsub is not None
-        message = await self._pubsub.get_message(timeout=_PING_AFTER_S)
+        message = await self._pubsub.next_message(wait_s=_PING_AFTER_S)
         if message is None:
             # Silence may mean a dead connection: a ping shows it.
             await self._pubsub.ping()
-            message = await self._pubsub.get_message(timeout=self._response_timeout_s)
+            message = await self._pubsub.next_message(wait_s=self._response_timeout_s)
         if message is None:
             raise LostError("no reply to a ping")
         self._pass_on(message)
@@ -220,7 +216,8 @@ class PubSubHub:
         self._counters.increment("listener_losses")
         # Swapped in one step: a concurrent subscription must not open a third connection.
         dead, self._pubsub = self._pubsub, self._client.pubsub()
-        await _close_pubsub(dead)
+        if dead is not None:
+            await dead.close()
         # A connection may also hang while it opens.
         async with asyncio.timeout(self._response_timeout_s):
             await _send_subscribe(self._pubsub, list(self._subscribers))
@@ -231,29 +228,19 @@ class PubSubHub:
 
     async def _drop(self) -> None:
         pubsub, self._pubsub = self._pubsub, None
-        await _close_pubsub(pubsub)
+        if pubsub is not None:
+            await pubsub.close()
 
 
-async def _close_pubsub(pubsub: PubSub | None) -> None:
-    if pubsub is not None:
-        with suppress(RedisError, OSError):
-            await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py has no types for it
-
-
-async def _send_subscribe(pubsub: PubSub, topics: list[Channel]) -> None:
-    if channels := [topic.channel for topic in topics if not topic.pattern]:
-        await pubsub.subscribe(*channels)
-    if patterns := [topic.channel for topic in topics if topic.pattern]:
-        await pubsub.psubscribe(*patterns)
+async def _send_subscribe(pubsub: PubSubConnection, topics: list[Channel]) -> None:
+    await pubsub.subscribe(
+        channels=[topic.channel for topic in topics if not topic.pattern],
+        patterns=[topic.channel for topic in topics if topic.pattern],
+    )
 
 
 def _closed_error() -> UsageError:
     return UsageError("this hub", "it is closed; open another one")
-
-
-def _to_public_error(error: Exception, address: str) -> SharedMemoryError:
-    code = getattr(error, "status_code", None)
-    return public_error(ServerError(f"{code} {error}") if code else LostError(str(error)), address)
 
 
 # -- waiting for a turn --------------------------------------------------------------------------

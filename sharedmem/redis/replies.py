@@ -36,6 +36,11 @@ class ServerError(Exception):
         self.text = text
         self.code = text.partition(" ")[0].partition(":")[0].rstrip(",")
 
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same command may succeed in a moment."""
+        return self.code in _TRANSIENT_CODES
+
 
 class LostError(Exception):
     """The connection was lost, or could not be opened: the command may or may not have been executed."""
@@ -62,7 +67,7 @@ def raise_if_error(reply: Reply) -> Reply:
 
 
 # Temporary errors: the server starts, fails over, moves slots, or runs a long script.
-TRANSIENT_CODES = frozenset({"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY"})
+_TRANSIENT_CODES = frozenset({"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY"})
 _UNAVAILABLE = {
     "LOADING": "it is still loading its data; try again in a moment",
     "READONLY": "it is a read-only replica; connect to the master, or through redis+sentinel://",

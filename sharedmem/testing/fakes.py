@@ -80,7 +80,7 @@ def connect_to_fake(server: FakeServer | None = None) -> Connect:
             *clients, response_timeout_s=settings.response_timeout_s, at_once=settings.max_connections
         )
         kind = TracedRedisClient if settings.trace_redis else RedisClient
-        line = kind(driver, driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
+        line = kind(None, lambda: driver, address=_URL, clock=clock, retry_for_s=settings.retry_for_s)
         return Connection(line, _URL, "standalone", _do_nothing)
 
     return connect

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hiredis
 import pytest
 from redis.asyncio import Redis
 from support import embedded_fixtures
@@ -108,6 +109,26 @@ async def test_a_server_that_is_still_loading_is_waited_for(data_dir: Path) -> N
             await EmbeddedServer.join(data_dir, start_timeout_s=0.2)
 
     assert asked > 1
+
+
+async def test_a_server_that_is_still_loading_shows_its_state(data_dir: Path) -> None:
+    hold(data_dir)
+    facts = b"redis_version:8.2.0\r\nprocess_id:17\r\ntcp_port:0\r\nconnected_clients:1\r\nexecutable:/bin/redis\r\n"
+    facts += b"uptime_in_seconds:1\r\n"
+
+    async def load_a_while(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        commands = hiredis.Reader()
+        while received := await reader.read(1000):
+            commands.feed(received)
+            while command := commands.gets():
+                is_ping = command[0] == b"PING"
+                writer.write(b"-LOADING it takes a while\r\n" if is_ping else b"$%d\r\n%b\r\n" % (len(facts), facts))
+        writer.close()
+
+    async with await asyncio.start_unix_server(load_a_while, data_dir / "redis.sock"):
+        found = await status(data_dir)
+
+    assert (found.running, found.pid) == (True, 17)
 
 
 # Refusals

@@ -9,9 +9,7 @@ from sharedmem.context import HubContext
 from sharedmem.durable.tier import DurableTier
 from sharedmem.hub.composition import OpenHub
 from sharedmem.knowledge_context import KnowledgeContext
-from sharedmem.redis.client import RedisClient, Transport
-from sharedmem.redis.cluster import ClusterPooledConnection
-from sharedmem.redis.pooled import PooledConnection
+from sharedmem.redis.client import Driver, RedisClient, Transport
 from sharedmem.redis.scope import Scope
 from sharedmem.sync.faces import Face
 from sharedmem.sync.portal import Portal
@@ -32,7 +30,7 @@ def client_of(hub: Hub) -> RedisClient:
     return parts_of(hub).connection.client
 
 
-def transport_and_driver_of(line: RedisClient) -> tuple[Transport, PooledConnection | ClusterPooledConnection]:
+def transport_and_driver_of(line: RedisClient) -> tuple[Transport, Driver]:
     """What a client sends with: a test puts its own transport between the two."""
     return line._transport, line._driver
 

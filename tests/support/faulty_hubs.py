@@ -44,6 +44,7 @@ class _RenumberingTransport:
         self._numbers = itertools.count(1)
         self.generation = 0
         self.load = Load(0, 0)
+        self.servers = transport.servers
         self.ready = transport.ready
         self.close = transport.close
 
@@ -78,7 +79,7 @@ async def _connect_without_operation_ids(settings: Settings, clock: Clock) -> Co
     transport, driver = transport_and_driver_of(line)
     forgetful = RedisClient(
         _RenumberingTransport(transport),
-        driver,
+        lambda: driver,
         address=line.address,
         clock=clock,
         retry_for_s=settings.retry_for_s,

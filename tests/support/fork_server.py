@@ -29,7 +29,7 @@ _IMPORTED = (
     *("sharedmem.graph.graph", "sharedmem.graph.backends.redis", "sharedmem.graph.extraction.builtin_rules"),
     *("sharedmem.synthesis.synthesis", "sharedmem.providers.factory", "sharedmem.providers.local_embedders"),
     *("sharedmem.search.redisearch.index_router", "sharedmem.durable.tier", "sharedmem.durable.admin"),
-    *("sharedmem.durable.tier", "sharedmem.durable.sqlite_store", "pytest"),
+    *("sharedmem.durable.sqlite_store", "sharedmem.redis.pooled", "pytest"),
 )
 _HEADER_BYTES = 4
 _FDS = 4

@@ -76,6 +76,7 @@ class _HeldTransport:
     def __init__(self, transport: Transport, held: HeldCommand) -> None:
         self._transport = transport
         self._held = held
+        self.servers = transport.servers
         self.ready = transport.ready
 
     @property
@@ -112,7 +113,11 @@ def connect_holding(held: HeldCommand, server: FakeServer) -> Connect:
         line = connection.client
         transport, driver = transport_and_driver_of(line)
         held_line = RedisClient(
-            _HeldTransport(transport, held), driver, address=line.address, clock=clock, retry_for_s=settings.retry_for_s
+            _HeldTransport(transport, held),
+            lambda: driver,
+            address=line.address,
+            clock=clock,
+            retry_for_s=settings.retry_for_s,
         )
         return Connection(held_line, connection.url, connection.mode, connection.leave)
 

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import hiredis
+
 
 @asynccontextmanager
 async def non_redis_server(answer: bytes = b"") -> AsyncIterator[int]:
-    """Reads whatever clients send, and answers the first of it; gives its loopback port.
+    """Reads whatever clients send, and gives each command the same answer; yields its loopback port.
 
     Args:
         answer: what it says; nothing for a server that is silent.
@@ -19,10 +21,11 @@ async def non_redis_server(answer: bytes = b"") -> AsyncIterator[int]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.add(writer)
         with suppress(OSError):
-            await reader.read(65_536)
-            writer.write(answer)
-            while await reader.read(65_536):
-                """The rest is of no interest."""
+            commands = hiredis.Reader()
+            while data := await reader.read(65_536):
+                commands.feed(data)
+                while commands.gets() is not False:
+                    writer.write(answer)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -16,7 +16,7 @@ async def connect_pooled(settings: Settings, clock: Clock) -> Connection:
     """For `Hub(connect=...)`: redis-py carries the ordinary calls too."""
     address = address_of(settings)
     driver = pooled_connection_to(settings, clock)
-    line = RedisClient(driver, driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
+    line = RedisClient(None, lambda: driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
     return Connection(line, address.url, address.mode, _do_nothing)
 
 
