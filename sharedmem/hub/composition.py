@@ -169,15 +169,17 @@ async def assemble(
     deadline = OpenDeadline(settings.connect_timeout_s)
     keyspace = KeySpace(settings.prefix, client=new_id())
     greeting = await _greet(connection, keyspace, deadline)
-    from sharedmem.durable.tier import BackedServer, open_durable_store  # noqa: PLC0415  # only for opening
+    opened = None
+    if any((greeting.tier, connection.durable_url, settings.durable_url)):
+        from sharedmem.durable.tier import BackedServer, open_durable_store  # noqa: PLC0415  # many servers have none
 
-    opened = await open_durable_store(
-        BackedServer(line, keyspace, greeting.tier, connection.durable_url),
-        settings,
-        clock,
-        step=deadline.step,
-        dimension=lambda: _embedding_dimension(embedder, settings, clock),
-    )
+        opened = await open_durable_store(
+            BackedServer(line, keyspace, greeting.tier, connection.durable_url),
+            settings,
+            clock,
+            step=deadline.step,
+            dimension=lambda: _embedding_dimension(embedder, settings, clock),
+        )
     try:
         known_as = await _find_data_id(connection, keyspace, greeting, opened, deadline)
         return _build_open_hub(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,10 +63,14 @@ def lua_directory() -> Path:
 @cache
 def scripts() -> dict[str, Script]:
     """Return every script by its name."""
-    paths = sorted(lua_directory().glob("*.lua"))
-    plain = {path.stem: _read(path, "unkept") for path in paths}
+    folder = lua_directory()
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.lua"))}
+    parts = {path.stem: path.read_text(encoding="utf-8") for path in (folder / "include").glob("*.lua")}
+    plain = {name.removesuffix(".lua"): _build(name, text, parts, "unkept") for name, text in texts.items()}
     return plain | {
-        path.stem + DURABLE_SUFFIX: _read(path, "kept") for path in paths if _DURABILITY_INCLUDE in _includes(path)
+        name.removesuffix(".lua") + DURABLE_SUFFIX: _build(name, text, parts, "kept")
+        for name, text in texts.items()
+        if _DURABILITY_INCLUDE in _includes(text)
     }
 
 
@@ -75,20 +80,24 @@ def by_digest() -> dict[str, Script]:
     return {script.digest: script for script in scripts().values()}
 
 
-def _includes(path: Path) -> list[str]:
-    named = _INCLUDE.search(path.read_text(encoding="utf-8"))
+def _includes(text: str) -> list[str]:
+    named = _INCLUDE.search(text)
     return named[1].split() if named else []
 
 
-def _read(path: Path, keeping: str) -> Script:
-    text = path.read_text(encoding="utf-8")
-    names = [keeping if name == _DURABILITY_INCLUDE else name for name in _includes(path)]
-    files = [path.parent / "include" / f"{name}.lua" for name in names]
-    texts = [(file.relative_to(path.parent).as_posix(), file.read_text(encoding="utf-8")) for file in files]
-    texts.append((path.name, text))
+def _build(name: str, text: str, parts: Mapping[str, str], keeping: str) -> Script:
+    """Return the script of a file.
+
+    Args:
+        name, text: of the file.
+        parts: texts of the files that it may include, by their names there.
+        keeping: what is included for `keeping`.
+    """
+    named = [keeping if one == _DURABILITY_INCLUDE else one for one in _includes(text)]
+    texts = [*((f"include/{one}.lua", parts[one]) for one in named), (name, text)]
     source = "".join(part for _, part in texts)
     return Script(
-        name=path.stem,
+        name=name.removesuffix(".lua"),
         source=source,
         # Redis names scripts by SHA-1; it has no security purpose.
         digest=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(),
