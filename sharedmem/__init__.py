@@ -1,42 +1,15 @@
 """Shared memory and coordination for teams of AI agents, on Redis.
 
-`Hub`, `SharedMemoryStore`, `Settings` and the errors are imported at once; every other name on its first use.
+Every name is imported on its first use: a short command does not wait for what it does not use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from sharedmem.config import Kind, Settings
-from sharedmem.errors import (
-    AccessDeniedError,
-    AlreadyExecutedError,
-    BarrierError,
-    ClaimLostError,
-    ConfigError,
-    ConflictError,
-    CorruptionError,
-    DurabilityPendingError,
-    InternalError,
-    InvalidError,
-    LimitedError,
-    LockHeldError,
-    LockLostError,
-    NotFoundError,
-    ResultNotKeptError,
-    SharedMemoryError,
-    UnavailableError,
-    UnsupportedError,
-    UsageError,
-    VersionConflictError,
-    WrongTypeError,
-)
-from sharedmem.hub import Hub
-from sharedmem.redis.scope import Grant
-from sharedmem.store import SharedMemoryStore
-
 if TYPE_CHECKING:
     from sharedmem.actor import ActorContext, Context, RemembersMixin
     from sharedmem.archive.archives import Archives
+    from sharedmem.config import Kind, Settings
     from sharedmem.conversations.conversations import Conversations
     from sharedmem.coordination.barriers import Barrier
     from sharedmem.coordination.lease_session import Lease
@@ -48,6 +21,30 @@ if TYPE_CHECKING:
     from sharedmem.decisions.executions import Execution
     from sharedmem.durable.admin import DurableAdmin, NamespaceDurability
     from sharedmem.episodes import Episodes
+    from sharedmem.errors import (
+        AccessDeniedError,
+        AlreadyExecutedError,
+        BarrierError,
+        ClaimLostError,
+        ConfigError,
+        ConflictError,
+        CorruptionError,
+        DurabilityPendingError,
+        InternalError,
+        InvalidError,
+        LimitedError,
+        LockHeldError,
+        LockLostError,
+        NotFoundError,
+        ResultNotKeptError,
+        SharedMemoryError,
+        UnavailableError,
+        UnsupportedError,
+        UsageError,
+        VersionConflictError,
+        WrongTypeError,
+    )
+    from sharedmem.hub import Hub
     from sharedmem.models import (
         AddResult,
         Arrival,
@@ -155,6 +152,8 @@ if TYPE_CHECKING:
         Verification,
         Why,
     )
+    from sharedmem.redis.scope import Grant
+    from sharedmem.store import SharedMemoryStore
 
 __version__ = "0.1.0"
 
@@ -310,26 +309,52 @@ __all__ = [
     "WrongTypeError",
 ]
 
-# Names that are imported on their first use, and the module of each; all other names are records.
+# The module of each name; all other names are records.
 _LAZY = {
+    "AccessDeniedError": "sharedmem.errors",
     "ActorContext": "sharedmem.actor",
+    "AlreadyExecutedError": "sharedmem.errors",
     "Archives": "sharedmem.archive.archives",
     "Barrier": "sharedmem.coordination.barriers",
+    "BarrierError": "sharedmem.errors",
     "Candidacy": "sharedmem.coordination.locks",
+    "ClaimLostError": "sharedmem.errors",
     "ClaimedTask": "sharedmem.coordination.queues",
+    "ConfigError": "sharedmem.errors",
+    "ConflictError": "sharedmem.errors",
     "Context": "sharedmem.actor",
     "Conversations": "sharedmem.conversations.conversations",
+    "CorruptionError": "sharedmem.errors",
     "Decisions": "sharedmem.decisions.decisions",
+    "DurabilityPendingError": "sharedmem.errors",
     "DurableAdmin": "sharedmem.durable.admin",
     "Episodes": "sharedmem.episodes",
     "Execution": "sharedmem.decisions.executions",
+    "Grant": "sharedmem.redis.scope",
+    "Hub": "sharedmem.hub",
+    "InternalError": "sharedmem.errors",
+    "InvalidError": "sharedmem.errors",
+    "Kind": "sharedmem.config",
     "Lease": "sharedmem.coordination.lease_session",
+    "LimitedError": "sharedmem.errors",
+    "LockHeldError": "sharedmem.errors",
+    "LockLostError": "sharedmem.errors",
     "NamespaceDurability": "sharedmem.durable.admin",
+    "NotFoundError": "sharedmem.errors",
     "Presence": "sharedmem.coordination.presence",
     "RateLimit": "sharedmem.coordination.rate_limits",
     "ReadWriteLock": "sharedmem.coordination.locks",
     "RemembersMixin": "sharedmem.actor",
+    "ResultNotKeptError": "sharedmem.errors",
+    "Settings": "sharedmem.config",
+    "SharedMemoryError": "sharedmem.errors",
+    "SharedMemoryStore": "sharedmem.store",
     "TaskQueue": "sharedmem.coordination.queues",
+    "UnavailableError": "sharedmem.errors",
+    "UnsupportedError": "sharedmem.errors",
+    "UsageError": "sharedmem.errors",
+    "VersionConflictError": "sharedmem.errors",
+    "WrongTypeError": "sharedmem.errors",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of ours

@@ -1,8 +1,9 @@
 """Operations: methods of a store that every face offers, with the request, the answer and the route of each.
 
-An operation is declared once, by naming its method. Its request is derived from the method's signature and the
-descriptions of its arguments from the docstring; where HTTP needs another form, the declaration states it. Modules with
-declarations are imported when one of their operations is first needed: each brings the libraries of its facet.
+An operation is declared once, by naming its method, and built when it is first needed. Its request is derived from the
+method's signature and the descriptions of its arguments from the docstring; where HTTP needs another form, the
+declaration states it. Modules with declarations are imported when one of their operations is first needed: each brings
+the libraries of its facet.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from datetime import datetime
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, overload
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union
 
 from pydantic import AwareDatetime, Field, ValidationError, create_model
 
@@ -130,7 +131,7 @@ class FeedOperation(Generic[Answer]):
 
 
 class Facet(Generic[Owner]):
-    """A part of a store, and the operations that its methods are.
+    """A part of a store, and the operations that its methods are, each built when it is first needed.
 
     Args:
         tag: the group that its operations are listed in.
@@ -145,39 +146,16 @@ class Facet(Generic[Owner]):
         fields: Mapping[str, tuple[object, object]] = _NOTHING,
     ) -> None:
         self.tag = tag
-        self.rows: list[Operation[Any]] = []
-        """Its operations, in the order of their declaration."""
+        self._rows: dict[str, Callable[[], Operation[Any]]] = {}
         self.feeds: list[FeedOperation[Any]] = []
         """Its feeds."""
         self._of = of
         self._fields = dict(fields)
 
-    @overload
-    def operation(
-        self,
-        name: str,
-        method: Callable[..., Awaitable[Answer]],
-        http: str,
-        *,
-        needs: Need | None = None,
-        reply: None = None,
-        **details: Any,
-    ) -> Operation[Answer]: ...
-    @overload
-    def operation(
-        self,
-        name: str,
-        method: Callable[..., Awaitable[Found]],
-        http: str,
-        *,
-        needs: Need | None = None,
-        reply: Callable[[Found], Answer],
-        **details: Any,
-    ) -> Operation[Answer]: ...
     def operation(  # noqa: PLR0913  # each states one difference from the method
         self,
         name: str,
-        method: Callable[..., Awaitable[Any]],
+        method: Callable[..., Awaitable[Found]],
         http: str,
         *,
         needs: Need | None = None,
@@ -185,12 +163,12 @@ class Facet(Generic[Owner]):
         without: Collection[str] = (),
         names: Mapping[str, str] = _NOTHING,
         fields: Mapping[str, object] = _NOTHING,
-        reply: Callable[[Any], Any] | None = None,
+        reply: Callable[[Found], Answer] | None = None,
         gives: object = ...,
         answer: str = "",
         formerly: Collection[str] = (),
         **route: Any,
-    ) -> Operation[Any]:
+    ) -> None:
         """Declare a method as an operation.
 
         Args:
@@ -208,21 +186,24 @@ class Facet(Generic[Owner]):
             formerly: names that it had before, such as `graph.ask`, and routes, such as `POST /graph/{group_id}/ask`.
             route: further fields of `HttpRoute`.
         """
-        signature = _Signature(method, without=without, names=names, fields=fields)
-        takes = signature.request(name, self._fields)
-        of, with_names = self._of, signature.call_arguments
 
-        async def run(store: SharedMemoryStore, request: Any) -> Any:
-            arguments, options = with_names(request)
-            owner = store if of is None else of(store, request)
-            found = await method(owner, *arguments, **options)
-            return found if reply is None else reply(found)
+        def build() -> Operation[Any]:
+            signature = _Signature(method, without=without, names=names, fields=fields)
+            takes = signature.request(name, self._fields)
+            of, with_names = self._of, signature.call_arguments
 
-        answered = signature.gives if gives is ... else gives
-        line, address = summary or _first_sentence(method), _route(http, route)
-        right = needs or _usual_right(address)
-        row = Operation(name, line, right, self.tag, takes, answered, run, address, method, answer)
-        return self._add(row, formerly)
+            async def run(store: SharedMemoryStore, request: Any) -> Any:
+                arguments, options = with_names(request)
+                owner = store if of is None else of(store, request)
+                found = await method(owner, *arguments, **options)
+                return found if reply is None else reply(found)
+
+            answered = signature.gives if gives is ... else gives
+            line, address = summary or _first_sentence(method), _route(http, route)
+            right = needs or _usual_right(address)
+            return Operation(name, line, right, self.tag, takes, answered, run, address, method, answer)
+
+        self._declare(name, formerly, build)
 
     def written(  # noqa: PLR0913  # likewise
         self,
@@ -238,7 +219,7 @@ class Facet(Generic[Owner]):
         answer: str = "",
         formerly: Collection[str] = (),
         **route: Any,
-    ) -> Operation[Answer]:
+    ) -> None:
         """Declare an operation whose request or call is not that of its method.
 
         Args:
@@ -246,9 +227,13 @@ class Facet(Generic[Owner]):
             run: calls it.
             takes: the request.
         """
-        line, address = summary or _first_sentence(method), _route(http, route)
-        right = needs or _usual_right(address)
-        return self._add(Operation(name, line, right, self.tag, takes, gives, run, address, method, answer), formerly)
+
+        def build() -> Operation[Answer]:
+            line, address = summary or _first_sentence(method), _route(http, route)
+            right = needs or _usual_right(address)
+            return Operation(name, line, right, self.tag, takes, gives, run, address, method, answer)
+
+        self._declare(name, formerly, build)
 
     def feed(
         self,
@@ -258,22 +243,33 @@ class Facet(Generic[Owner]):
         *,
         takes: type[Request],
         gives: object,
-    ) -> FeedOperation[Answer]:
+    ) -> None:
         """Declare a method whose answers are a stream; faces say under which route.
 
         Args:
             name, method, run, takes, gives: as `written`.
         """
-        row = FeedOperation(name, _first_sentence(method), "read", takes, gives, run, method)
-        self.feeds.append(row)
-        return row
+        self.feeds.append(FeedOperation(name, _first_sentence(method), "read", takes, gives, run, method))
 
-    def _add(self, row: Operation[Any], formerly: Collection[str]) -> Operation[Any]:
+    def rows(self) -> list[Operation[Any]]:
+        """Return its operations, in the order of their declaration."""
+        return [row() for row in dict.fromkeys(self._rows.values())]
+
+    def find(self, name: str) -> Operation[Any] | None:
+        """Return an operation by its name or a former one; None if it has no such operation."""
+        row = self._rows.get(name)
+        return None if row is None else row()
+
+    def _declare(self, name: str, formerly: Collection[str], build: Callable[[], Operation[Any]]) -> None:
         names = tuple(one for one in formerly if " " not in one)
-        routes = tuple(_route(one, row.http._asdict()) for one in formerly if " " in one)
-        row = replace(row, answer=row.answer or _answer_field(row), former_names=names, former_routes=routes)
-        self.rows.append(row)
-        return row
+
+        @cache
+        def row() -> Operation[Any]:
+            built = build()
+            routes = tuple(_route(one, built.http._asdict()) for one in formerly if " " in one)
+            return replace(built, answer=built.answer or _answer_field(built), former_names=names, former_routes=routes)
+
+        self._rows |= dict.fromkeys((name, *names), row)
 
 
 def _route(http: str, details: Mapping[str, Any]) -> HttpRoute:
@@ -466,7 +462,7 @@ def operations() -> Mapping[str, Operation[Any]]:
         UnsupportedError: the extra `memory` is missing.
     """
     facets = [facet for module in _MODULES for facet in module.facets()]
-    return MappingProxyType({row.name: row for facet in facets for row in facet.rows})
+    return MappingProxyType({row.name: row for facet in facets for row in facet.rows()})
 
 
 @cache
@@ -488,9 +484,8 @@ def find_operation(name: str) -> Operation[Any]:
         UnsupportedError: it needs an extra that is missing.
     """
     for facet in _facets_of(name):
-        for row in facet.rows:
-            if name == row.name or name in row.former_names:
-                return row
+        if (row := facet.find(name)) is not None:
+            return row
     raise NotFoundError("operation", name, "sharedmem.api.operation.operations() has all")
 
 
