@@ -13,6 +13,7 @@ import signal
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -280,31 +281,32 @@ _PASSES_ON = "redis-cli"
 _NEAR = 0.8
 
 
-def normalize_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the global options first, and a group's usual command put in where none is named."""
-    leading, words = _split_global_options(arguments)
-    words = _rename_former_command(words)
-    load_commands(words)
-    return [*leading, *_insert_default_command(words)]
-
-
-def load_commands(words: Sequence[str] = ()) -> None:
+def load_commands(words: Sequence[str] = ()) -> typer.Typer:
     """Import the module of the command that some words begin with; every module, if they begin with none.
 
     One command needs a small part of the program; help, completion and advice on a wrong word need all commands.
 
     Args:
         words: a command line without its global options.
+
+    Returns:
+        The command line with only that command or group, since to build all takes as long as to run one; or all of it.
     """
     wanted = MODULE_OF.get(words[0]) if words else None
     for module in {wanted} if wanted else dict.fromkeys(MODULE_OF.values()):
         import_module(f"{__package__}.{module}")
     order = list(MODULE_OF)
     app.registered_commands.sort(key=lambda found: order.index(str(found.name)))
+    if wanted is None:
+        return app
+    part = copy(app)
+    part.registered_commands = [one for one in app.registered_commands if one.name == words[0]]
+    part.registered_groups = [one for one in app.registered_groups if one.name == words[0]]
+    return part
 
 
 def _normalize_for_completion(arguments: Sequence[str]) -> list[str]:
-    """As `normalize_arguments`, of words that go on: behind a group alone anything may come."""
+    """The words with the global options first, as `run` has them; behind a group alone anything may come."""
     leading, words = _split_global_options(arguments)
     return [*leading, *(_insert_default_command(words) if len(words) > 1 else words)]
 
@@ -464,7 +466,11 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code, which is that of the error table where there was an error."""
     try:
-        code = app(args=normalize_arguments(arguments) or ["--help"], prog_name="sharedmem", standalone_mode=False)
+        leading, words = _split_global_options(arguments)
+        words = _rename_former_command(words)
+        part = load_commands(words or _split_global_options(completion.words_before(os.environ))[1])
+        words = _insert_default_command(words)
+        code = part(args=[*leading, *words] or ["--help"], prog_name="sharedmem", standalone_mode=False)
         sys.stdout.flush()
     except SharedMemoryError as error:
         return _print_error(error.message_for("flags"), error.codes.exit_code)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
@@ -145,6 +146,23 @@ async def _connect(settings: Settings) -> AsyncIterator[RedisClient | None]:
         yield line
     finally:
         await line.close()
+
+
+# -- the line that the shell completes ------------------------------------------------------------
+
+
+def words_before(environment: Mapping[str, str]) -> list[str]:
+    """Return the words in front of the one that the shell completes; none if it completes none."""
+    if _SHELL not in environment:
+        return []
+    line, count = environment.get("COMP_WORDS", ""), int(environment.get("COMP_CWORD", "0"))
+    if "_TYPER_COMPLETE_ARGS" in environment:  # of the other shells
+        line = environment["_TYPER_COMPLETE_ARGS"].rpartition(" ")[0]
+        count = len(line)
+    try:
+        return shlex.split(line)[1:count]
+    except ValueError:  # a quotation that is not closed yet
+        return []
 
 
 # -- bash cuts words at colons --------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -113,6 +114,25 @@ def test_zsh_is_told_the_same(data_dir: Path) -> None:
     done = finish(start(environment=asked | {"SHAREDMEM_DATA_DIR": str(data_dir), "SHAREDMEM_NAMESPACE": "desk"}))
 
     assert '"planet"' in done.out
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"_SHAREDMEM_COMPLETE": "complete_bash", "COMP_WORDS": "sharedmem --json get plan", "COMP_CWORD": "3"},
+        {"_SHAREDMEM_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "sharedmem --json get plan"},
+    ],
+)
+def test_the_words_of_a_command_are_completed_without_the_other_commands(asked: dict[str, str], data_dir: Path) -> None:
+    code = "import sys\nfrom sharedmem.faces.cli import run\ntry: run([])\nfinally: print(*sys.modules)"
+    place = {"SHAREDMEM_DATA_DIR": str(data_dir), "SHAREDMEM_NAMESPACE": "desk"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | place | asked, capture_output=True, text=True, check=True
+    )
+    *found, loaded = done.stdout.splitlines()
+
+    assert any("planet" in line for line in found)
+    assert "sharedmem.faces.cli.graph" not in loaded.split()
 
 
 def test_the_shell_itself_completes_a_key_with_a_colon(data_dir: Path) -> None:
