@@ -13,6 +13,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import NamedTuple
 
 from sharedmem.clock import Clock, from_microseconds
@@ -24,7 +25,7 @@ from sharedmem.durable.outbox_delivery import (
 )
 from sharedmem.durable.outbox_stream import DeadLetters, OutboxEntry, OutboxStream
 from sharedmem.durable.protocol import Durable, DurableContext
-from sharedmem.durable.purge import TierPurger
+from sharedmem.durable.purge import TOMBSTONE_LIFE_US, TierPurger
 from sharedmem.errors import AccessDeniedError, SharedMemoryError, UnavailableError
 from sharedmem.models import DeadLetter, DurableLag, Spending
 from sharedmem.redis.change_stream import as_list, text_of
@@ -48,6 +49,7 @@ _DISCOVER_EVERY_S = 5.0
 _REGISTER_AGAIN_S = 60.0
 # Much longer than the interval in which a writing hub enrols again.
 _FORGET_AFTER_S = 600.0
+_FRESH_FOR = timedelta(microseconds=TOMBSTONE_LIFE_US) - timedelta(days=1)
 _NAMESPACES_AT_ONCE = 100
 # Failures of the store or of Redis, including a foreign key under the name of an outbox.
 _TRANSIENT_ERRORS = (SharedMemoryError, OSError)
@@ -288,9 +290,14 @@ class DeliveryWorker:
 
     async def _deliver(self, stream: OutboxStream, entries: list[OutboxEntry]) -> None:
         """Deliver a batch, without a time limit."""
+        fetched = self._clock.now()
         while True:
             await self._clock.sleep(self._delivery.outage.remaining_s)
             try:
+                if self._clock.now() - fetched > _FRESH_FOR:
+                    # This machine has slept, or the outage was long. Another worker may have delivered them, and the
+                    # tombstone of a later deletion may be purged by now.
+                    entries, fetched = await stream.read([entry.id for entry in entries]), self._clock.now()
                 await self._delivery.deliver(stream, entries)
             except _TRANSIENT_ERRORS as error:
                 # The outage object reports the problem of the tier.

@@ -16,8 +16,8 @@ from sharedmem.runtime.concurrency import Background, BackgroundTask
 _EVERY_S = 3600.0
 # A short-lived hub, such as a command's, need not purge.
 _FIRST_AFTER_S = 300.0
-# How long a tombstone rejects a late older write.
-_TOMBSTONE_LIFE_US = 7 * 86_400 * 1_000_000
+TOMBSTONE_LIFE_US = 7 * 86_400 * 1_000_000
+"""How long a tombstone rejects a late older write."""
 # Another server's clock may be ahead of this one's.
 _MARGIN_MS = 60_000
 _logger = get_logger("durable")
@@ -80,7 +80,7 @@ class TierPurger:
             return 0
         now_us = await self._client.server_time_us()
         known_ms = await self._known_ms(namespace, now_us // 1000 - _MARGIN_MS)
-        before = max(0, min(now_us - _TOMBSTONE_LIFE_US, known_ms * 1000))
+        before = max(0, min(now_us - TOMBSTONE_LIFE_US, known_ms * 1000))
         gone = await self._durable.purge(namespace, now_ms=known_ms, tombstones_before=before)
         if gone:
             _logger.info("%d documents of %s were purged", gone, namespace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 
 import fakeredis
@@ -25,6 +26,7 @@ from sharedmem.testing.clock import ManualClock
 from sharedmem.testing.fakes import connect_to_fake
 
 _TESTS = Path(__file__).resolve().parents[2]
+FAR_US = 9_000_000_000_000_000
 
 
 # -- the tier is away -----------------------------------------------------------------------------
@@ -74,6 +76,29 @@ async def test_a_tier_that_asks_for_time_gets_it(faulty: FaultyDurable, namespac
         faulty.fault = lambda _: None
         clock.advance(2)
         await wait_until(team.is_empty, description="the outbox is empty")
+
+
+async def test_a_hub_that_slept_for_a_week_does_not_bring_back_what_was_deleted_since(
+    open_shore: OpenOutboxHarness, faulty: FaultyDurable
+) -> None:
+    clock = ManualClock(datetime.now(UTC))
+    sleeper, other = await open_shore(clock=clock), await open_shore(clock=clock)
+    faulty.fault = lambda _: unavailable_error()
+    await sleeper.write("note", "1")
+    sleeper.relay.start()
+    await wait_until(lambda: bool(faulty.puts), description="the batch is in its hands")
+    faulty.fault = lambda _: None
+    await other.relay.drain(other.namespace)
+    await other.delete("note")
+    await other.relay.drain(other.namespace)
+    await faulty.purge(other.namespace, now_ms=FAR_US // 1000, tombstones_before=FAR_US)
+
+    clock.advance(8 * 86_400)
+    await sleeper.write("later", "1")
+    await wait_until(sleeper.is_empty, description="the hub has gone on after that batch")
+
+    assert await sleeper.kept("later") is not None
+    assert await sleeper.kept("note") is None
 
 
 async def test_a_reply_of_the_tier_that_was_lost_does_no_harm(team: OutboxHarness, faulty: FaultyDurable) -> None:
