@@ -19,8 +19,10 @@ if token ~= '' then
   if string.match(mark, '^recovering %d+ %d+ (%S+) %d+$') ~= token then return 'taken' end
 end
 
-local what, changed_at, letter, documents =
-  string.match(redis.call('GET', state) or '', '^(%a+) (%d+) %d+ (%a) (%d+)$')
+local text = redis.call('GET', state) or ''
+-- No copy of what the tier has. Only a restore meets one that is older: the server had an old snapshot.
+if token == '' and text == 'ephemeral' and redis.call('EXISTS', key) == 1 then return 'newer' end
+local what, changed_at, letter, documents = string.match(text, '^(%a+) (%d+) %d+ (%a) (%d+)$')
 -- The version of a value without a header is unknown.
 local version = tonumber(held(key) or '')
 if what and tonumber(changed_at) >= stamp then

@@ -38,7 +38,7 @@ _TIER_CANNOT_BE_ASKED = -1
 _joining: ContextVar[bool] = ContextVar("whether this task joins a namespace", default=False)
 _MOST_TRIES = 10
 _AT_ONCE = 200
-_LOG_KIND, _PENDING = "log", "pending"
+_LOG_KIND, _PENDING, _EPHEMERAL = "log", "pending", "ephemeral"
 
 T = TypeVar("T")
 _logger = get_logger("durable")
@@ -181,6 +181,8 @@ class DataLossGuard:
         if what == _PENDING and words and int(words[0]) > stamp:
             return False
         head = await self._durable.get(key)
+        if what == _EPHEMERAL and head is not None and not head.deleted:
+            return False  # readers see the ephemeral content, which knows nothing of it
         # A deletion undoes it, whether it was based on it or not.
         return head is not None and (head.stamp == stamp or (head.deleted and head.stamp > stamp))
 

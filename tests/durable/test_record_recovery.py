@@ -343,6 +343,24 @@ async def test_a_key_that_is_made_anew_after_a_late_deletion_goes_on_lasting(
     assert await other.line.call("LRANGE", other.target("list").physical, 0, -1) == [b"2", b"3"]
 
 
+async def test_a_list_that_was_made_ephemeral_after_the_loss_is_not_dropped_for_a_late_change(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
+    await hub.append("list", "1")
+    tier.before = pause = PauseAtCall("put")
+    carrying = asyncio.create_task(hub.drain())
+    await pause.reached.wait()
+    await delete_namespace(hub)
+    await other.append("list", "2", mode="D")
+    await other.line.call("PEXPIRE", other.target("list").physical, 60_000)
+    await other.drain()
+
+    pause.over.set()
+    await carrying
+
+    assert await other.line.call("LRANGE", other.target("list").physical, 0, -1) == [b"2"]
+
+
 async def test_a_record_that_reaches_the_tier_late_is_gathered_by_the_present_gatherer(
     hub: RecoveryHarness, tier: PausableDurable
 ) -> None:

@@ -155,6 +155,24 @@ async def test_after_a_set_back_of_which_the_tier_shows_nothing_it_is_not_acknow
     assert await number(other) == 2
 
 
+async def test_a_change_that_an_ephemeral_list_hides_after_a_set_back_is_not_acknowledged(
+    hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
+) -> None:
+    await hub.append(KEY, "1", mode="D")
+    await hub.line.call("PEXPIRE", hub.target(KEY).physical, 60_000)
+    await hub.drain()
+    set_back = await memorised(hub)
+    pause = held_before_the_tier_has_it(tier)
+    changing = await under_way(lambda hub: hub.append(KEY, "2"), hub, pause)
+    await set_back()
+    await other.write("another key", "1")
+
+    pause.over.set()
+
+    with pytest.raises(ChangeLostError, match="may be lost"):
+        await changing
+
+
 async def test_a_change_is_reported_as_unsure_if_the_data_was_changed_after_the_loss(
     hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable, change: Change
 ) -> None:
