@@ -39,13 +39,18 @@ PATIENCE_S = 60
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     """Chromium without a window; in CI it must be there."""
-    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+    with open_browser(tmp_path_factory.mktemp("profile"), logs=("browser", "performance")) as driver:
         yield driver
 
 
 @contextmanager
-def open_browser(profile: Path) -> Iterator[Chrome]:
-    """Chromium without a window, with a folder for what it keeps; without it the test is skipped, or fails in CI."""
+def open_browser(profile: Path, *, logs: tuple[str, ...] = ("browser",)) -> Iterator[Chrome]:
+    """Chromium without a window; where there is none the test is skipped, or fails in CI.
+
+    Args:
+        profile: a folder for what it keeps.
+        logs: what it writes down; every request, as `performance` has them, costs a tenth of the time of a test.
+    """
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if None in found:
         message = "chromium and chromium-driver are not installed"
@@ -58,7 +63,7 @@ def open_browser(profile: Path) -> Iterator[Chrome]:
         *(f"user-data-dir={profile}", f"window-size={WINDOW[0]},{WINDOW[1]}"),
     ):
         options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.set_capability("goog:loggingPrefs", dict.fromkeys(logs, "ALL"))
     driver = Chrome(options=options, service=Service(executable_path=str(found[1])))
     try:
         yield driver

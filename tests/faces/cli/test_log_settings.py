@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support.shell import Launch, Shell, finish, read_json_line
 
+from sharedmem.client.sync import SharedMemoryClient
+
 pytestmark = pytest.mark.usefixtures("hashing_embedder")
 TEXT = "the harbour master owns the tide table"
 
@@ -64,18 +66,23 @@ def test_a_file_that_cannot_be_opened_is_refused_with_its_setting(
     assert "create its folder" in done.err
 
 
-def test_a_service_writes_its_log_to_the_file(
+def test_a_service_writes_its_log_to_the_file_and_loses_no_line_when_it_is_told_to_end(
     launch: Launch, place: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "service.log"
+    monkeypatch.setenv("SHAREDMEM_LOG_LEVEL", "INFO")
+    monkeypatch.setenv("SHAREDMEM_LOG_FORMAT", "json")
     monkeypatch.setenv("SHAREDMEM_LOG_FILE", str(file))
-    service = launch("serve", "grpc", "--port", "0", *place)
-    read_json_line(service)
+    service = launch("serve", "rest", "--port", "0", "--actor", "ada", *place)
+    with SharedMemoryClient(str(read_json_line(service)["url"])) as client:
+        for number in range(20):
+            client.call("memory.add", item={"content": f"buoy {number} has a new lamp"})
 
+    # The newest lines still wait to be written together.
     service.send_signal(signal.SIGTERM)
 
     assert finish(service).err == ""
-    assert file.exists()
+    assert [line["message"] for line in lines_of(file)].count("memory added") == 20
 
 
 def test_a_command_does_not_take_the_port_of_the_application(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

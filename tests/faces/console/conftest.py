@@ -31,11 +31,18 @@ def service(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Chrome, service: ConsoleService) -> Iterator[Chrome]:
+    """The browser, whose last page is left before its service ends: it would ask on for ever."""
+    yield browser
+    browser.get("about:blank")
+
+
 @pytest.fixture
-def page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:
+def page(tab: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:
     """A page of that service, whose namespace is empty; the browser may complain of nothing."""
     try:
-        with console_page(browser, service) as opened:
+        with console_page(tab, service) as opened:
             yield opened
     finally:
         service.run(service.hub.store(service.namespace).clear())

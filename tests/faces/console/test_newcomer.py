@@ -39,6 +39,7 @@ def test_a_newcomer_understands_the_demo_and_corrects_an_agent(browser: Chrome, 
         try:
             look_on(browser, demo)
         finally:
+            browser.get("about:blank")
             demo.kill()
             demo.wait()
 

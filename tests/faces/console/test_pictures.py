@@ -55,9 +55,9 @@ def service() -> Iterator[ConsoleService]:
 
 
 @pytest.fixture
-def page(browser: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:
+def page(tab: Chrome, service: ConsoleService) -> Iterator[ConsolePage]:
     """A page of that service, which is not cleared."""
-    with console_page(browser, service) as opened:
+    with console_page(tab, service) as opened:
         yield opened
 
 

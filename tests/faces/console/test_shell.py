@@ -13,7 +13,6 @@ from sharedmem.testing.clock import ManualClock
 
 def test_a_link_lets_one_person_in_once(page: ConsolePage, service: ConsoleService) -> None:
     link = f"{service.server.url}/console/#/login?code={service.login.code}"
-    page.browser.get(f"{service.server.url}/console/icon.svg")
     page.run("sessionStorage.clear()")
 
     page.browser.get(link)
@@ -46,7 +45,6 @@ def test_a_link_says_why_it_lets_nobody_in() -> None:
 def test_a_token_that_is_not_known_is_refused_in_the_words_of_the_service(
     page: ConsolePage, service: ConsoleService
 ) -> None:
-    page.browser.get(f"{service.server.url}/console/icon.svg")
     page.run("sessionStorage.clear()")
     page.browser.get(f"{service.server.url}/console/")
     page.type("Token", "smt_nobody")
