@@ -13,6 +13,8 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "workloads.py"
 PAGE = "before\n<!-- workloads: begin -->\nold\n<!-- workloads: end -->\nafter\n"
 
 
+# A measurement of three teams takes half a minute.
+@pytest.mark.nightly
 @pytest.mark.usefixtures("redis_url")
 async def test_three_teams_are_measured_and_at_the_usual_thresholds_nothing_goes_wrong(tmp_path: Path) -> None:
     page, results = tmp_path / "page.md", tmp_path / "out.json"

@@ -52,6 +52,7 @@ class TestExactIndexOnFakeredis(IndexSuite):
         return ExactIndex(line, keyspace, suite_family, SystemClock())
 
 
+@pytest.mark.nightly
 class TestExactIndexOnAServer(IndexSuite):
     """On a real server."""
 

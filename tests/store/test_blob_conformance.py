@@ -27,6 +27,7 @@ class TestFolderStore(BlobSuite):
         await store.close()
 
 
+@pytest.mark.nightly
 class TestAzureBlobStore(BlobSuite):
     @pytest.fixture
     async def blob_store(self, azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
@@ -43,6 +44,7 @@ class TestS3BlobStore(BlobSuite):
         await store.close()
 
 
+@pytest.mark.nightly
 class TestGcsBlobStore(BlobSuite):
     @pytest.fixture
     async def blob_store(self, gcs: GcsEmulator) -> AsyncIterator[CloudBlobStore]:

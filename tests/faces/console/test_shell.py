@@ -100,16 +100,6 @@ def test_an_outsider_sees_nothing_of_another_namespace(page: ConsolePage, servic
     assert [told for told in page.complaints() if "403" not in told] == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("view", ["overview", "data", "feed"])
-def test_views_can_be_used_by_all(page: ConsolePage, service: ConsoleService, view: str, theme: str) -> None:
-    service.run(service.store().write("plan", {"step": 1}))
-    page.enter(view, theme=theme)
-    page.see(":ada:plan" if view != "overview" else "Keys")
-
-    assert page.violations() == []
-
-
 def test_the_page_calls_only_its_own_service(page: ConsolePage, service: ConsoleService) -> None:
     page.enter()
     page.see("Health")

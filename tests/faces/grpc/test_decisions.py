@@ -29,6 +29,7 @@ class _OverTheWire(DecisionSuite):
         await hub.store(namespace).clear()
 
 
+@pytest.mark.nightly
 class TestDecisionsThroughGrpcOnFakeredis(OnFakeredis, _OverTheWire):
     """Every promise, on fakeredis."""
 
