@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from sharedmem.errors import ConfigError, InvalidError
 from sharedmem.graph.backends.redis_writer import GRAPH_VECTORS
-from sharedmem.graph.records import GRAPH
 from sharedmem.index_maintenance import RecordReindexer, Reindexer, VectorSource
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.embedding_queue import MemoryReindexer
 from sharedmem.memory.repository import unreadable_memories
 from sharedmem.models import IndexStatus
 from sharedmem.redis.keys import check_name
+from sharedmem.redis.scripts.knowledge import GRAPH_FAMILY
 from sharedmem.runtime.concurrency import ProcessBound
 from sharedmem.search.protocol import Index, IndexProgress
 
@@ -30,7 +30,7 @@ class Indexes(ProcessBound):
         self._indexes = {
             index.family.name: index for index in (context.memories, context.answers, context.graphs, context.notes)
         }
-        self._vectors = {GRAPH: GRAPH_VECTORS, **(vectors or {})}
+        self._vectors = {GRAPH_FAMILY: GRAPH_VECTORS, **(vectors or {})}
 
     async def all(self) -> list[IndexStatus]:
         """Return every index with its documents, failures and problems. A few round trips.

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import orjson
 
 from sharedmem.clock import Clock
 from sharedmem.config import NO_TIER, Kind, Settings
 from sharedmem.context import ServerContext
-from sharedmem.durable.admin import AdminServices, DurableAdmin
-from sharedmem.durable.inspection import Inspector
 from sharedmem.durable.key_loader import KeyLoader, LoadTimes, LogRestorer
 from sharedmem.durable.loss_detection import DataLossGuard
 from sharedmem.durable.outbox_relay import OutboxRelay, RelayLimits
 from sharedmem.durable.outbox_stream import parse_records
 from sharedmem.durable.protocol import Durable, DurableContext, has_expired, living_documents
 from sharedmem.durable.record_recovery import RECOVERED_MARK, NamespaceRecovery, RecordKeyRestorer, RecordRecovery
-from sharedmem.durable.samples import MemorySamples
 from sharedmem.errors import AccessDeniedError, ConfigError, NotFoundError
 from sharedmem.models import DurableRecord
 from sharedmem.record_family import RecordFamily
@@ -33,6 +31,9 @@ from sharedmem.redis.durability import LOG_MODE, RULE_MODES, DurabilityModes, Ke
 from sharedmem.redis.keys import KeySpace, Target, is_lasting_record
 from sharedmem.redis.replies import Reply
 from sharedmem.redis.scripts.durable import DurableScripts, RecordRestoreScripts
+
+if TYPE_CHECKING:
+    from sharedmem.durable.admin import DurableAdmin
 
 _PAGE = 500
 _ABSENT_STATES, _PENDING = (b"deleted", b"missing"), b"pending"
@@ -70,6 +71,7 @@ class DurableTier:
         records = {f"${family.name}": RecordKeyRestorer(server.keyspace, family) for family in families}
         restorers = {LOG_MODE: LogRestorer({**logs, **records})}
         context = server.extended(DurableContext, scripts=DurableScripts(server.executor), durable=self.store)
+        self._context, self._kind_of, self._restorers = context, kind_of, restorers
         cache_ms = server.settings.knowledge_cache_s * 1000
         self.relay = OutboxRelay(
             context,
@@ -85,17 +87,25 @@ class DurableTier:
         self._records = RecordRecovery(
             context, RecordRestoreScripts(server.executor), families, drain=self.relay.drain, join=self.join
         )
+
+    @cached_property
+    def admin(self) -> DurableAdmin:
+        """What looks at the tier, and restores namespaces."""
+        from sharedmem.durable.admin import AdminServices, DurableAdmin  # noqa: PLC0415  # few processes use it
+        from sharedmem.durable.inspection import Inspector  # noqa: PLC0415  # likewise
+        from sharedmem.durable.samples import MemorySamples  # noqa: PLC0415  # likewise
+
         inspector = Inspector(
-            context,
+            self._context,
             self._id,
             self.relay,
-            kind_of=kind_of,
-            restorers=restorers,
-            remembers=server.settings.memory_durability,
+            kind_of=self._kind_of,
+            restorers=self._restorers,
+            remembers=self._context.settings.memory_durability,
         )
-        warmer = NamespaceRecovery(self.store, server.keyspace, self.loader, self._records)
+        warmer = NamespaceRecovery(self.store, self._keyspace, self.loader, self._records)
         samples = MemorySamples(self.store, self._clock)
-        self.admin = DurableAdmin(AdminServices(self.store, self.relay, inspector, warmer, self.join, samples))
+        return DurableAdmin(AdminServices(self.store, self.relay, inspector, warmer, self.join, samples))
 
     # -- for writers and readers of keys
 

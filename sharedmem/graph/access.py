@@ -21,7 +21,6 @@ from sharedmem.graph.names import LONGEST_NAME, check_encodable, check_group, en
 from sharedmem.graph.protocol import Extractor, GraphBackend
 from sharedmem.graph.records import (
     ATTRIBUTE_PREFIX,
-    GRAPH,
     LATEST,
     BitemporalPoint,
     CommitRequest,
@@ -41,6 +40,7 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Entity, Episode, Fact
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.scope import EVERYONE, Need, Scope
+from sharedmem.redis.scripts.knowledge import GRAPH_FAMILY
 from sharedmem.redis.vectors import Vector, to_half
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class GraphAccess:
             AccessDeniedError: this actor lacks the right.
             UnavailableError: records are missing, and the durable tier cannot be reached.
         """
-        self._scope.common(GRAPH, need)
+        self._scope.common(GRAPH_FAMILY, need)
         group = check_group(group_id)
         if self._tier is not None:
             await self._tier.gather(self.namespace)
@@ -96,7 +96,7 @@ class GraphAccess:
         Raises:
             AccessDeniedError, UnavailableError: as `enter`.
         """
-        self._scope.common(GRAPH, "read")
+        self._scope.common(GRAPH_FAMILY, "read")
         if self._tier is not None:
             await self._tier.gather(self.namespace)
 
@@ -111,7 +111,7 @@ class GraphAccess:
         Raises:
             AccessDeniedError: another actor is its author, and `memory_rights` is `owner`.
         """
-        self._scope.check_author(episode.created_by, GRAPH, episode.id)
+        self._scope.check_author(episode.created_by, GRAPH_FAMILY, episode.id)
 
     def check_everyone(self, name: str) -> None:
         """Reject an actor that may not change what any actor has written.
@@ -119,11 +119,11 @@ class GraphAccess:
         Raises:
             AccessDeniedError: `memory_rights` is `owner`, so this actor may change only its own episodes.
         """
-        self._scope.check_author(EVERYONE, GRAPH, name)
+        self._scope.check_author(EVERYONE, GRAPH_FAMILY, name)
 
     def may_change_everything(self) -> bool:
         """Return whether this actor may change what any actor has written."""
-        return self._scope.identity.may_change(EVERYONE, GRAPH)
+        return self._scope.identity.may_change(EVERYONE, GRAPH_FAMILY)
 
     def point_in_time(self, as_of: datetime | None, known_at: datetime | None) -> BitemporalPoint:
         """Return the point in both times of a call; by default now, as known now.

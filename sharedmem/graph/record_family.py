@@ -12,10 +12,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from sharedmem.errors import UnavailableError
-from sharedmem.graph.records import GRAPH, to_stamp
 from sharedmem.models import DurableRecord
 from sharedmem.record_family import DocumentFormat, RecordFamily, RestoreRun
 from sharedmem.redis.replies import Argument, Command, Reply
+from sharedmem.redis.scripts.knowledge import GRAPH_FAMILY
 
 if TYPE_CHECKING:
     # Loading this module takes a while; a hub opens without it.
@@ -58,15 +58,16 @@ async def _restore(run: RestoreRun, records: Sequence[DurableGraphRecord]) -> in
 
 async def _restore_group(run: RestoreRun, group: str, records: Sequence[DurableGraphRecord]) -> int | None:
     from sharedmem.graph.backends.redis_layout import is_newer, restore_arguments  # noqa: PLC0415  # see above
+    from sharedmem.graph.records import to_stamp  # noqa: PLC0415  # likewise
 
     keyspace, namespace = run.context.keyspace, run.namespace
     for _ in range(_MOST_TRIES):
         stored = await _read_stored(run, records)
         pairs = [(one, here) for one, here in zip(records, stored, strict=True) if is_newer(one, here)]
-        keys = [keyspace.record(GRAPH, namespace, one.named) for one, _ in pairs]
+        keys = [keyspace.record(GRAPH_FAMILY, namespace, one.named) for one, _ in pairs]
         # In the order of the script's arguments.
-        keys += [keyspace.record_part(GRAPH, namespace, part) for part in _COMMON_PARTS]
-        keys += [keyspace.record_item(GRAPH, namespace, part, group) for part in _GROUP_PARTS]
+        keys += [keyspace.record_part(GRAPH_FAMILY, namespace, part) for part in _COMMON_PARTS]
+        keys += [keyspace.record_item(GRAPH_FAMILY, namespace, part, group) for part in _GROUP_PARTS]
         reply = await run.scripts.graph_restore(
             keyspace.space(namespace),
             keyspace.kept(namespace),
@@ -84,7 +85,7 @@ async def _read_stored(run: RestoreRun, records: Sequence[DurableGraphRecord]) -
     """Read the stored state of some records from Redis."""
     from sharedmem.graph.backends.redis_layout import StoredGraphRecord  # noqa: PLC0415  # see above
 
-    keys = (run.context.keyspace.record(GRAPH, run.namespace, one.named) for one in records)
+    keys = (run.context.keyspace.record(GRAPH_FAMILY, run.namespace, one.named) for one in records)
     commands: list[Command] = [("HMGET", key, "version", "body") for key in keys]
     return [StoredGraphRecord(*_version_and_body(reply)) for reply in await run.context.client.read_many(commands)]
 
@@ -96,7 +97,7 @@ def _version_and_body(reply: Reply) -> tuple[int, bytes]:
 
 
 GRAPH_RECORDS = RecordFamily(
-    GRAPH,
+    GRAPH_FAMILY,
     TAGS,
     NUMBERS,
     ef_construction=_EF_CONSTRUCTION,

@@ -63,8 +63,6 @@ def descending_text(stamp: int) -> str:
     return f"{OPEN - stamp:0{DIGITS}d}"
 
 
-GRAPH = "graph"
-
 KindCode = Literal["e", "s", "m", "n", "f", "p"]
 """Kinds of record in searches: episode, summary, statement, entity, fact known to be true, past fact.
 

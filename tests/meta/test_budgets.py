@@ -89,6 +89,26 @@ def test_a_command_that_reads_a_value_imports_neither_redis_py_nor_the_durable_t
     assert {"redis", "rich.console", "numpy", "sharedmem.durable"}.isdisjoint(loaded.split())
 
 
+def test_a_hub_with_a_durable_tier_imports_neither_graphs_nor_what_inspects_the_tier(tmp_path: Path) -> None:
+    code = """
+import asyncio, sys
+from sharedmem import Hub, Settings
+
+async def main():
+    async with Hub.open(settings=Settings(data_dir=sys.argv[1])) as hub:
+        await hub.store("budget").write("topic", "tides", ttl=600)
+
+asyncio.run(main())
+print(*sys.modules)
+"""
+    program = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+
+    assert "sharedmem.durable.tier" in loaded
+    assert {"redis", "numpy", "sharedmem.graph.records", "sharedmem.durable.samples"}.isdisjoint(loaded)
+
+
 def test_an_import_costs_little_more_cpu_than_redis_and_pydantic(environment: dict[str, str]) -> None:
     baseline, *commands = ([sys.executable, "-c", code] for code in (BASELINE, *IMPORTS))
 

@@ -32,7 +32,6 @@ import orjson
 from sharedmem.errors import SharedMemoryError
 from sharedmem.graph.names import encode_group, trigrams
 from sharedmem.graph.records import (
-    GRAPH,
     OPEN,
     UNKNOWN_START,
     Claim,
@@ -50,6 +49,7 @@ from sharedmem.models import DurableRecord
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, ServerError, public_key_error
+from sharedmem.redis.scripts.knowledge import GRAPH_FAMILY
 from sharedmem.search.protocol import encode_tag
 from sharedmem.text.analysis import document_terms, namespace_term_prefix
 
@@ -339,18 +339,18 @@ class GraphKeys:
     def __init__(self, keyspace: KeySpace, namespace: str) -> None:
         self.namespace = namespace
         self.space = keyspace.space(namespace)
-        self.groups = keyspace.record_part(GRAPH, namespace, "groups")
+        self.groups = keyspace.record_part(GRAPH_FAMILY, namespace, "groups")
         """The hash with the state of each group."""
         self._keyspace = keyspace
-        self._records = keyspace.records(GRAPH, namespace).encode()
+        self._records = keyspace.records(GRAPH_FAMILY, namespace).encode()
 
     def common(self, part: str) -> bytes:
         """Return one of the keys that all groups of the namespace share."""
-        return self._keyspace.record_part(GRAPH, self.namespace, part)
+        return self._keyspace.record_part(GRAPH_FAMILY, self.namespace, part)
 
     def part(self, group: str, part: str) -> bytes:
         """Return one of the keys beside the records of a group."""
-        return self._keyspace.record_item(GRAPH, self.namespace, part, encode_group(group))
+        return self._keyspace.record_item(GRAPH_FAMILY, self.namespace, part, encode_group(group))
 
     def parts(self, group: str, *parts: str) -> list[bytes]:
         """Return several keys beside the records of a group."""
@@ -362,7 +362,7 @@ class GraphKeys:
 
     def target(self, record_id: str) -> Target:
         """Return a record as the durable tier addresses it."""
-        return self._keyspace.target(f"{self.namespace}:${GRAPH}:{record_id}")
+        return self._keyspace.target(f"{self.namespace}:${GRAPH_FAMILY}:{record_id}")
 
     def log_modes(self, record_ids: Sequence[str]) -> DurabilityModes | None:
         """Return the durability modes of records: logs, which stay in Redis. None without records."""
@@ -372,7 +372,7 @@ class GraphKeys:
 
     def public_error(self, error: ServerError, group: str, address: str) -> SharedMemoryError:
         """Return the public error for an error of the server at an address, with the group as its key."""
-        key = f"{self.namespace}:${GRAPH}:{encode_group(group)}"
+        key = f"{self.namespace}:${GRAPH_FAMILY}:{encode_group(group)}"
         return public_key_error(error, address, key=key, held="foreign value", wanted="graph")
 
 

@@ -277,6 +277,10 @@ def _argument_size(argument: Argument) -> int:
 # -- graphs --------------------------------------------------------------------------------------
 
 
+GRAPH_FAMILY = "graph"
+"""The record family of graphs."""
+
+
 class GraphLookKeys(NamedTuple):
     """The keys that a look-up reads besides records, in the order of the script."""
 
