@@ -2,10 +2,14 @@
 
 python benchmarks/learn_ranking.py --data FOLDER                   measure with what the package has: writes nothing
 python benchmarks/learn_ranking.py --data FOLDER --write           learn again, and write memory/learned.toml
+python benchmarks/learn_ranking.py --data FOLDER --scores-only     leave the weights of the ranking as they are
 python benchmarks/learn_ranking.py --data FOLDER --embedder onnx   one embedder; repeat it for several
 
 Figures come from cross-validation: the conversations are dealt into five parts, and each part is judged by what was
-learned from the four others. What is written is learned from all. The folder is described in retrieval_data.py.
+learned from the four others. What is written is learned from all; tables of embedders that are not measured stay as
+they are, and so does the one for any other embedder unless all are measured. For the scores each set of conversations
+counts the same, and within it questions that it answers count three fifths. The folder is described in
+retrieval_data.py.
 """
 
 from __future__ import annotations
@@ -32,7 +36,10 @@ from sharedmem.memory.relevance import (
     WITHOUT_EMBEDDER,
     RelevanceModel,
     SearchEvidence,
+    learned_tables,
+    learned_weights,
     relevance_features,
+    share_of_busiest_thread,
 )
 from sharedmem.search.protocol import IndexResult
 from sharedmem.text.analysis import share_of_terms
@@ -44,15 +51,19 @@ EMBEDDERS = {"wordllama": "wordllama:", "onnx": "onnx:bge-small", "onnx:all-Mini
 PARTS = 5
 DEPTH = 20
 """Hits of a search that are judged."""
+SHOWN = 10
+"""Those of the error of single sets: as many as a search returns by default."""
 TABLE = Path(__file__).parent.parent / "sharedmem" / "memory" / "learned.toml"
 _RIDGE = 1.0
 _STEPS = 30
 _BINS = 10
-_BASIC = ("share", "place", "lead", "length")
+_ANSWERED = 0.6
+"""Part of the weight of a set that questions have which it answers."""
+_BASIC = ("share", "place", "lead", "length", "thread")
 FEATURES: dict[RelevanceModel, tuple[str, ...]] = {
     "hybrid": (*_BASIC, "words", "cosine", "both"),
     "semantic": (*_BASIC, "words", "cosine", "both"),
-    "similar": (*_BASIC[:3], "cosine"),
+    "similar": ("share", "place", "lead", "cosine"),
     "words": (*_BASIC, "words"),
     "keywords": (*_BASIC, "words"),
 }
@@ -86,10 +97,26 @@ class JudgedHits(NamedTuple):
     """The part of the cross-validation to which the conversation of each hit belongs."""
     places: NDArray[np.int64]
     kinds: NDArray[np.str_]
+    sets: NDArray[np.str_]
 
     def columns(self, names: Sequence[str]) -> Numbers:
         """Return the features with these names, one a column."""
         return np.stack([self.features[name] for name in names], axis=1)
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """Whether each is a hit of a question that the conversation answers."""
+        return np.isin(self.kinds, ["own", "own, small"])
+
+    @property
+    def weights(self) -> Numbers:
+        """How much each hit counts, 1 on average."""
+        weights = np.zeros(len(self.relevant))
+        for name in np.unique(self.sets):
+            for share, those in ((_ANSWERED, self.answered), (1 - _ANSWERED, ~self.answered)):
+                some = (self.sets == name) & those
+                weights[some] = share / max(some.sum(), 1)
+        return weights * len(weights) / weights.sum()
 
 
 class Reliability(NamedTuple):
@@ -105,6 +132,8 @@ class Reliability(NamedTuple):
     """How many of these hits are relevant."""
     unrelated: float
     """Mean probability of the first hit of a question about general knowledge."""
+    worst: float
+    """Expected calibration error of the first ten hits of answered questions, of the set where it is highest."""
 
 
 # -- what is judged --------------------------------------------------------------------------------
@@ -116,7 +145,7 @@ def judged_hits(lab: Lab, model: RelevanceModel, weights: RankingWeights) -> Jud
     groups = sorted({question.group for question in lab.questions})
     part_of = {group: at % PARTS for at, group in enumerate(groups)}
     rows: list[dict[str, float]] = []
-    labels: list[tuple[bool, int, int, str]] = []
+    labels: list[tuple[bool, int, int, str, str]] = []
     for question in lab.questions:
         order = _order(question, model, weights)
         if not order:
@@ -128,13 +157,14 @@ def judged_hits(lab: Lab, model: RelevanceModel, weights: RankingWeights) -> Jud
             terms=question.terms,
             words=max(first),
             cosine=question.found.vector[0].score if has_vector else 0.0,
+            thread=share_of_busiest_thread([id_ for id_, _ in order], question.found, question.neighbours),
         )
         for place, (id_, value) in enumerate(order[:DEPTH], 1):
             rows.append(relevance_features(evidence, value))
-            labels.append((id_ in question.relevant, part_of[question.group], place, question.kind))
-    relevant, parts, places, kinds = zip(*labels, strict=True)
+            labels.append((id_ in question.relevant, part_of[question.group], place, question.kind, question.data))
+    relevant, *others = zip(*labels, strict=True)
     features = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    return JudgedHits(features, np.array(relevant, dtype=float), np.array(parts), np.array(places), np.array(kinds))
+    return JudgedHits(features, np.array(relevant, dtype=float), *map(np.array, others))
 
 
 def _order(question: LabQuestion, model: RelevanceModel, weights: RankingWeights) -> list[tuple[str, float]]:
@@ -153,7 +183,7 @@ def _order(question: LabQuestion, model: RelevanceModel, weights: RankingWeights
 # -- the logistic model -----------------------------------------------------------------------------
 
 
-def fit_logistic(columns: Numbers, relevant: Numbers) -> Numbers:
+def fit_logistic(columns: Numbers, relevant: Numbers, weights: Numbers) -> Numbers:
     """Return the constant and the coefficients of a logistic regression (Newton's method, with a small ridge)."""
     mean, width = columns.mean(axis=0), columns.std(axis=0) + 1e-9
     scaled = np.column_stack([np.ones(len(columns)), (columns - mean) / width])
@@ -161,8 +191,8 @@ def fit_logistic(columns: Numbers, relevant: Numbers) -> Numbers:
     found = np.zeros(scaled.shape[1])
     for _ in range(_STEPS):
         likely = 1 / (1 + np.exp(-scaled @ found))
-        curvature = (scaled * (likely * (1 - likely))[:, None]).T @ scaled + penalty
-        found -= np.linalg.solve(curvature, scaled.T @ (likely - relevant) + penalty @ found)
+        curvature = (scaled * (weights * likely * (1 - likely))[:, None]).T @ scaled + penalty
+        found -= np.linalg.solve(curvature, scaled.T @ (weights * (likely - relevant)) + penalty @ found)
     slopes = found[1:] / width
     return np.concatenate([[found[0] - slopes @ mean], slopes])
 
@@ -175,11 +205,12 @@ def predicted(coefficients: Numbers, columns: Numbers) -> Numbers:
 
 def cross_validated(hits: JudgedHits, names: Sequence[str]) -> Numbers:
     """Return the probability of each hit by what was learned from the other parts."""
-    columns = hits.columns(names)
+    columns, weights = hits.columns(names), hits.weights
     likely = np.zeros(len(columns))
     for part in range(PARTS):
         held = hits.parts == part
-        likely[held] = predicted(fit_logistic(columns[~held], hits.relevant[~held]), columns[held])
+        learned = fit_logistic(columns[~held], hits.relevant[~held], weights[~held])
+        likely[held] = predicted(learned, columns[held])
     return likely
 
 
@@ -197,7 +228,9 @@ def calibration_error(likely: Numbers, relevant: Numbers, *, equal_width: bool) 
 def reliability_of(hits: JudgedHits, likely: Numbers) -> Reliability:
     """Return how reliable the probabilities are."""
     first = hits.places == 1
-    own = first & np.isin(hits.kinds, ["own", "own, small"])
+    own = first & hits.answered
+    shown = (hits.places <= SHOWN) & (hits.kinds == "own")
+    by_set = [shown & (hits.sets == name) for name in np.unique(hits.sets)]
     unrelated = first & np.isin(hits.kinds, ["general", "general, small"])
     return Reliability(
         error=calibration_error(likely, hits.relevant, equal_width=True),
@@ -205,13 +238,16 @@ def reliability_of(hits: JudgedHits, likely: Numbers) -> Reliability:
         answerable=float(likely[own].mean()),
         found=float(hits.relevant[own].mean()),
         unrelated=float(likely[unrelated].mean()),
+        worst=max(calibration_error(likely[some], hits.relevant[some], equal_width=True) for some in by_set),
     )
 
 
 def joined(some: Sequence[JudgedHits]) -> JudgedHits:
     """Return the hits of several embedders as one."""
     features = {name: np.concatenate([hits.features[name] for hits in some]) for name in some[0].features}
-    return JudgedHits(features, *(np.concatenate([hits[at] for hits in some]) for at in range(1, 5)))
+    return JudgedHits(
+        features, *(np.concatenate([hits[at] for hits in some]) for at in range(1, len(JudgedHits._fields)))
+    )
 
 
 # -- the weights of the ranking --------------------------------------------------------------------
@@ -265,17 +301,19 @@ def learn_relevance(labs: Mapping[str, Lab], weights: Mapping[str, RankingWeight
 
     def learn(table: str, model: RelevanceModel, hits: JudgedHits, names: Sequence[str]) -> None:
         found = reliability_of(hits, cross_validated(hits, names))
-        coefficients = fit_logistic(hits.columns(names), hits.relevant)
+        coefficients = fit_logistic(hits.columns(names), hits.relevant, hits.weights)
         kept = {name: round(float(one), 4) for name, one in zip(("constant", *names), coefficients, strict=True)}
         tables.setdefault(table, {})[model] = kept
         rows.append([table, model, *(f"{figure:.3f}" for figure in found)])
 
+    is_whole = set(EMBEDDERS.values()) <= labs.keys()
     for model in BY_EMBEDDER:
         hits = {table: judged_hits(lab, model, weights[table]) for table, lab in labs.items()}
         for table, some in hits.items():
             learn(table, model, some, FEATURES[model])
-        names = [name for name in FEATURES[model] if name not in OF_COSINES]
-        learn(OTHER, model, joined(list(hits.values())), names)
+        if is_whole:
+            names = [name for name in FEATURES[model] if name not in OF_COSINES]
+            learn(OTHER, model, joined(list(hits.values())), names)
     first = next(iter(labs.values()))
     for model in BY_WORDS:
         learn(WITHOUT_EMBEDDER, model, judged_hits(first, model, RankingWeights()), FEATURES[model])
@@ -287,14 +325,16 @@ def written(tables: Tables, weights: Mapping[str, RankingWeights]) -> Iterator[s
     yield "# Made by benchmarks/learn_ranking.py --write. Coefficients of `memory/relevance.py`, by how the name of an"
     yield "# embedder begins, and by the kind of search, and weights of the ranking that differ from the usual ones."
     usual = asdict(RankingWeights())
-    for table, found in weights.items():
+    own = [table for table in learned_tables() if table not in {OTHER, WITHOUT_EMBEDDER}]
+    for table, found in ({table: learned_weights(table) for table in own} | dict(weights)).items():
         if found != RankingWeights():
             yield f'\n["{table}".{WEIGHTS}]'
         for name, value in asdict(found).items():
             if value != usual[name]:
                 yield f"{name} = {list(value) if isinstance(value, tuple) else value}"
-    for table, models in tables.items():
-        for model, coefficients in models.items():
+    for table in dict.fromkeys((*learned_tables(), *tables)):
+        models = {name: one for name, one in learned_tables().get(table, {}).items() if name != WEIGHTS}
+        for model, coefficients in (models | tables.get(table, {})).items():
             yield f'\n["{table}".{model}]'
             yield from (f"{name} = {value}" for name, value in coefficients.items())
 
@@ -323,11 +363,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         labs[EMBEDDERS.get(name, name)] = prepare(read, VectorFolder(name, asked.vectors))
     weights = {}
     for table, lab in labs.items():
+        if asked.scores_only:
+            weights[table] = learned_weights(table)
+            continue
         print(f"{table}: weights", file=sys.stderr, flush=True)
         weights[table], recalls = learn_weights(table, lab)
         print("\n".join(" | ".join(cells) for cells in recalls), flush=True)
     tables, rows = learn_relevance(labs, weights)
-    head = ("table", "search", "error", "error, first hits", "answerable: said", "found", "unrelated: said")
+    head = (
+        "table",
+        "search",
+        "error",
+        "error, first hits",
+        "answerable: said",
+        "found",
+        "unrelated: said",
+        "worst set",
+    )
     for row in (head, *rows):
         print(" | ".join(row))
     if asked.write:
@@ -345,6 +397,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th question")
     vectors = Path(tempfile.gettempdir()) / "sharedmem-vectors"
     parser.add_argument("--vectors", type=Path, default=vectors, metavar="FOLDER", help="where vectors are kept")
+    parser.add_argument("--scores-only", action="store_true", help="learn no weights of the ranking")
     parser.add_argument("--write", action="store_true", help="write the tables into the package")
     return parser.parse_args(arguments)
 

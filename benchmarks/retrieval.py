@@ -107,6 +107,7 @@ _STILL = replace(
     number=1.0,
     name=1.0,
     length=0.0,
+    attribute=0.0,
 )
 _AROUND: dict[str, Any] = {"previous": RECIPE.previous, "following": RECIPE.following, "thread": RECIPE.thread}
 _ASKING: dict[str, Any] = {"answer": RECIPE.answer, "question": RECIPE.question}

@@ -29,6 +29,7 @@ from sharedmem.redis.vectors import Vector
 from sharedmem.search.protocol import IndexHit, IndexResult
 from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
 from sharedmem.text.analysis import WORD
+from sharedmem.text.attributes import attribute_fits, decode_told
 from sharedmem.text.fact_tokens import datetime_from_ms, find_query_dates
 from sharedmem.text.statements import NAME, NUMBER, TIME, query_cues
 
@@ -70,6 +71,8 @@ class RankingWeights:
     """Factor for turns that contain a name, if the query asks what, which, who or where."""
     length: float = 0.2
     """Loss of turns of fewer than 25 words: the exponent of their share of 25."""
+    attribute: float = 0.5
+    """Weight of how well a short statement that is no turn fits what a question about a person asks for, 0 to 1."""
     recency: float = 0.0
     """Gain of a memory of this moment, as a share of its score; older ones gain less."""
     half_life_s: float = 2_592_000.0
@@ -241,11 +244,19 @@ class SignalExplanations:
         found: the result of the index.
         text, vector: the contributions of the two searches, by id.
         recipe: the weights.
+        fits: the contributions of what is asked for, by id.
     """
 
     def __init__(
-        self, found: IndexResult, text: Mapping[str, float], vector: Mapping[str, float], recipe: RankingWeights
+        self,
+        found: IndexResult,
+        text: Mapping[str, float],
+        vector: Mapping[str, float],
+        recipe: RankingWeights,
+        fits: Mapping[str, float],
     ) -> None:
+        self._fits = fits
+        self._fit_weight = recipe.attribute
         self._searches = (
             ("text", _hit_places(found.text), text, recipe.text),
             ("vector", _hit_places(found.vector), vector, recipe.vector),
@@ -267,6 +278,10 @@ class SignalExplanations:
                 share = shares.get(id_, 0.0)
                 score += share
                 signals.append(Signal(name=name, score=raw, rank=rank, weight=weight, contribution=share))
+        if fit := self._fits.get(id_):
+            score += fit
+            weight = self._fit_weight
+            signals.append(Signal(name="attribute", score=fit / weight, weight=weight, contribution=fit))
         if gained:
             signals.append(Signal(name="neighbours", score=gained, weight=1.0, contribution=gained))
         for name, value in factors:
@@ -351,7 +366,8 @@ def rank(
     """
     facts = _features_by_id(found)
     text, vector = _shares(found, recipe)
-    own = sum_scores(vector, text)
+    fits = _attribute_scores(query, facts, found, recipe)
+    own = sum_scores(sum_scores(vector, text), fits)
     received = _neighbour_scores(own, facts, recipe)
     for turn in received:
         for id_, known in neighbours.get(turn, ()):
@@ -368,7 +384,7 @@ def rank(
     order = sorted(scored)[:limit]
     if not explain:
         return [_unexplained((id_, -score, ())) for score, id_ in order]
-    reasons = SignalExplanations(found, text, vector, recipe)
+    reasons = SignalExplanations(found, text, vector, recipe, fits)
     return [
         RankedMemory(
             id_, -score, reasons.of(id_, _score_from_neighbours(facts[id_], received, recipe), factors.each(facts[id_]))
@@ -389,6 +405,17 @@ def _shares(found: IndexResult, recipe: RankingWeights) -> tuple[dict[str, float
         by_rank = partial(reciprocal_rank_scores, k=recipe.rrf_k)
         return by_rank(found.text, recipe.text), by_rank(found.vector, recipe.vector)
     return scores_by_best(found.text, recipe.text), min_max_scores(found.vector, recipe.vector)
+
+
+def _attribute_scores(
+    query: str, facts: Mapping[str, RankingFeatures], found: IndexResult, recipe: RankingWeights
+) -> dict[str, float]:
+    """Return the contributions of what is asked for, by id."""
+    if not recipe.attribute:
+        return {}
+    told = {id_: decode_told(known.told) for id_, known in facts.items() if known.told}
+    fits = attribute_fits(query, told, {hit.id for hit in found.text}) if told else {}
+    return {id_: recipe.attribute * fit for id_, fit in fits.items()}
 
 
 def _neighbour_scores(

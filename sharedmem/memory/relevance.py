@@ -10,7 +10,9 @@ namespace:
 `place`     1 divided by the place of the hit
 `lead`      how far the best rank value is above the tenth, as a share of the best
 `length`    natural logarithm of the number of significant words in the query
-`words`     most of these words that one of the first three hits contains, as a share
+`thread`    share of the first ten hits that are turns of one conversation
+`words`     most of these words that one of the first three hits contains, as a share; or how well it fits what a
+            question about a person asks for, if it is a short statement
 `cosine`    the highest cosine similarity to the query
 `both`      `words` times `cosine`
 
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -34,7 +37,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from sharedmem.errors import SharedMemoryError
-from sharedmem.memory.ranking import RankedMemory, RankingWeights
+from sharedmem.memory.ranking import NeighbourTurns, RankedMemory, RankingWeights
 from sharedmem.memory.serialization import RankingFeatures, decode_features, searchable_texts
 from sharedmem.models import MemoryItem, Signal
 from sharedmem.providers.protocol import Reranker
@@ -53,6 +56,7 @@ WITHOUT_EMBEDDER = "none"
 FIRST_HITS = 3
 """Best hits whose texts are compared with the words of the query."""
 _TENTH = 9
+_FIRST_TEN = 10
 _LEAST_SHARE = 1e-3
 _FILE = Path(__file__).with_name("learned.toml")
 
@@ -68,6 +72,8 @@ class SearchEvidence(NamedTuple):
     """Most of these words that one of the first hits contains, as a share."""
     cosine: float
     """The highest cosine similarity to the query; 0 without vectors."""
+    thread: float = 0.0
+    """See `share_of_busiest_thread`."""
 
 
 @cache
@@ -115,6 +121,7 @@ def relevance_features(evidence: SearchEvidence, value: float) -> dict[str, floa
         "place": 1 / _place(values, value),
         "lead": min((best - tenth) / best, 1.0) if is_positive else 0.0,
         "length": log(max(len(evidence.terms), 1)),
+        "thread": evidence.thread,
         "words": evidence.words,
         "cosine": evidence.cosine,
         "both": evidence.words * evidence.cosine,
@@ -126,6 +133,24 @@ def relevance(coefficients: Coefficients, features: Mapping[str, float]) -> floa
     weights = ((name, weight) for name, weight in coefficients.items() if name != "constant")
     total = coefficients["constant"] + sum(weight * features[name] for name, weight in weights)
     return 1 / (1 + exp(-max(min(total, 50.0), -50.0)))
+
+
+def share_of_busiest_thread(order: Sequence[str], found: IndexResult, neighbours: NeighbourTurns) -> float:
+    """Return the share of the first ten hits that are turns of the thread which most of them belong to.
+
+    Args:
+        order: ids, best first.
+        found: the result of the index.
+        neighbours: the turns around its hits, which may be hits too.
+    """
+    first = set(order[:_FIRST_TEN])
+    known = {
+        hit.id: decode_features(hit.facts) for hits in (found.vector, found.text) for hit in hits if hit.id in first
+    }
+    if len(known) < len(first):
+        known |= {id_: features for turns in neighbours.values() for id_, features in turns if id_ in first}
+    threads = Counter(features.thread for features in known.values() if features.author is not None)
+    return max(threads.values(), default=0) / max(len(first), 1)
 
 
 def _place(values: Sequence[float], value: float) -> int:

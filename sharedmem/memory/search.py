@@ -14,6 +14,7 @@ from sharedmem.errors import InvalidError, SharedMemoryError
 from sharedmem.memory.access import MEMORY, MemoryAccess, check_filter
 from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.ranking import (
+    NeighbourTurns,
     RankedMemory,
     RankingWeights,
     diversify_ranking,
@@ -37,10 +38,12 @@ from sharedmem.memory.relevance import (
     relevance,
     relevance_coefficients,
     relevance_features,
+    share_of_busiest_thread,
 )
 from sharedmem.memory.serialization import (
     RankingFeatures,
     decode_features,
+    is_short_statement,
     owner_key,
     searchable_texts,
     standing_of,
@@ -54,6 +57,7 @@ from sharedmem.runtime import metric_key
 from sharedmem.runtime.telemetry import ChargedUnits
 from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
 from sharedmem.text.analysis import contains_phrases, find_phrases, indexed_terms, query_terms, share_of_terms
+from sharedmem.text.attributes import best_match
 from sharedmem.text.statements import is_lookup
 
 Filters = MemoryFilter | Mapping[str, Any] | None
@@ -261,6 +265,7 @@ class _SearchRun(NamedTuple):
     ranked: list[RankedMemory]
     meaning: QueryEmbedding
     round_trips: int
+    neighbours: NeighbourTurns
     successions: Successions = Successions({}, {})
 
 
@@ -346,12 +351,13 @@ class MemorySearcher:
         if request.by_time:
             values.sort(reverse=True)
         terms = query_terms(request.query)
-        texts = [_compared_text(fetched[ranked.id].item) for ranked in order[:FIRST_HITS]]
+        first = [fetched[ranked.id].item for ranked in order[:FIRST_HITS]]
         evidence = SearchEvidence(
             values=values,
             terms=terms,
-            words=max((share_of_terms(terms, text) for text in texts), default=0.0),
+            words=max((_share_of_question(request.query, terms, item) for item in first), default=0.0),
             cosine=run.found.vector[0].score if run.found.vector else 0.0,
+            thread=share_of_busiest_thread([one.id for one in run.ranked], run.found, run.neighbours),
         )
         embedder = self._context.embedder if run.meaning.vector is not None else None
         model: RelevanceModel = "hybrid" if embedder is not None else "words"
@@ -488,7 +494,7 @@ class MemorySearcher:
         if wanted:
             neighbours = await self._neighbours(wanted)
         ranked = self._ranked(request, found, neighbours, recipe)
-        run = _SearchRun(found, ranked, meaning, found.round_trips + bool(wanted))
+        run = _SearchRun(found, ranked, meaning, found.round_trips + bool(wanted), neighbours)
         return self._offered(request, run, standing) if request.mode == "hybrid" else run
 
     async def _standing(self, request: SearchRequest, meaning: QueryEmbedding) -> list[str]:
@@ -657,9 +663,10 @@ def _above_similarity(found: IndexResult, least: float | None) -> IndexResult:
     return found._replace(vector=[hit for hit in found.vector if hit.score >= least])
 
 
-def _compared_text(item: MemoryItem) -> str:
-    """Return the text of a memory in which the words of a query count, with its author."""
-    return "\n".join([item.author or "", *searchable_texts(item)])
+def _share_of_question(query: str, terms: Sequence[str], item: MemoryItem) -> float:
+    """Return the share of a query's words that a memory has with its author, or how well it fits what is asked for."""
+    share = share_of_terms(terms, "\n".join([item.author or "", *searchable_texts(item)]))
+    return max(share, best_match(query, item.memory)) if is_short_statement(item) else share
 
 
 def _rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> list[RankedMemory]:

@@ -26,7 +26,8 @@ from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
 from sharedmem.search.protocol import encode_tag, join_tags
 from sharedmem.text.analysis import WORD, indexed_terms, normalize_text
-from sharedmem.text.statements import Standing, StandingKind, claims_of, find_standing, text_cues
+from sharedmem.text.attributes import encode_told, told_by
+from sharedmem.text.statements import LONGEST_STATEMENT, Standing, StandingKind, claims_of, find_standing, text_cues
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")
@@ -35,7 +36,7 @@ PLACEHOLDER = b"- "
 """Prefix of a member of `memory.turns` that only marks the highest turn index of its thread."""
 
 _FIRST_FEATURES = 7
-_NEWER_FEATURES: tuple[Any, ...] = (0, "", ())
+_NEWER_FEATURES: tuple[Any, ...] = (0, "", (), ())
 """Features that memories of earlier versions lack, as those have them."""
 _PLAIN_FEATURES = 8
 """Features that every memory has."""
@@ -177,10 +178,12 @@ class RankingFeatures(NamedTuple):
     """Of a standing instruction or preference: its kind, a colon, and its owner (`owner_of`)."""
     claims: tuple[str, ...] = ()
     """What it says of subjects in the present, as `text.statements.StatementClaim.encoded`."""
+    told: tuple[str, ...] = ()
+    """Of a short statement that is no turn: what it is about, as `text.attributes.encode_told`."""
 
     def encoded(self) -> bytes:
         """Return the features as Redis stores them: a JSON array, without the last ones if these are empty."""
-        return orjson.dumps(tuple(self) if self.standing or self.claims else self[:_PLAIN_FEATURES])
+        return orjson.dumps(tuple(self) if self.standing or self.claims or self.told else self[:_PLAIN_FEATURES])
 
 
 # A search reads the features of hundreds of memories, and the next search reads mostly the same.
@@ -191,7 +194,7 @@ def decode_features(data: bytes) -> RankingFeatures:
         values: list[Any] = orjson.loads(data)
         thread, position, author, asks, tokens, at_ms, importance = values[:_FIRST_FEATURES]
         newer = values[_FIRST_FEATURES:]
-        cues, standing, claims = [*newer, *_NEWER_FEATURES[len(newer) :]]
+        cues, standing, claims, told = [*newer, *_NEWER_FEATURES[len(newer) :]]
         return RankingFeatures(
             str(thread),
             int(position),
@@ -203,6 +206,7 @@ def decode_features(data: bytes) -> RankingFeatures:
             int(cues),
             str(standing),
             tuple(map(str, claims)),
+            tuple(map(str, told)),
         )
     except (ValueError, TypeError, OverflowError):
         return RankingFeatures("", 0, None, asks=False, tokens=0, at_ms=0, importance="medium")
@@ -260,7 +264,14 @@ def ranking_features(item: MemoryItem, position: int) -> RankingFeatures:
         cues=text_cues(text, words) if item.author is not None else 0,
         standing="" if standing is None else f"{standing.kind}:{owner}",
         claims=tuple(claim.encoded(f"{owner} {item.author or ''}") for claim in claims_of(item.memory)),
+        told=encode_told(told_by(text)) if is_short_statement(item) else (),
     )
+
+
+def is_short_statement(item: MemoryItem) -> bool:
+    """Return whether a memory is neither a turn, nor a document, nor a question."""
+    text = _full_text(item)
+    return item.author is None and len(text) <= LONGEST_STATEMENT and not _is_question(text)
 
 
 def _is_question(text: str) -> bool:

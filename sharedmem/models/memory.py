@@ -185,7 +185,7 @@ class Signal(Record):
 
     name: str
     """`text`, `vector`, `neighbours`, `author`, `thread`, `question`, `length`, `time`, `number`, `name`, `date`,
-    `recency`, `importance`, `reranker`; `standing` and `latest` for what instructions, preferences and newer statements
+    `attribute`, `recency`, `importance`, `reranker`; `standing` and `latest` for what instructions, preferences and newer statements
     gain."""
     score: float
     """Raw score of the signal (BM25, cosine similarity, a factor)."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 from itertools import chain, islice, pairwise, zip_longest
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from sharedmem.text.analysis import WORD, stem_word
 from sharedmem.text.contradictions import NUMBERS
@@ -147,6 +147,12 @@ _PERSON_WORDS = """
 i me my mine we us our you your he him his she her hers they them their user customer client
 """
 _PERSONS = frozenset(_PERSON_WORDS.split())
+# Words that show that a question is English; none of them is a word of German, French, Spanish or Italian. To others
+# the lexicon would do harm: `die` is an article in German.
+_ENGLISH_WORDS = """
+what where when who whom whose which how why does did do the my his their our your she he they we tell and of with
+"""
+_ENGLISH = frozenset(_ENGLISH_WORDS.split())
 _TIME_WORDS = """
 today tomorrow yesterday morning afternoon evening noon midnight night spring summer autumn winter year month week day
 ago early late breakfast am pm past
@@ -196,6 +202,46 @@ class Told(NamedTuple):
     """The kinds of answer that it may hold."""
 
 
+_KIND = "="
+"""Sign before a kind of answer among attributes."""
+_KINDS: tuple[AnswerKind, ...] = get_args(AnswerKind)
+
+
+def encode_told(told: Told) -> tuple[str, ...]:
+    """Return what a statement tells as short texts, such as `home` and `=place`; none without an attribute."""
+    if not told.attributes:
+        return ()
+    return (*sorted(told.attributes), *(f"{_KIND}{kind}" for kind in sorted(told.answer)))
+
+
+@lru_cache(maxsize=8192)
+def decode_told(values: tuple[str, ...]) -> Told:
+    """Return what `encode_told` has encoded; unknown texts are attributes that no question asks for."""
+    return Told(
+        frozenset(value for value in values if not value.startswith(_KIND)),
+        frozenset(kind for kind in _KINDS if f"{_KIND}{kind}" in values),
+    )
+
+
+def attribute_fits(question: str, told: Mapping[str, Told], named: Container[str]) -> dict[str, float]:
+    """Return how well statements fit what a question about a person asks for, above 0 to 1, by id.
+
+    Those that do not fit are left out; so are all for a question without a pronoun such as `she` or `my`.
+
+    Args:
+        question: the question.
+        told: what each statement tells, by id.
+        named: ids of those with a word of the question: only these count for a question that names a person.
+    """
+    asked = asked_by(question)
+    if not asked.attributes or not asked.is_personal or not told:
+        return {}
+    rarity = _rarity(one.attributes for one in told.values())
+    names_person = _NAMED.search(question) is not None
+    fits = ((id_, match(asked, one, rarity)) for id_, one in told.items() if not names_person or id_ in named)
+    return {id_: fit for id_, fit in fits if fit > 0}
+
+
 class _Lexicon(NamedTuple):
     """The attributes by the stems of their words and phrases."""
 
@@ -240,8 +286,10 @@ def attributes_of(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def asked_by(question: str) -> Asked:
-    """Return what a question asks for."""
+    """Return what a question asks for; nothing if it is not English."""
     words = WORD.findall(question[:_LONGEST].lower())
+    if _ENGLISH.isdisjoint(words):
+        return Asked(frozenset(), frozenset(), is_personal=False)
     pairs = set(pairwise(words))
     answer = {kind for kind, single, double in _ASKING if not single.isdisjoint(words) or not double.isdisjoint(pairs)}
     return Asked(attributes_of(question), frozenset(answer), not _PERSONS.isdisjoint(words))
@@ -313,7 +361,11 @@ def _differ(asked: Asked, told: Told) -> bool:
 
 def rarity_of(texts: Iterable[str]) -> dict[str, float]:
     """Return how much each attribute tells among some texts: 1 if one text is about it, less if many are."""
-    counts = Counter(attribute for text in texts for attribute in attributes_of(text))
+    return _rarity(map(attributes_of, texts))
+
+
+def _rarity(of_texts: Iterable[frozenset[str]]) -> dict[str, float]:
+    counts = Counter(attribute for attributes in of_texts for attribute in attributes)
     return {attribute: count**-0.5 for attribute, count in counts.items()}
 
 

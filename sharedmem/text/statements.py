@@ -172,7 +172,8 @@ include provide use give tell remember call add keep fan big
 
 _LOOKUP = re.compile(
     r"\b(?:did|was|were|had|have (?:i|we|they|you)|has (?:he|she|it)|how (?:many|much|long|often|old)|ago"
-    r"|last (?:week|month|year|time)|who|whose|previous(?:ly)?|earlier|total|so far|recent(?:ly)?|most|current(?:ly)?"
+    r"|last (?:week|month|year|time)|who|whose|previous(?:ly)?|earlier|so far|recent(?:ly)?|most|current(?:ly)?"
+    r"|total|average|minimum|maximum|difference (?:in|between)|happened|(?:which|what) order|order of"
     r"|what is the name|remind me|we (?:discussed|talked)|you (?:said|told|mentioned|gave|recommended))\b",
     re.IGNORECASE,
 )

@@ -38,7 +38,11 @@ def test_habits_questions_and_facts_stand_for_nothing(text: str) -> None:
 
 def test_a_question_about_what_was_said_is_a_lookup() -> None:
     assert is_lookup("When did I move?")
+    assert is_lookup("What is the average age of my cranes?")
+    assert is_lookup("Which event happened first, the launch or the review?")
+    assert is_lookup("In which order do I test the gates?")
     assert not is_lookup("How should I deploy this service?")
+    assert not is_lookup("Any tips on what to bake for my colleagues?")
 
 
 @pytest.mark.parametrize(
