@@ -185,8 +185,8 @@ class Signal(Record):
 
     name: str
     """`text`, `vector`, `neighbours`, `author`, `thread`, `question`, `length`, `time`, `number`, `name`, `date`,
-    `attribute`, `recency`, `importance`, `reranker`; `standing` and `latest` for what instructions, preferences and newer statements
-    gain."""
+    `attribute`, `recency`, `importance`, `reranker`; `standing` and `latest` for what instructions, preferences and
+    newer statements gain."""
     score: float
     """Raw score of the signal (BM25, cosine similarity, a factor)."""
     rank: int | None = None
