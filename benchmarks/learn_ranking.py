@@ -116,7 +116,8 @@ class JudgedHits(NamedTuple):
             for share, those in ((_ANSWERED, self.answered), (1 - _ANSWERED, ~self.answered)):
                 some = (self.sets == name) & those
                 weights[some] = share / max(some.sum(), 1)
-        return weights * len(weights) / weights.sum()
+        balanced: Numbers = weights * len(weights) / weights.sum()
+        return balanced
 
 
 class Reliability(NamedTuple):
