@@ -6,6 +6,7 @@ import importlib
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from sharedmem.errors import UnsupportedError
 from sharedmem.hub import Connect, Connection, Hub
 from sharedmem.redis.client import RedisClient, TracedRedisClient
 from sharedmem.redis.pooled import PooledConnection
+from sharedmem.redis.scripts import scripts
 from sharedmem.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ def connect_to_fake(server: FakeServer | None = None) -> Connect:
     """
     fakeredis = _connect_fakeredis()
     shared = fakeredis.FakeServer() if server is None else server
+    # So that no hub sends what is in this process already.
+    shared.script_cache |= _known_scripts()
 
     async def connect(settings: Settings, clock: Clock) -> Connection:
         from sharedmem.testing.fake_connection import connection_class  # noqa: PLC0415  # needs fakeredis
@@ -94,6 +98,12 @@ def _connect_fakeredis() -> Any:
     except ImportError as error:
         raise UnsupportedError("a fake hub", "pip install 'sharedmem-hub[testing]'") from error
     return fakeredis
+
+
+@cache
+def _known_scripts() -> dict[bytes, bytes]:
+    """Return the text of every script by its SHA-1 digest, as fakeredis keeps them."""
+    return {script.digest.encode(): script.source.encode() for script in scripts().values()}
 
 
 async def _do_nothing() -> None:
