@@ -462,6 +462,20 @@ def _gate(tokens: int, talkative: float) -> float:
     return 1 / (1 + (tokens / talkative) ** 3)
 
 
+def rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> list[RankedMemory]:
+    """Return the hits of one search, in its order."""
+    if not explain:
+        return [RankedMemory(hit.id, hit.score, ()) for hit in hits]
+    return [
+        RankedMemory(
+            hit.id,
+            hit.score,
+            (Signal(name=signal, score=hit.score, rank=place, weight=1.0, contribution=hit.score),),
+        )
+        for place, hit in enumerate(hits, 1)
+    ]
+
+
 # -- reranking --------------------------------------------------------------------------------------
 
 FIRST_RANK_WEIGHT = 0.3

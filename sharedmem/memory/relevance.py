@@ -282,6 +282,8 @@ def _with_score(ranked: RankedMemory, score: float, name: str, *, explain: bool)
 
 
 _log = get_logger("memory")
+_LONGEST_BEFORE = 300
+"""Characters of the turn before that a reranker reads, from its end."""
 
 
 class ServiceReranker:
@@ -299,16 +301,20 @@ class ServiceReranker:
         self._budget_ms = budget_ms
         self._is_failing = False
 
-    async def scores(self, query: str, items: Sequence[MemoryItem]) -> Sequence[float] | None:
+    async def scores(
+        self, query: str, items: Sequence[MemoryItem], before: Mapping[str, MemoryItem]
+    ) -> Sequence[float] | None:
         """Return a score for each memory; None if the service fails or is slow, so that the first order stays.
 
         Args:
             query: the query of the search.
             items: the best memories by the first order.
+            before: the turns before turns of a conversation, by the id of the later one.
         """
+        texts = [_text_in_context(item, before.get(item.id)) for item in items]
         try:
             async with asyncio.timeout(self._budget_ms / 1000):
-                scores = await self._reranker.score(query, ["\n".join(searchable_texts(item)) for item in items])
+                scores = await self._reranker.score(query, texts)
         except TimeoutError:
             self._report("slow", f"it did not answer within {self._budget_ms:,} ms, reranker_budget_ms")
             return None
@@ -324,3 +330,15 @@ class ServiceReranker:
         if not self._is_failing:
             _log.warning("searches are not reranked: %s: %s", self._reranker.name, why)
         self._is_failing = True
+
+
+def _text_in_context(item: MemoryItem, before: MemoryItem | None) -> str:
+    """Return the text that a reranker reads: of a turn with its author, behind the end of the turn before it.
+
+    An answer such as `Yes, in May` means nothing without its question.
+    """
+    text = "\n".join(searchable_texts(item))
+    if item.author is None:
+        return text
+    said = f"{item.author}: {text}"
+    return said if before is None else f"{before.author}: {before.memory[-_LONGEST_BEFORE:]}\n{said}"

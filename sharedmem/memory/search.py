@@ -20,6 +20,7 @@ from sharedmem.memory.ranking import (
     diversify_ranking,
     neighbour_ranges,
     rank,
+    rank_as_found,
     remove_speakers,
     rerank_by_scores,
 )
@@ -48,14 +49,14 @@ from sharedmem.memory.serialization import (
     searchable_texts,
     standing_of,
 )
-from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Signal, Why
+from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Why
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.vectors import check_vector
 from sharedmem.runtime import metric_key
 from sharedmem.runtime.telemetry import ChargedUnits
-from sharedmem.search.protocol import IndexHit, IndexQuery, IndexResult, Worded
+from sharedmem.search.protocol import IndexQuery, IndexResult, Worded
 from sharedmem.text.analysis import contains_phrases, find_phrases, indexed_terms, query_terms, share_of_terms
 from sharedmem.text.attributes import best_match
 from sharedmem.text.statements import is_lookup
@@ -107,7 +108,7 @@ class SearchRequest:
     recipe: RankingWeights | None = None
     """None: the weights that were measured for the embedder."""
     diversity: float | None = None
-    rerank: Rerank | None = None
+    rerank: Rerank | ServiceReranker | None = None
     by_time: bool = False
     phrases: tuple[str, ...] = ()
     """Texts that a hit must contain word by word."""
@@ -312,7 +313,7 @@ class MemorySearcher:
         likely = self._relevance(request, run, order, fetched)
         if request.threshold is not None:
             order = [ranked for ranked in order if likely[ranked.id] >= request.threshold]
-        order = (await self._reordered(request, order, fetched))[: request.limit]
+        order = (await self._reordered(request, order, fetched, run))[: request.limit]
         degraded = run.meaning.missing if request.mode != "keywords" else None
         if degraded:
             self._context.counters.increment("memory_degraded", reason=run.meaning.reason)
@@ -403,7 +404,7 @@ class MemorySearcher:
         settings = self._access.settings
         return check_limit(settings.search_limit if limit is None else limit, most=settings.search_max_limit)
 
-    def reranker(self, given: Rerank | Literal[False] | None, mode: SearchMode) -> Rerank | None:
+    def reranker(self, given: Rerank | Literal[False] | None, mode: SearchMode) -> Rerank | ServiceReranker | None:
         """Return the reranker of a search: the caller's, or in hybrid searches that of the settings."""
         if given is not None:
             return given or None
@@ -413,7 +414,7 @@ class MemorySearcher:
         budget_ms = context.settings.reranker_budget_ms
         return context.shared(
             ServiceReranker, "", lambda: ServiceReranker(service, context.counters, budget_ms=budget_ms)
-        ).scores
+        )
 
     async def search_semantic(
         self, query: str, similarity: float | None, limit: int | None, filters: Filters
@@ -566,9 +567,9 @@ class MemorySearcher:
             return rank(request.query, found, neighbours, recipe, now_ms=now_ms, explain=request.explain)
         if request.by_time:
             newest_first = sorted(found.text, key=lambda hit: (-decode_features(hit.facts).at_ms, hit.id))
-            return _rank_as_found("text", newest_first, explain=request.explain)
+            return rank_as_found("text", newest_first, explain=request.explain)
         signal, hits = ("vector", found.vector) if found.vector else ("text", found.text)
-        return _rank_as_found(signal, hits, explain=request.explain)
+        return rank_as_found(signal, hits, explain=request.explain)
 
     async def _fetch(
         self, request: SearchRequest, run: _SearchRun, outdated: SpeakerCache | None
@@ -608,16 +609,37 @@ class MemorySearcher:
         return fetched, fetches
 
     async def _reordered(
-        self, request: SearchRequest, order: list[RankedMemory], fetched: Mapping[str, FetchedMemory]
+        self, request: SearchRequest, order: list[RankedMemory], fetched: Mapping[str, FetchedMemory], run: _SearchRun
     ) -> list[RankedMemory]:
         if request.rerank is not None:
             best = order[: max(request.limit, _RERANKED)]
-            scores = await request.rerank(request.query, [fetched[each.id].item for each in best])
+            items = [fetched[each.id].item for each in best]
+            if isinstance(request.rerank, ServiceReranker):
+                before = await self._turns_before(request, items, run)
+                scores = await request.rerank.scores(request.query, items, before)
+            else:
+                scores = await request.rerank(request.query, items)
             if scores is not None:
                 order = rerank_by_scores(best, _check_scores(scores, len(best)), explain=request.explain)
         if request.diversity:
             order = diversify_ranking(order, {id_: one.vector for id_, one in fetched.items()}, request.diversity)
         return order
+
+    async def _turns_before(
+        self, request: SearchRequest, items: Sequence[MemoryItem], run: _SearchRun
+    ) -> dict[str, MemoryItem]:
+        """Return the turn before each turn, by the id of the later one, as far as the search has met it.
+
+        One round trip, if there is any. Turns that the filters or the scope leave out are missing.
+        """
+        places = {item.id: (item.thread_id, (item.turn_index or 0) - 1) for item in items if item.author}
+        ids = {id_: turns[0][0] for id_, place in places.items() if (turns := run.neighbours.get(place))}
+        wanted = list(dict.fromkeys(ids.values()))
+        if not wanted:
+            return {}
+        replies = await self._context.client.read_each(self._reader.commands(wanted))
+        found = {one.item.id: one.item for one in self._reader.parse(wanted, replies, filters=request.filters)}
+        return {id_: found[earlier] for id_, earlier in ids.items() if earlier in found}
 
     async def _neighbours(
         self, wanted: Mapping[str, Sequence[tuple[int, int]]]
@@ -667,20 +689,6 @@ def _share_of_question(query: str, terms: Sequence[str], item: MemoryItem) -> fl
     """Return the share of a query's words that a memory has with its author, or how well it fits what is asked for."""
     share = share_of_terms(terms, "\n".join([item.author or "", *searchable_texts(item)]))
     return max(share, best_match(query, item.memory)) if is_short_statement(item) else share
-
-
-def _rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> list[RankedMemory]:
-    """Return the hits of one search, in its order."""
-    if not explain:
-        return [RankedMemory(hit.id, hit.score, ()) for hit in hits]
-    return [
-        RankedMemory(
-            hit.id,
-            hit.score,
-            (Signal(name=signal, score=hit.score, rank=place, weight=1.0, contribution=hit.score),),
-        )
-        for place, hit in enumerate(hits, 1)
-    ]
 
 
 def _check_scores(scores: Sequence[float], count: int) -> list[float]:

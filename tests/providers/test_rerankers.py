@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 from support import openai_fixtures as fixtures
 from support.openai_server import KEY, Answer, OpenAIServer, refusal, reranked
 
-from sharedmem import Hub, MemoryItem, Settings
+from sharedmem import Hub, MemoryItem, MemoryMessage, Settings
 from sharedmem.errors import ConfigError, LimitedError, UnavailableError
 from sharedmem.providers.extractive import ExtractiveSummarizer
 from sharedmem.providers.factory import open_reranker
@@ -324,3 +325,40 @@ async def test_hybrid_searches_have_the_order_of_the_language_model() -> None:
 def test_a_reranking_model_has_to_be_a_language_model() -> None:
     with pytest.raises(ConfigError, match=r"reranker.*set llm, as in llm=openai:<model>"):
         open_reranker(Settings(reranker="model"), ManualClock(), Counters(), model=ExtractiveSummarizer())
+
+
+# -- turns of a conversation ----------------------------------------------------------------------
+
+
+def turn(name: str, text: str, **fields: Any) -> MemoryItem:
+    message = MemoryMessage(role="user", name=name, content=text)
+    return MemoryItem(memory=text, thread_id="t", messages=(message,), **fields)
+
+
+async def test_a_reranker_reads_a_turn_with_its_author_and_the_turn_before_it(server: OpenAIServer) -> None:
+    async with fake_hub(settings=chosen(server)) as hub:
+        memory = hub.store("team").memory
+        await memory.add(turn("Ada", f"{'Well. ' * 100}When is the lift repaired?"))
+        await memory.add(turn("Bo", "In May, they said."))
+        await memory.add("The lift is in house four.")
+
+        await memory.search("When is the lift repaired?")
+
+    sent = set(server.requests[0].body["documents"])
+    assert "The lift is in house four." in sent
+    (answer,) = [text for text in sent if text.endswith("\nBo: In May, they said.")]
+    assert answer.startswith("Ada: ")
+    assert "When is the lift repaired?" in answer
+    assert len(answer) < 350, "of a long turn before only the end is read"
+    assert any(text.startswith("Ada: Well.") for text in sent), "the first turn has none before it"
+
+
+async def test_a_turn_that_the_filters_leave_out_is_not_sent_to_a_reranker(server: OpenAIServer) -> None:
+    async with fake_hub(settings=chosen(server)) as hub:
+        memory = hub.store("team").memory
+        await memory.add(turn("Ada", "The lift has a secret door.", user_id="ada"))
+        await memory.add(turn("Bo", "The lift is repaired in May.", user_id="bo"))
+
+        await memory.search("When is the lift repaired?", filters={"user_id": "bo"})
+
+    assert server.requests[0].body["documents"] == ["Bo: The lift is repaired in May."]
