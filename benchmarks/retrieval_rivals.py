@@ -1,18 +1,12 @@
-"""Other memory stores with the same turns, questions and embedder: LangGraph's store, and mem0 where it is installed.
+"""Other memory stores with the same turns, questions and embedder: LangGraph's store, which finds by vectors alone.
 
-pip install mem0ai    for mem0, which stores each turn as it is (`infer=False`), so that no language model takes part
-
-Both find by vectors alone. Each conversation is a namespace of LangGraph's store, and a user of mem0.
+Each conversation is a namespace of the store.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from collections.abc import Callable, Coroutine, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, TypeVar
 
 from langchain_core.embeddings import Embeddings
@@ -26,14 +20,13 @@ from sharedmem.providers.protocol import Embedder, Purpose
 from sharedmem.runtime import Counters
 
 T = TypeVar("T")
-LANGGRAPH, MEM0 = "LangGraph's store", "mem0"
 
 Found = list[tuple[Question, list[str]]]
 """Each question with the ids that were found, best first."""
 
 
 class SharedEmbedder(Embeddings):
-    """The embedder of a run in the form that both stores take."""
+    """The embedder of a run in the form that the store takes."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -69,38 +62,7 @@ def langgraph_answers(data: Conversations, embedder: Embedder, limit: int) -> Fo
     return found
 
 
-def mem0_answers(data: Conversations, embedder: Embedder, limit: int) -> Found:
-    """Return what mem0 finds, with vectors in Qdrant within this process."""
-    os.environ["MEM0_TELEMETRY"] = "False"
-    from mem0 import Memory  # noqa: PLC0415  often not installed
-
-    with tempfile.TemporaryDirectory(prefix="sm-mem0-") as folder:
-        store = Path(folder)
-        memory = Memory.from_config(
-            {
-                "vector_store": {
-                    "provider": "qdrant",
-                    "config": {"path": str(store / "vectors"), "embedding_model_dims": embedder.dimension},
-                },
-                "embedder": {"provider": "langchain", "config": {"model": SharedEmbedder(embedder)}},
-                "llm": {"provider": "openai", "config": {"api_key": "unused"}},
-                "history_db_path": str(store / "history.db"),
-            }
-        )
-        for group, turns in data.turns.items():
-            for turn in turns:
-                memory.add(turn.text, user_id=group, metadata={"turn": turn.id}, infer=False)
-        found = []
-        for question in data.questions:
-            hits = memory.search(question.text, filters={"user_id": question.group}, top_k=limit)["results"]
-            found.append((question, [hit["metadata"]["turn"] for hit in hits]))
-        return found
-
-
-RIVALS: dict[str, Callable[[Conversations, Embedder, int], Found]] = {LANGGRAPH: langgraph_answers}
-"""The stores that are installed."""
-if find_spec("mem0") is not None:
-    RIVALS[MEM0] = mem0_answers
+RIVALS: dict[str, Callable[[Conversations, Embedder, int], Found]] = {"LangGraph's store": langgraph_answers}
 
 
 def rival_answers(name: str, data: Conversations, embedder: str, limit: int) -> Found:

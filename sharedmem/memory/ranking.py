@@ -119,11 +119,16 @@ def names_author(query: str, author: str) -> bool:
     return name is not None and name.search(query) is not None
 
 
+def is_role(author: str) -> bool:
+    """Return whether an author is a role such as `user`, which names nobody."""
+    return author.lower() in _ROLES
+
+
 @lru_cache(maxsize=4096)
 def _name_pattern(author: str) -> re.Pattern[str] | None:
     """Return a pattern for a name: all of it in any case, or its first part as spelled (`Ada` of `Ada Lovelace`)."""
     parts = WORD.findall(author)
-    if not parts or author.lower() in _ROLES:
+    if not parts or is_role(author):
         return None
     whole = r"[\W_]+".join(parts)
     spellings = [f"(?i:{whole})"]

@@ -37,13 +37,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from sharedmem.errors import SharedMemoryError
-from sharedmem.memory.ranking import NeighbourTurns, RankedMemory, RankingWeights
-from sharedmem.memory.serialization import RankingFeatures, decode_features, searchable_texts
+from sharedmem.memory.ranking import NeighbourTurns, RankedMemory, RankingWeights, is_role
+from sharedmem.memory.serialization import RankingFeatures, decode_features, is_short_statement, searchable_texts
 from sharedmem.models import MemoryItem, Signal
 from sharedmem.providers.protocol import Reranker
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.search.protocol import IndexResult
 from sharedmem.search.scoring import reciprocal_rank_scores, sum_scores
+from sharedmem.text.analysis import share_of_terms
+from sharedmem.text.attributes import best_match
 
 RelevanceModel = Literal["hybrid", "semantic", "similar", "words", "keywords"]
 """Which search the coefficients are for: `similar` has no query, and `words` is a hybrid search without a vector."""
@@ -133,6 +135,12 @@ def relevance(coefficients: Coefficients, features: Mapping[str, float]) -> floa
     weights = ((name, weight) for name, weight in coefficients.items() if name != "constant")
     total = coefficients["constant"] + sum(weight * features[name] for name, weight in weights)
     return 1 / (1 + exp(-max(min(total, 50.0), -50.0)))
+
+
+def share_of_question(query: str, terms: Sequence[str], item: MemoryItem) -> float:
+    """Return the share of a query's words that a memory has with its author, or how well it fits what is asked for."""
+    share = share_of_terms(terms, "\n".join([item.author or "", *searchable_texts(item)]))
+    return max(share, best_match(query, item.memory)) if is_short_statement(item) else share
 
 
 def share_of_busiest_thread(order: Sequence[str], found: IndexResult, neighbours: NeighbourTurns) -> float:
@@ -335,10 +343,11 @@ class ServiceReranker:
 def _text_in_context(item: MemoryItem, before: MemoryItem | None) -> str:
     """Return the text that a reranker reads: of a turn with its author, behind the end of the turn before it.
 
-    An answer such as `Yes, in May` means nothing without its question.
+    An answer such as `Yes, in May` means nothing without its question. Turns of authors without a name are read alone:
+    their context made the order worse where user and assistant speak in pages.
     """
     text = "\n".join(searchable_texts(item))
-    if item.author is None:
+    if item.author is None or is_role(item.author):
         return text
     said = f"{item.author}: {text}"
     return said if before is None else f"{before.author}: {before.memory[-_LONGEST_BEFORE:]}\n{said}"

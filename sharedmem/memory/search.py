@@ -18,6 +18,7 @@ from sharedmem.memory.ranking import (
     RankedMemory,
     RankingWeights,
     diversify_ranking,
+    is_role,
     neighbour_ranges,
     rank,
     rank_as_found,
@@ -40,11 +41,11 @@ from sharedmem.memory.relevance import (
     relevance_coefficients,
     relevance_features,
     share_of_busiest_thread,
+    share_of_question,
 )
 from sharedmem.memory.serialization import (
     RankingFeatures,
     decode_features,
-    is_short_statement,
     owner_key,
     searchable_texts,
     standing_of,
@@ -57,8 +58,7 @@ from sharedmem.redis.vectors import check_vector
 from sharedmem.runtime import metric_key
 from sharedmem.runtime.telemetry import ChargedUnits
 from sharedmem.search.protocol import IndexQuery, IndexResult, Worded
-from sharedmem.text.analysis import contains_phrases, find_phrases, indexed_terms, query_terms, share_of_terms
-from sharedmem.text.attributes import best_match
+from sharedmem.text.analysis import contains_phrases, find_phrases, indexed_terms, query_terms
 from sharedmem.text.statements import is_lookup
 
 Filters = MemoryFilter | Mapping[str, Any] | None
@@ -313,12 +313,13 @@ class MemorySearcher:
         likely = self._relevance(request, run, order, fetched)
         if request.threshold is not None:
             order = [ranked for ranked in order if likely[ranked.id] >= request.threshold]
-        order = (await self._reordered(request, order, fetched, run))[: request.limit]
+        order, further = await self._reordered(request, order, fetched, run)
+        order = order[: request.limit]
         degraded = run.meaning.missing if request.mode != "keywords" else None
         if degraded:
             self._context.counters.increment("memory_degraded", reason=run.meaning.reason)
         cost = SearchCost(
-            round_trips=round_trips,
+            round_trips=round_trips + further,
             milliseconds=round((clock.monotonic() - began) * 1000, 3),
             tokens=run.meaning.tokens,
             request_units=round(charged.units, 2),
@@ -356,7 +357,7 @@ class MemorySearcher:
         evidence = SearchEvidence(
             values=values,
             terms=terms,
-            words=max((_share_of_question(request.query, terms, item) for item in first), default=0.0),
+            words=max((share_of_question(request.query, terms, item) for item in first), default=0.0),
             cosine=run.found.vector[0].score if run.found.vector else 0.0,
             thread=share_of_busiest_thread([one.id for one in run.ranked], run.found, run.neighbours),
         )
@@ -610,12 +611,14 @@ class MemorySearcher:
 
     async def _reordered(
         self, request: SearchRequest, order: list[RankedMemory], fetched: Mapping[str, FetchedMemory], run: _SearchRun
-    ) -> list[RankedMemory]:
+    ) -> tuple[list[RankedMemory], int]:
+        """Return (the order after reranking and for variety; further round trips)."""
+        further = 0
         if request.rerank is not None:
             best = order[: max(request.limit, _RERANKED)]
             items = [fetched[each.id].item for each in best]
             if isinstance(request.rerank, ServiceReranker):
-                before = await self._turns_before(request, items, run)
+                before, further = await self._turns_before(request, items, run)
                 scores = await request.rerank.scores(request.query, items, before)
             else:
                 scores = await request.rerank(request.query, items)
@@ -623,23 +626,24 @@ class MemorySearcher:
                 order = rerank_by_scores(best, _check_scores(scores, len(best)), explain=request.explain)
         if request.diversity:
             order = diversify_ranking(order, {id_: one.vector for id_, one in fetched.items()}, request.diversity)
-        return order
+        return order, further
 
     async def _turns_before(
         self, request: SearchRequest, items: Sequence[MemoryItem], run: _SearchRun
-    ) -> dict[str, MemoryItem]:
-        """Return the turn before each turn, by the id of the later one, as far as the search has met it.
+    ) -> tuple[dict[str, MemoryItem], int]:
+        """Return (the turn before each turn, by the id of the later one, as far as the search has met it; round trips).
 
-        One round trip, if there is any. Turns that the filters or the scope leave out are missing.
+        Turns that the filters or the scope leave out are missing.
         """
-        places = {item.id: (item.thread_id, (item.turn_index or 0) - 1) for item in items if item.author}
+        named = [item for item in items if item.author and not is_role(item.author)]
+        places = {item.id: (item.thread_id, (item.turn_index or 0) - 1) for item in named}
         ids = {id_: turns[0][0] for id_, place in places.items() if (turns := run.neighbours.get(place))}
         wanted = list(dict.fromkeys(ids.values()))
         if not wanted:
-            return {}
+            return {}, 0
         replies = await self._context.client.read_each(self._reader.commands(wanted))
         found = {one.item.id: one.item for one in self._reader.parse(wanted, replies, filters=request.filters)}
-        return {id_: found[earlier] for id_, earlier in ids.items() if earlier in found}
+        return {id_: found[earlier] for id_, earlier in ids.items() if earlier in found}, 1
 
     async def _neighbours(
         self, wanted: Mapping[str, Sequence[tuple[int, int]]]
@@ -683,12 +687,6 @@ def _above_similarity(found: IndexResult, least: float | None) -> IndexResult:
     if least is None:
         return found
     return found._replace(vector=[hit for hit in found.vector if hit.score >= least])
-
-
-def _share_of_question(query: str, terms: Sequence[str], item: MemoryItem) -> float:
-    """Return the share of a query's words that a memory has with its author, or how well it fits what is asked for."""
-    share = share_of_terms(terms, "\n".join([item.author or "", *searchable_texts(item)]))
-    return max(share, best_match(query, item.memory)) if is_short_statement(item) else share
 
 
 def _check_scores(scores: Sequence[float], count: int) -> list[float]:

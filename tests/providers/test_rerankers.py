@@ -362,3 +362,14 @@ async def test_a_turn_that_the_filters_leave_out_is_not_sent_to_a_reranker(serve
         await memory.search("When is the lift repaired?", filters={"user_id": "bo"})
 
     assert server.requests[0].body["documents"] == ["Bo: The lift is repaired in May."]
+
+
+async def test_a_turn_of_a_role_without_a_name_is_read_alone(server: OpenAIServer) -> None:
+    async with fake_hub(settings=chosen(server)) as hub:
+        memory = hub.store("team").memory
+        for text in ("Is the lift repaired?", "The lift is repaired."):
+            await memory.add(turn("user", text))
+
+        await memory.search("the lift")
+
+    assert set(server.requests[0].body["documents"]) == {"Is the lift repaired?", "The lift is repaired."}
