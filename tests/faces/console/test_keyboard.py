@@ -14,9 +14,6 @@ from support.notes import open_note_repository
 
 from sharedmem.synthesis.protocol import NewNote
 
-# Two dozen views in a browser take minutes: they are tried at night.
-pytestmark = pytest.mark.nightly
-
 VIEWS = sorted(path.stem.lower() for path in (Path(__file__).parents[3] / "console" / "src" / "views").glob("*.svelte"))
 # Where the list of a view is, or the list behind it: what has no list is left out.
 LISTS = {
