@@ -9,11 +9,11 @@ from pydantic import BaseModel
 
 from sharedmem.providers.chat import (
     ChatBody,
+    ChatCalls,
     ChatReply,
     Sampling,
     SamplingOptions,
     complete_in_form,
-    count_reply,
     message_body,
     read_events,
 )
@@ -39,8 +39,7 @@ class AnthropicModel:
 
     def __init__(self, service: ModelHttpClient, *, sampling: Sampling, counters: Counters) -> None:
         self._service = service
-        self._options = SamplingOptions(sampling, "max_tokens")
-        self._counters = counters
+        self._calls = ChatCalls(service, SamplingOptions(sampling, "max_tokens"), counters)
 
     @property
     def name(self) -> str:
@@ -54,12 +53,7 @@ class AnthropicModel:
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
         """Write, see `LanguageModel.write`; the text arrives as a stream, and an interrupted one is requested again."""
         asked = [message_body(message) for message in messages]
-        body = {**self._body(asked), "stream": True}
-        reply = await self._options.send(
-            body, lambda whole: self._service.listen(whole, _read_stream), max_tokens=max_tokens
-        )
-        count_reply(self._counters, self.name, asked, reply)
-        return reply.text
+        return await self._calls.write(self._body(asked), asked, _read_stream, max_tokens=max_tokens)
 
     async def close(self) -> None:
         """Close connections; may be called again."""
@@ -72,9 +66,7 @@ class AnthropicModel:
             "input_schema": schema.model_json_schema(),
         }
         body = {**self._body(asked), "tools": [tool], "tool_choice": {"type": "tool", "name": tool["name"]}}
-        reply = await self._options.send(body, lambda whole: self._service.ask(whole, _parse_reply))
-        count_reply(self._counters, self.name, asked, reply)
-        return self._options.whole_text(self.name, reply)
+        return await self._calls.answer(body, asked, _parse_reply)
 
     def _body(self, asked: Sequence[ChatBody]) -> dict[str, object]:
         """Return the request: instructions have a field of their own."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from sharedmem.errors import InvalidError
 from sharedmem.providers.chunks import count_tokens
-from sharedmem.providers.http_client import GarbledError, Json, RefusedError
+from sharedmem.providers.http_client import GarbledError, Json, ModelHttpClient, RefusedError
 from sharedmem.providers.protocol import ChatMessage, Model
 from sharedmem.runtime import Counters
 
@@ -96,6 +96,73 @@ class SamplingOptions:
         return reply.text
 
 
+class ChatCalls:
+    """The calls of one chat model over HTTP, with the options that it takes; their tokens are counted.
+
+    Args:
+        service: client of the service.
+        options: sampling options of the model.
+        counters: count `llm_tokens` by model and direction.
+    """
+
+    def __init__(self, service: ModelHttpClient, options: SamplingOptions, counters: Counters) -> None:
+        self._service = service
+        self._options = options
+        self._counters = counters
+
+    async def answer(self, body: Json, asked: Sequence[ChatBody], parse: Callable[[object], ChatReply]) -> str:
+        """Return the text of a whole reply.
+
+        Args:
+            body: the request without sampling options.
+            asked: its messages, for tokens that the service does not count.
+            parse: reads the reply.
+
+        Raises:
+            InvalidError: the reply was cut off at the limit of tokens.
+            RefusedError: the service refuses the request.
+        """
+        reply = await self._options.send(body, lambda whole: self._service.ask(whole, parse))
+        self._count(asked, reply)
+        return self._options.whole_text(self._service.endpoint.name, reply)
+
+    async def write(
+        self,
+        body: Json,
+        asked: Sequence[ChatBody],
+        read: Callable[[AsyncIterator[bytes]], Awaitable[ChatReply]],
+        *,
+        max_tokens: int,
+    ) -> str:
+        """Return a text that arrives as a stream; an interrupted one is requested again.
+
+        Args:
+            body, asked: as `answer`.
+            read: reads the lines of the stream.
+            max_tokens: most tokens of the text.
+
+        Raises:
+            RefusedError: the service refuses the request.
+        """
+        streamed = {**body, "stream": True}
+        reply = await self._options.send(
+            streamed, lambda whole: self._service.listen(whole, read), max_tokens=max_tokens
+        )
+        self._count(asked, reply)
+        return reply.text
+
+    def _count(self, asked: Sequence[ChatBody], reply: ChatReply) -> None:
+        """Count the tokens of a reply and its request; they are estimated if the service has not counted them."""
+        name, read, written = self._service.endpoint.name, reply.read, reply.written
+        if read is None:
+            read = sum(count_tokens(message["content"], model=name) for message in asked)
+        if written is None:
+            written = count_tokens(reply.text, model=name)
+        amounts: tuple[tuple[Literal["read", "written"], int], ...] = (("read", read), ("written", written))
+        for direction, tokens in amounts:
+            self._counters.add("llm_tokens", tokens, model=name, direction=direction)
+
+
 async def complete_in_form(
     name: str,
     messages: Sequence[ChatMessage],
@@ -137,18 +204,6 @@ def message_body(message: ChatMessage) -> ChatBody:
 def refuses_field(error: RefusedError, *names: str) -> bool:
     """Return whether a service refuses a field of the request: then its message names the field."""
     return error.status in REFUSED_CONTENT and any(name in str(error) for name in names)
-
-
-def count_reply(counters: Counters, name: str, asked: Sequence[ChatBody], reply: ChatReply) -> None:
-    """Count the tokens of a reply and its request; they are estimated if the service has not counted them."""
-    read, written = reply.read, reply.written
-    if read is None:
-        read = sum(count_tokens(message["content"], model=name) for message in asked)
-    if written is None:
-        written = count_tokens(reply.text, model=name)
-    amounts: tuple[tuple[Literal["read", "written"], int], ...] = (("read", read), ("written", written))
-    for direction, tokens in amounts:
-        counters.add("llm_tokens", tokens, model=name, direction=direction)
 
 
 async def read_events(lines: AsyncIterator[bytes]) -> AsyncIterator[dict[str, object] | None]:

@@ -20,11 +20,11 @@ from sharedmem.errors import ConfigError
 from sharedmem.providers.chat import (
     REFUSED_CONTENT,
     ChatBody,
+    ChatCalls,
     ChatReply,
     Sampling,
     SamplingOptions,
     complete_in_form,
-    count_reply,
     message_body,
     read_events,
     refuses_field,
@@ -280,8 +280,7 @@ class OpenAIModel:
     def __init__(self, service: ModelHttpClient, *, sampling: Sampling, counters: Counters) -> None:
         limit = "max_tokens" if service.endpoint.is_compatible_only else "max_completion_tokens"
         self._service = service
-        self._options = SamplingOptions(sampling, limit)
-        self._counters = counters
+        self._calls = ChatCalls(service, SamplingOptions(sampling, limit), counters)
         self._knows_schemas = True
 
     @property
@@ -299,12 +298,7 @@ class OpenAIModel:
     async def write(self, messages: Sequence[ChatMessage], *, max_tokens: int = 500) -> str:
         """Write, see `LanguageModel.write`; the text arrives as a stream, and an interrupted one is requested again."""
         asked = [message_body(message) for message in messages]
-        body = {**self._body(asked), "stream": True}
-        reply = await self._options.send(
-            body, lambda whole: self._service.listen(whole, _read_stream), max_tokens=max_tokens
-        )
-        count_reply(self._counters, self.name, asked, reply)
-        return reply.text
+        return await self._calls.write(self._body(asked), asked, _read_stream, max_tokens=max_tokens)
 
     async def close(self) -> None:
         """Close connections; may be called again."""
@@ -325,9 +319,7 @@ class OpenAIModel:
 
     async def _answer(self, asked: Sequence[ChatBody], form: Mapping[str, object]) -> str:
         body = {**self._body(asked), "response_format": form}
-        reply = await self._options.send(body, lambda whole: self._service.ask(whole, _parse_reply))
-        count_reply(self._counters, self.name, asked, reply)
-        return self._options.whole_text(self.name, reply)
+        return await self._calls.answer(body, asked, _parse_reply)
 
     def _body(self, asked: Sequence[ChatBody]) -> dict[str, object]:
         return {"model": self._service.endpoint.model, "messages": list(asked)}

@@ -388,17 +388,8 @@ async def test_kinds_of_keys_that_a_crash_takes_away_during_a_restore_are_restor
     await on_server.write("mine", "1", mode="S")
     await on_server.drain()
     server.tell("FLUSHALL")
-    tier.after = page = PauseAtCall("iterate")
-    restoring = asyncio.create_task(on_server.join("test", again=True))
-    await page.reached.wait()
-    snapshot = shutil.copytree(server.data / "appendonlydir", server.home / "snapshot")
-    tier.before = end = PauseAtCall("highest")
-    page.over.set()
-    await end.reached.wait()
 
-    start_with(server, snapshot)
-    end.over.set()
-    await restoring
+    await restore_and_lose_its_last_steps(server, on_server, tier)
 
     assert await on_server.read("mine", "a") == "1"
 
@@ -412,17 +403,8 @@ async def test_old_copies_that_come_back_with_a_crash_during_a_restore_are_dropp
     await on_server.write("key", "2", mode="s")
     await on_server.drain()
     start_with(server, old)
-    tier.after = page = PauseAtCall("iterate")
-    restoring = asyncio.create_task(on_server.join("test", again=True))
-    await page.reached.wait()
-    snapshot = shutil.copytree(server.data / "appendonlydir", server.home / "snapshot")
-    tier.before = end = PauseAtCall("highest")
-    page.over.set()
-    await end.reached.wait()
 
-    start_with(server, snapshot)
-    end.over.set()
-    await restoring
+    await restore_and_lose_its_last_steps(server, on_server, tier)
 
     assert await on_server.read("key", "s") == "2"
 
@@ -449,6 +431,22 @@ async def test_memories_that_a_crash_takes_away_during_a_restore_are_restored_ag
 
     there = [on_server.keyspace.presence(on_server.keyspace.target(record.key)) for record in records]
     assert await on_server.line.call("EXISTS", *there) == 2
+
+
+async def restore_and_lose_its_last_steps(
+    server: RedisProcess, on_server: RecoveryHarness, tier: PausableDurable
+) -> None:
+    """Join a namespace; before that ends, the server crashes, and has what it had when the tier was read."""
+    tier.after = page = PauseAtCall("iterate")
+    restoring = asyncio.create_task(on_server.join("test", again=True))
+    await page.reached.wait()
+    snapshot = shutil.copytree(server.data / "appendonlydir", server.home / "snapshot")
+    tier.before = end = PauseAtCall("highest")
+    page.over.set()
+    await end.reached.wait()
+    start_with(server, snapshot)
+    end.over.set()
+    await restoring
 
 
 def start_with(server: RedisProcess, files: Path) -> None:
