@@ -177,6 +177,7 @@ class _Link:
         self._to_server: asyncio.StreamWriter | None = None
         self._requests, self._replies = (_Frames() if proxy.understands else _Bytes() for _ in range(2))
         self._last_words: int | None = None  # number of the reply after which the link is cut
+        self._is_cut = False
 
     async def run(self) -> None:
         """Carry bytes both ways until one side leaves or the link is cut."""
@@ -193,6 +194,9 @@ class _Link:
         for pump in pending:
             pump.cancel()
         await asyncio.wait(pumps)
+        if self._last_words is not None and not self._is_cut:
+            # It ended, e.g. by `reset_all`, before the doomed reply came: lost all the same, and somebody waits for it.
+            self._proxy.note_cut()
         await self._close()
         for pump in done:
             pump.result()
@@ -228,6 +232,7 @@ class _Link:
                     await self._to_client.drain()
                 elif self._replies.count >= self._last_words:
                     self.reset()
+                    self._is_cut = True
                     self._proxy.note_cut()
                     return
 
