@@ -6,15 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from sharedmem.context import HubContext
 from sharedmem.providers.embedding import CachedEmbedder, SharedCacheEmbedder
 from sharedmem.providers.protocol import Embedder, LanguageModel, Reranker, dedup_similarity
-from sharedmem.redis.durability import Tier
+from sharedmem.redis.durability import RecordTier
 from sharedmem.search.protocol import Index
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +30,8 @@ class KnowledgeContext(HubContext):
     model: LanguageModel
     reranker: Reranker | None
     """None: searches keep the order of the ranking, unless a call brings its own reranker."""
-    memory_tier: Tier | None
-    """The durable tier, if the setting `memory_durability` allows records there."""
+    record_tier: RecordTier
+    """The durable tier of records, if the setting `memory_durability` allows records there."""
     endings: list[Callable[[], Awaitable[None]]] = field(default_factory=list, repr=False)
     """Each is awaited before the hub closes, while its connections are still open."""
 
@@ -65,26 +62,6 @@ class KnowledgeContext(HubContext):
             )
 
         return self.shared(SharedCacheEmbedder, namespace, make)
-
-    async def restore_lost(self, namespace: str) -> bool:
-        """Restore the records that Redis has lost; return whether there were any."""
-        return self.memory_tier is not None and await self.memory_tier.gather(namespace, again=True)
-
-    async def retry_after_restore(
-        self, namespace: str, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool]
-    ) -> T:
-        """Return the result of a read; repeat the read if records were missing and have been restored.
-
-        Redis may have been emptied since this hub last asked, and another hub may be restoring it: then a read finds
-        nothing, or only a part. So the mark that all records are there is read in the same packet. No extra round trip.
-        """
-        if self.memory_tier is None:
-            return await look()
-        found, has_all = await asyncio.gather(look(), self.memory_tier.has_all_records(namespace))
-        if has_all and not is_empty(found):
-            return found
-        were_missing = await self.memory_tier.gather(namespace, again=True)
-        return await look() if were_missing or not has_all else found
 
     async def end_work(self) -> None:
         """Wait a few seconds until workers have finished their tasks; the providers are still open."""

@@ -8,10 +8,10 @@ one continues, and keeps the records that are restored already.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from itertools import count, groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from sharedmem.clock import new_id
 from sharedmem.durable.key_loader import DrainNamespace, JoinNamespace, KeyLoader, LoadLease
@@ -37,6 +37,7 @@ _LEASE_MS = 15_000
 _RECORDS_AT_ONCE = 64
 _MOST_JOINS = 5
 _logger = get_logger("durable")
+T = TypeVar("T")
 
 
 class RecordKeyRestorer:
@@ -84,7 +85,7 @@ def documents_of(family: RecordFamily) -> DocumentFormat[Any]:
 
 
 class RecordRecovery:
-    """Restores the records of namespaces in Redis, for one hub.
+    """Restores the records of namespaces in Redis, for one hub (`redis.durability.RecordTier`).
 
     Args:
         context: the server and the durable store.
@@ -93,6 +94,8 @@ class RecordRecovery:
         drain: delivers a namespace's outbox to the durable store.
         join: brings Redis up to date with the durable store.
     """
+
+    is_durable = True
 
     def __init__(
         self,
@@ -131,8 +134,21 @@ class RecordRecovery:
             return False
         return await self._flights.share(namespace, lambda: self._gather(namespace))
 
-    async def is_complete(self, namespace: str) -> bool:
-        """Return whether Redis has all records of a namespace now. One round trip."""
+    async def retry_after_restore(
+        self, namespace: str, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool]
+    ) -> T:
+        """Return the result of a read; repeat the read if records were missing and have been restored.
+
+        Redis may have been emptied since this hub last asked, and another hub may be restoring it: then a read finds
+        nothing, or only a part. So the mark that all records are there is read in the same packet. No extra round trip.
+        """
+        found, has_all = await asyncio.gather(look(), self._has_all(namespace))
+        if has_all and not is_empty(found):
+            return found
+        were_missing = await self.gather(namespace, again=True)
+        return await look() if were_missing or not has_all else found
+
+    async def _has_all(self, namespace: str) -> bool:
         return await self._client.call("HEXISTS", self._context.keyspace.kept(namespace), RECOVERED_MARK) == 1
 
     async def _gather(self, namespace: str) -> bool:

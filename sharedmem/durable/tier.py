@@ -84,9 +84,10 @@ class DurableTier:
         self.loader = KeyLoader(
             context, restorers=restorers, drain=self.relay.drain, join=self.join, times=LoadTimes(cache_ms=cache_ms)
         )
-        self._records = RecordRecovery(
+        self.records = RecordRecovery(
             context, RecordRestoreScripts(server.executor), families, drain=self.relay.drain, join=self.join
         )
+        """The tier of memories, graphs and notes."""
 
     @cached_property
     def admin(self) -> DurableAdmin:
@@ -103,7 +104,7 @@ class DurableTier:
             restorers=self._restorers,
             remembers=self._context.settings.memory_durability,
         )
-        warmer = NamespaceRecovery(self.store, self._keyspace, self.loader, self._records)
+        warmer = NamespaceRecovery(self.store, self._keyspace, self.loader, self.records)
         samples = MemorySamples(self.store, self._clock)
         return DurableAdmin(AdminServices(self.store, self.relay, inspector, warmer, self.join, samples))
 
@@ -149,7 +150,7 @@ class DurableTier:
     async def recall(self, target: Target, mode: str) -> bool:
         """Load a key that Redis lacks, and return whether Redis has it now; records are restored all together."""
         if is_lasting_record(target.key):
-            await self.gather(target.space.namespace, again=True)
+            await self.records.gather(target.space.namespace, again=True)
             return True
         return await self.loader.recall(target, mode)
 
@@ -166,15 +167,7 @@ class DurableTier:
                 await self.loader.recall(target, mode)
             elif target.space.namespace not in namespaces:
                 namespaces.add(target.space.namespace)
-                await self.gather(target.space.namespace, again=True)
-
-    async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Ensure that Redis has all records of a namespace; return whether any had to be restored."""
-        return await self._records.gather(namespace, again=again)
-
-    async def has_all_records(self, namespace: str) -> bool:
-        """Return whether Redis has all records of a namespace now."""
-        return await self._records.is_complete(namespace)
+                await self.records.gather(target.space.namespace, again=True)
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
         """Wait until the tier has these entries of the outbox."""

@@ -71,7 +71,7 @@ class GraphAccess:
         self.signature = scope.signature
         """The bytes with which the actor signs changes."""
         self._scope = scope
-        self._tier = context.memory_tier
+        self._tier = context.record_tier
         self._clock = context.clock
 
     async def enter(self, group_id: str, need: Need) -> str:
@@ -86,8 +86,7 @@ class GraphAccess:
         """
         self._scope.common(GRAPH_FAMILY, need)
         group = check_group(group_id)
-        if self._tier is not None:
-            await self._tier.gather(self.namespace)
+        await self._tier.gather(self.namespace)
         return group
 
     async def enter_namespace(self) -> None:
@@ -97,8 +96,7 @@ class GraphAccess:
             AccessDeniedError, UnavailableError: as `enter`.
         """
         self._scope.common(GRAPH_FAMILY, "read")
-        if self._tier is not None:
-            await self._tier.gather(self.namespace)
+        await self._tier.gather(self.namespace)
 
     def sign(self, episode: Episode) -> Episode:
         """Return an episode with its author; only the namespace's own actor may name another one."""

@@ -92,7 +92,7 @@ class Ingestion:
     ) -> None:
         self._permit = permit
         self._clock = context.clock
-        self._lasts = context.memory_tier is not None
+        self._lasts = context.record_tier.is_durable
         self._backend = backend
         self._vocabulary = vocabulary
         self._meanings = TextEmbeddings(context, namespace)

@@ -96,7 +96,7 @@ def build_archives(opened: OpenHub) -> Archives:
 
 async def _gather(tier: DurableTier, context: HubContext, namespace: str) -> None:
     """Restore what is found by searches and lists."""
-    await tier.gather(namespace, again=True)
+    await tier.records.gather(namespace, again=True)
     await restore_conversations(tier, context.client, context.keyspace, namespace)
 
 

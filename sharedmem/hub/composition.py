@@ -19,7 +19,7 @@ from sharedmem.models import Powers
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
-from sharedmem.redis.durability import Lifetimes
+from sharedmem.redis.durability import Lifetimes, NoRecordTier
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.pubsub import PubSubHub, WaitNotifier
 from sharedmem.redis.replies import Load, Reply, ServerError, public_error
@@ -477,7 +477,7 @@ def build_knowledge_context(hub: OpenHub, embedder: Embedder | None, model: Lang
         embedder=chosen,
         model=writer,
         reranker=open_reranker(settings, clock, counters, model=writer),
-        memory_tier=base.tier if settings.memory_durability else None,
+        record_tier=hub.tier.records if hub.tier is not None and settings.memory_durability else NoRecordTier(),
     )
     indexes = (context.memories, context.answers, context.graphs, context.notes)
     context.clear_hooks.extend(index.forget for index in indexes)

@@ -61,14 +61,13 @@ class MemoryAccess:
             UnavailableError: memories are missing in Redis, and the tier cannot be reached.
         """
         self.permit(need)
-        if self.context.memory_tier is not None:
-            await self.context.memory_tier.gather(self.namespace)
+        await self.context.record_tier.gather(self.namespace)
 
     async def retry_after_restore(
         self, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool] = operator.not_
     ) -> T:
         """Return the result of a read; if it is empty, restore lost memories and read again."""
-        return await self.context.retry_after_restore(self.namespace, look, is_empty)
+        return await self.context.record_tier.retry_after_restore(self.namespace, look, is_empty)
 
     def check_author(self, item: MemoryItem) -> None:
         """Reject an actor that may not change or delete a memory.

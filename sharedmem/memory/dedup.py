@@ -142,7 +142,8 @@ class NearMemoryFinder:
     def __init__(self, context: KnowledgeContext, namespace: str, threshold: float) -> None:
         self._context = context
         self._namespace = namespace
-        self._threshold = threshold
+        self.threshold = threshold
+        """The similarity from which a memory is near."""
         self._rows: _NamespaceVectors | None = None
         self._many = 0
 
@@ -166,7 +167,7 @@ class NearMemoryFinder:
         """Return possible duplicates of drafts with vectors. One round trip for every 16; none for very many drafts."""
         rows = self._rows
         if rows is not None:
-            return NearMemories(rows.near(drafts, self._threshold), rows.version)
+            return NearMemories(rows.near(drafts, self.threshold), rows.version)
         await self._context.memories.ensure(self._namespace)
         return await self._asked(drafts)
 
@@ -204,7 +205,7 @@ class NearMemoryFinder:
         )
 
     def _is_near(self, candidate: IndexHit) -> bool:
-        return candidate.score >= self._threshold
+        return candidate.score >= self.threshold
 
     async def _fetched(self, count: int) -> _NamespaceVectors | None:
         """Return the vectors of all memories, page by page; None if that takes too long or too much memory."""

@@ -120,7 +120,7 @@ class DedupBatch:
         self._context = repository.context
         self._actor = drafts[0].actor
         self._added_change = encode_change("added", self._actor.decode())
-        self._threshold = repository.context.dedup_similarity(repository.namespace)
+        self._threshold = neighbours.threshold
         self._cases = [PendingMemory(draft, place) for place, draft in enumerate(drafts)]
         self._results: list[AddResult | Exception | None] = [None] * len(drafts)
         self._seen: int | None = None
@@ -481,7 +481,7 @@ class GroupCommit:
         item = draft.item
         texts = 3 * len(item.memory) + (0 if item.content is item.memory else 2 * len(item.content))
         numbers = 0 if draft.vector is None else len(draft.vector)
-        return _FIXED_BYTES + texts + numbers * (2 if self._context.memory_tier is None else 5)
+        return _FIXED_BYTES + texts + numbers * (5 if self._context.record_tier.is_durable else 2)
 
     async def _commit(self, batch: list[WaitingMemory], *, before: asyncio.Event, written: asyncio.Event) -> None:
         drafts = [draft for draft, _ in batch]

@@ -185,6 +185,7 @@ class MemoryReader:
         self._access = access
         self._context = access.context
         self._namespace = access.namespace
+        self._uses = UsageCounter.of(access.context, access.namespace)
 
     # -- by id
 
@@ -199,7 +200,7 @@ class MemoryReader:
 
     def count_uses(self, items: Sequence[MemoryItem]) -> None:
         """Count that memories were returned to a caller. No round trip."""
-        UsageCounter.of(self._context, self._namespace).count(items)
+        self._uses.count(items)
 
     async def fetch(
         self,

@@ -223,7 +223,7 @@ class MemoryRepository:
             author=item.author or "",
             body=encode_body(item),
             waits=int(waits),
-            vector=encode_embedding(vector) if self.context.memory_tier is not None else b"",
+            vector=encode_embedding(vector) if self.context.record_tier.is_durable else b"",
             afresh=int(before is not None and self._removes_field(before, tags, vector)),
             fields=tuple(fields),
         )
@@ -358,7 +358,7 @@ class MemoryRepository:
 
     def _keep(self, ids: Sequence[str]) -> DurabilityModes | None:
         """Return the durability modes of memories; these stay in Redis as logs. None without a durable tier."""
-        if self.context.memory_tier is None:
+        if not self.context.record_tier.is_durable:
             return None
         target = self.context.keyspace.target
         return DurabilityModes(tuple(target(f"{self.namespace}:${MEMORY}:{id_}") for id_ in ids), LOG_MODE * len(ids))

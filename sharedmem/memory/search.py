@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -283,6 +283,11 @@ class MemorySearcher:
         self._reader = reader
         self._context = access.context
         self._namespace = access.namespace
+        self._embedder = access.context.embedder_of(access.namespace)
+
+    @cached_property
+    def _speakers(self) -> SpeakerCache:
+        return self._context.shared(SpeakerCache, self._namespace, self._unknown_speakers)
 
     async def search(self, request: SearchRequest, meaning: QueryEmbedding | None = None) -> SearchHits:
         """Search, rank and fetch.
@@ -338,7 +343,7 @@ class MemorySearcher:
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
 
     def _measured_weights(self, found: IndexResult) -> RankingWeights:
-        embedder = self._context.embedder
+        embedder = self._embedder
         return learned_weights(embedder.name if embedder is not None and found.vector else None)
 
     def _relevance(
@@ -361,7 +366,7 @@ class MemorySearcher:
             cosine=run.found.vector[0].score if run.found.vector else 0.0,
             thread=share_of_busiest_thread([one.id for one in run.ranked], run.found, run.neighbours),
         )
-        embedder = self._context.embedder if run.meaning.vector is not None else None
+        embedder = self._embedder if run.meaning.vector is not None else None
         model: RelevanceModel = "hybrid" if embedder is not None else "words"
         if request.mode != "hybrid":
             model = "keywords" if embedder is None else "semantic" if request.query else "similar"
@@ -458,9 +463,12 @@ class MemorySearcher:
         self, request: SearchRequest, meaning: QueryEmbedding | None
     ) -> tuple[_SearchRun, dict[str, FetchedMemory], int]:
         """Return (a search with all authors that its query names, the fetched memories by id, round trips)."""
-        speakers = self._context.shared(SpeakerCache, self._namespace, self._unknown_speakers)
+        speakers = self._speakers
         is_hybrid = request.mode == "hybrid"
-        trips = await self._load_speakers(speakers) if is_hybrid else 0
+        trips = 0
+        if is_hybrid and not speakers.is_known:
+            await speakers.read()
+            trips = 1
         while True:
             asked = remove_speakers(request.query, speakers.names) if is_hybrid else request.query
             # Before the search, which waits for the index first: an embedding may take long.
@@ -479,13 +487,6 @@ class MemorySearcher:
             EmbeddingQueue.of(self._context, self._namespace).wake()
         authors = self._context.keyspace.record_part(MEMORY, self._namespace, "authors")
         return SpeakerCache(self._context.client, authors)
-
-    async def _load_speakers(self, speakers: SpeakerCache) -> int:
-        """Read the speakers if they were never read; return the round trips."""
-        if speakers.is_known:
-            return 0
-        await speakers.read()
-        return 1
 
     async def _search_once(self, request: SearchRequest, meaning: QueryEmbedding) -> _SearchRun:
         await self._context.memories.ensure(self._namespace)
@@ -533,7 +534,7 @@ class MemorySearcher:
     async def _meaning(self, request: SearchRequest, text: str) -> QueryEmbedding:
         if request.mode == "keywords":
             return QueryEmbedding()
-        return await embed_query(self._context.embedder_of(self._namespace), text)
+        return await embed_query(self._embedder, text)
 
     async def _found(self, request: SearchRequest, meaning: QueryEmbedding) -> IndexResult:
         settings = self._context.settings

@@ -153,7 +153,7 @@ class MemoryWriter:
         """Delete a memory; return whether it existed."""
         # Not as a read, which may be repeated: a repeated deletion would not find what the first try deleted.
         deleted = await self._deleted([id_], ANY)
-        if not deleted and await self._context.restore_lost(self._namespace):
+        if not deleted and await self._context.record_tier.gather(self._namespace, again=True):
             deleted = await self._deleted([id_], ANY)
         return bool(deleted)
 

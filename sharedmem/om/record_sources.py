@@ -224,7 +224,7 @@ class IndexedSource:
                 self._namespace, filters, newest=newest, oldest=oldest, offset=offset, limit=size
             )
 
-        return await self._context.retry_after_restore(self._namespace, look, lambda page: not page.total)
+        return await self._context.record_tier.retry_after_restore(self._namespace, look, lambda page: not page.total)
 
     async def _vector(self, to: str | Sequence[float] | bytes) -> Vector | None:
         """Return the vector of a text, or a vector at unit length.

@@ -5,8 +5,8 @@ Lifetimes and modes of keys follow from ttl arguments, kinds and rules, computed
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from sharedmem.config import Kind
 from sharedmem.errors import InvalidError, SharedMemoryError, UnavailableError
@@ -17,6 +17,7 @@ from sharedmem.redis.scope import Matcher
 if TYPE_CHECKING:
     from sharedmem.models import DurableRecord
 
+T = TypeVar("T")
 
 # Letters for the durability of a key: read by lua/include/kept.lua.
 RULE_MODES = {"session": "s", "knowledge": "k"}
@@ -145,29 +146,6 @@ class Tier(Protocol):
             scope: scope of the logs: `$plan` for sessions of decisions.
         """
 
-    async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        """Ensure that Redis has all memories and graphs of a namespace; return at once if that is known.
-
-        Args:
-            namespace: the namespace.
-            again: check even if it was known before: something was not found. One round trip if they are there.
-
-        Returns:
-            Whether records were missing, and are restored now.
-
-        Raises:
-            UnavailableError, LimitedError, AccessDeniedError: records are missing, and the tier is unreachable.
-        """
-
-    async def has_all_records(self, namespace: str) -> bool:
-        """Return whether Redis has all memories, graphs and notes of a namespace now. One round trip.
-
-        Another hub may be restoring them at this moment, although this one has seen them complete before.
-
-        Raises:
-            UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
-        """
-
     async def clear(self, namespace: str, stamp: int) -> None:
         """Delete all keys of a namespace whose changes are older than a stamp, and the entries in its outbox.
 
@@ -187,6 +165,56 @@ class Tier(Protocol):
             UnavailableError, LimitedError: the tier cannot store them now; they stay in the outbox.
             ChangeLostError: the entries are lost, and the tier does not have them, or may lack them.
         """
+
+
+class RecordTier(Protocol):
+    """The durable tier behind the memories, graphs and notes in Redis, which are restored all together."""
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether changes of records are written to a durable store."""
+
+    async def gather(self, namespace: str, *, again: bool = False) -> bool:
+        """Ensure that Redis has all records of a namespace; return at once if that is known.
+
+        Args:
+            namespace: the namespace.
+            again: check even if it was known before: something was not found. One round trip if they are there.
+
+        Returns:
+            Whether records were missing, and are restored now.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: records are missing, and the tier is unreachable.
+        """
+
+    async def retry_after_restore(
+        self, namespace: str, look: Callable[[], Awaitable[T]], is_empty: Callable[[T], bool]
+    ) -> T:
+        """Return the result of a read; repeat the read if records were missing and have been restored.
+
+        Raises:
+            UnavailableError, LimitedError, AccessDeniedError: as `gather`.
+        """
+
+
+class NoRecordTier:
+    """The tier of records that only Redis has: they are lost with it."""
+
+    is_durable = False
+
+    async def gather(self, namespace: str, *, again: bool = False) -> bool:  # noqa: ARG002  # nothing can be restored
+        """Return False: nothing can be restored."""
+        return False
+
+    async def retry_after_restore(
+        self,
+        namespace: str,  # noqa: ARG002  # nothing can be restored
+        look: Callable[[], Awaitable[T]],
+        is_empty: Callable[[T], bool],  # noqa: ARG002  # likewise
+    ) -> T:
+        """Return the result of a read."""
+        return await look()
 
 
 class RedisPart(NamedTuple):

@@ -79,8 +79,7 @@ class NoteKeys:
             UnavailableError: Redis lacks some of them, and the tier cannot be reached.
         """
         self._scope.common(NOTES_COLLECTION, need)
-        if self.context.memory_tier is not None:
-            await self.context.memory_tier.gather(self.namespace)
+        await self.context.record_tier.gather(self.namespace)
 
     def record(self, app_id: str, id_: str) -> bytes:
         """Return the key of a note's hash."""
@@ -115,7 +114,7 @@ class NoteKeys:
 
     def durability(self, app_id: str, ids: Sequence[str]) -> DurabilityModes | None:
         """Return the durability modes of these notes: logs, which stay in Redis; None without a durable tier."""
-        if self.context.memory_tier is None or not ids:
+        if not self.context.record_tier.is_durable or not ids:
             return None
         return DurabilityModes(tuple(self.target(app_id, id_) for id_ in ids), LOG_MODE * len(ids))
 
@@ -150,7 +149,7 @@ class NoteReader:
         if not wanted:
             return {}
         read = partial(self._read_notes, app_id, wanted)
-        return await self._keys.context.retry_after_restore(self._keys.namespace, read, not_)
+        return await self._keys.context.record_tier.retry_after_restore(self._keys.namespace, read, not_)
 
     async def near(
         self,
@@ -174,7 +173,7 @@ class NoteReader:
         searched = tuple(dict.fromkeys((*terms, *related)))
         query = IndexQuery(terms=searched, vector=vector, filters=filters, candidates=2 * k if related else k)
         search = partial(self._keys.context.notes.search, self._keys.namespace, query)
-        found = await self._keys.context.retry_after_restore(self._keys.namespace, search, _is_empty_result)
+        found = await self._keys.context.record_tier.retry_after_restore(self._keys.namespace, search, _is_empty_result)
         found = found._replace(vector=found.vector[:k])
         hits = await self._read_hits(app_id, found, terms, related, vector)
         # Notes may have changed since the search: a note with another status now is left out. The version is that of
@@ -228,7 +227,7 @@ class NoteReader:
         if not 1 <= limit <= MOST_IN_A_PAGE:
             raise InvalidError("limit", limit, f"give a number from 1 to {MOST_IN_A_PAGE}")
         await self._keys.enter("read")
-        ids = await self._keys.context.retry_after_restore(
+        ids = await self._keys.context.record_tier.retry_after_restore(
             self._keys.namespace, partial(self._list_ids, app_id, after, limit), not_
         )
         # All notes of a page may be erased before they are fetched: there may be more after it.
@@ -239,7 +238,7 @@ class NoteReader:
     async def apps(self) -> list[str]:
         """Return the apps that have notes, sorted."""
         await self._keys.enter("read")
-        return await self._keys.context.retry_after_restore(self._keys.namespace, self._list_apps, not_)
+        return await self._keys.context.record_tier.retry_after_restore(self._keys.namespace, self._list_apps, not_)
 
     async def _list_apps(self) -> list[str]:
         found = await self._keys.client.call("SMEMBERS", self._keys.app_set())
@@ -476,7 +475,7 @@ class NoteWriter:
             status=note.status,
             chain=chain_id_of(note),
             event=write.event,
-            vector=b64encode(vector) if self._keys.context.memory_tier is not None else b"",
+            vector=b64encode(vector) if self._keys.context.record_tier.is_durable else b"",
             drops=int(write.drops),
             fields=(*hash_fields(note, self._keys.namespace), *(("vector", write.vector) if write.vector else ())),
         )
@@ -484,7 +483,7 @@ class NoteWriter:
     async def _stored_vectors(self, app_id: str, writes: Sequence[_PendingWrite]) -> dict[str, bytes]:
         """Read the vectors that notes keep; only the durable tier needs them, as it stores whole notes. One trip."""
         keeping = [write.note.id for write in writes if write.expect and not (write.vector or write.drops)]
-        if self._keys.context.memory_tier is None or not keeping:
+        if not self._keys.context.record_tier.is_durable or not keeping:
             return {}
         reads: list[Command] = [("HGET", self._keys.record(app_id, id_), "vector") for id_ in keeping]
         found = zip(keeping, await self._keys.client.read_each(reads), strict=True)

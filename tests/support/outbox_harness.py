@@ -138,12 +138,6 @@ class OutboxHarness:
     def logs(self, namespace: str, scope: str) -> AsyncIterator[list[str]]:
         raise InternalError(f"{namespace}: no test lists logs of {scope} here")
 
-    async def has_all_records(self, namespace: str) -> bool:
-        raise InternalError(f"{namespace}: no test remembers here")
-
-    async def gather(self, namespace: str, *, again: bool = False) -> bool:
-        raise InternalError(f"{namespace}: no test remembers here, {again=}")
-
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int] | None = None) -> None:
         await self.relay.settle(namespace, entries, changed)
 

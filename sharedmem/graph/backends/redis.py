@@ -106,7 +106,7 @@ class RedisBackend:
     async def look(self, group: str, wanted: LookupRequest) -> LookupResult:
         """See `GraphBackend.look`. One round trip; two if the group is unknown."""
         seen = await self._look_once(group, wanted)
-        if seen.version or not await self._context.restore_lost(self.keys.namespace):
+        if seen.version or not await self._context.record_tier.gather(self.keys.namespace, again=True):
             return seen
         return await self._look_once(group, wanted)
 
@@ -117,7 +117,7 @@ class RedisBackend:
     async def search(self, group: str, searches: Sequence[RecordSearch], *, seen: int = 0) -> list[RecordHits]:
         """See `GraphBackend.search`. One round trip, more as in `Index.search`; one more if nothing is found."""
         hits = await self._search_once(group, searches)
-        if seen or any(map(any, hits)) or not await self._context.restore_lost(self.keys.namespace):
+        if seen or any(map(any, hits)) or not await self._context.record_tier.gather(self.keys.namespace, again=True):
             return hits
         return await self._search_once(group, searches)
 
@@ -147,7 +147,7 @@ class RedisBackend:
     ) -> tuple[list[str], str]:
         """See `GraphBackend.listed`. Merges are listed by the merged entity. One round trip; two if none exist."""
         look = partial(self._listed_once, group, kind, after, limit, session)
-        return await self._context.retry_after_restore(self.keys.namespace, look, lambda page: not page[0])
+        return await self._context.record_tier.retry_after_restore(self.keys.namespace, look, lambda page: not page[0])
 
     async def lines_of(
         self, group: str, entities: Sequence[str], *, after: str = "", limit: int = 1000
@@ -177,19 +177,19 @@ class RedisBackend:
     async def stats(self, group: str) -> GraphStats:
         """See `GraphBackend.stats`. One round trip; two if the group is unknown."""
         look = partial(self._stats_once, group)
-        return await self._context.retry_after_restore(
+        return await self._context.record_tier.retry_after_restore(
             self.keys.namespace, look, lambda stats: not stats.entities + stats.episodes
         )
 
     async def groups(self) -> list[str]:
         """See `GraphBackend.groups`. One round trip; two if none exist."""
-        return await self._context.retry_after_restore(
+        return await self._context.record_tier.retry_after_restore(
             self.keys.namespace, self._groups_once, lambda groups: not groups
         )
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
         """See `GraphBackend.delete`."""
-        await self._context.restore_lost(self.keys.namespace)
+        await self._context.record_tier.gather(self.keys.namespace, again=True)
         return await self.deletion.delete(group, progress=progress)
 
     def strays(self, group: str) -> AsyncIterator[list[IndexDiscrepancy]]:
@@ -214,7 +214,7 @@ class RedisBackend:
                 names_count=len(wanted.names),
                 lines_count=len(wanted.lines),
                 # The durable tier takes whole records, so only with it the vectors must be read too.
-                has_vector=int(self._context.memory_tier is not None),
+                has_vector=int(self._context.record_tier.is_durable),
                 asked=[*wanted.names, *wanted.lines, *wanted.entities],
             )
         except ServerError as error:

@@ -67,7 +67,7 @@ class GroupDeletion:
     def __init__(self, context: KnowledgeContext, keys: GraphKeys, actor: bytes) -> None:
         self._client = context.client
         self._scripts = GraphScripts(context.executor)
-        self._has_tier = context.memory_tier is not None
+        self._has_tier = context.record_tier.is_durable
         self._keys = keys
         self._actor = actor
 
@@ -160,7 +160,7 @@ class CommitWriter:
         self._clock = context.clock
         self._client = context.client
         self._scripts = GraphScripts(context.executor)
-        self._has_tier = context.memory_tier is not None
+        self._has_tier = context.record_tier.is_durable
         self._keys = keys
         self._actor = actor
         self._look = look
