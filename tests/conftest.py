@@ -135,6 +135,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="only tests that need no server; two minutes (make quick)")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`--quick` does not even import what it leaves out by its file."""
+    if config.getoption("--quick") and _TESTS in collection_path.parents:
+        return True if collection_path.relative_to(_TESTS).as_posix().startswith(_SLOW) else None
+    return None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers are handed whole files: the long ones first and the small ones last, so that all end together."""
     if config.getoption("--quick"):
@@ -146,8 +153,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_quick(item: pytest.Item) -> bool:
-    folder = item.path.relative_to(_TESTS).as_posix()
-    return not folder.startswith(_SLOW) and _SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+    return _SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
