@@ -98,7 +98,7 @@ class Newsroom:
         """Start the process of an agent."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            str(FOLDER / "agents.py"),
+            str(FOLDER / "roles.py"),
             role,
             name,
             *extra,

@@ -1,1 +1,1 @@
-"""What agent frameworks expect of a memory, on sharedmem: one package for each framework."""
+"""What agent frameworks expect of a memory, on sharedmem: one package or module for each framework."""

@@ -24,6 +24,7 @@ _NEEDS_AN_EXTRA = {
     "sharedmem.faces.rest": "server",
     "sharedmem.hub.embeddings": "memory",
     "sharedmem.integrations.langgraph": "langgraph",
+    "sharedmem.integrations.openai_agents": "openai-agents",
     "sharedmem.testing.fake_connection": "testing",
     "sharedmem.testing.pytest_required": "testing",
     "sharedmem.testing.store_fixtures": "testing",

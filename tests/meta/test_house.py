@@ -54,6 +54,7 @@ STARTS_THE_OTHERS = {"faces.cli.mcp", "faces.cli.serve"}
 
 # Third party -> the parts of sharedmem that may know it ("" = all).
 DOORS: dict[str, tuple[str, ...]] = {
+    "agents": ("integrations.openai_agents",),
     "aredis_om": ("om.library",),
     "Stemmer": ("text.analysis",),
     "azure": ("durable", "blobs.azure", "providers.http_client"),

@@ -76,6 +76,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "om": ("models of redis-om", ("aredis_om",)),
     "onnx": ("embeddings and reranking on this machine", ("onnxruntime", "tokenizers")),
     "openai": ("embeddings and language models over HTTP", ("httpx2",)),
+    "openai-agents": ("sessions of the OpenAI Agents SDK", ("agents",)),
     "s3": ("large values and archived notes in S3", ("s3fs",)),
     "sentence-transformers": ("embeddings by Sentence Transformers", ("sentence_transformers",)),
     "server": ("the REST service", ("starlette", "uvicorn")),

@@ -8,7 +8,7 @@ from typing import Any
 from langgraph.cache.base import BaseCache, FullKey, Namespace, ValueT
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from sharedmem.integrations.langgraph.calls import reach
+from sharedmem.integrations.calls import reach
 from sharedmem.integrations.langgraph.items import Items, grouped, item_write
 from sharedmem.redis.durability import check_ttl_ms
 from sharedmem.store import SharedMemoryStore

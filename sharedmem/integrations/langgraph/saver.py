@@ -28,7 +28,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from sharedmem.data.keys import KeyAccess, restored_in_vain_error
 from sharedmem.errors import ConflictError, InvalidError
-from sharedmem.integrations.langgraph.calls import reach
+from sharedmem.integrations.calls import reach
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.codec import decode_member, encode_member
 from sharedmem.redis.durability import check_ttl_ms

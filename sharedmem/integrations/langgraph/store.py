@@ -30,7 +30,7 @@ from langgraph.store.base import (
 )
 
 from sharedmem.errors import ConfigError, InvalidError
-from sharedmem.integrations.langgraph.calls import reach
+from sharedmem.integrations.calls import reach
 from sharedmem.integrations.langgraph.items import Items, StoredItem, grouped, item_deletion, item_write
 from sharedmem.providers.protocol import Purpose
 from sharedmem.redis.durability import check_ttl_ms

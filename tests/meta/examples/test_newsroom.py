@@ -19,10 +19,10 @@ from sharedmem import Hub, Settings
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "newsroom"))
 
-import agents
 import desk
 import grading
 import reading
+import roles
 
 NEWSROOM = Path(__file__).parents[3] / "examples" / "newsroom"
 FALSE_ALARMS_ALLOWED = 2
@@ -184,7 +184,7 @@ async def test_a_researcher_whose_lease_ran_out_does_not_count_beside_the_one_wh
     name = "18-accident-inquiry-barge"
     editor = hub.store(desk.NAMESPACE)
 
-    def researcher(actor: str, think_s: float) -> agents.Researcher:
+    def researcher(actor: str, think_s: float) -> roles.Researcher:
         store = hub.store(desk.NAMESPACE, actor=actor, grants=(desk.CLAIMS,))
         task = desk.Task(
             folder=str(NEWSROOM / "documents"),
@@ -193,7 +193,7 @@ async def test_a_researcher_whose_lease_ran_out_does_not_count_beside_the_one_wh
             think_s=think_s,
             lease_s=30,
         )
-        return agents.Researcher(store, actor, task)
+        return roles.Researcher(store, actor, task)
 
     slow = asyncio.create_task(researcher("slow", 2.0).work())
     await desk.written_at(editor, desk.claim_key(name))

@@ -7,7 +7,7 @@ import concurrent.futures
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
-from sharedmem.errors import UsageError
+from sharedmem.errors import InvalidError, UsageError
 from sharedmem.store import SharedMemoryStore, StoreParts, parts_of
 from sharedmem.sync import SharedMemoryStore as BlockingStore
 from sharedmem.sync.faces import portal_and_async
@@ -80,17 +80,36 @@ def reach(store: SharedMemoryStore | BlockingStore) -> tuple[StoreParts, SharedM
     """Return the parts of a store of either kind, the async store, and how calls reach it.
 
     Raises:
+        InvalidError: it is no store.
         UsageError: an async store is used outside of its event loop.
     """
     if isinstance(store, BlockingStore):
         portal, behind = portal_and_async(store)
         return parts_of(behind), behind, PortalCalls(portal)
+    if not isinstance(store, SharedMemoryStore):
+        raise InvalidError("store", store, "pass a store of an open hub: hub.store('team')")
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError as error:
         advice = "make it inside of `async with Hub.open()`, or pass a store of sharedmem.sync"
         raise UsageError("this adapter", advice) from error
     return parts_of(store), store, LoopCalls(loop)
+
+
+async def settled(work: Coroutine[Any, Any, _T]) -> _T:
+    """Await a change until it has ended, also if the caller is cancelled meanwhile; the cancellation is raised then."""
+    task = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancellation = cancellation or error
+    if cancellation is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # otherwise asyncio reports that nobody has seen it
+    raise cancellation
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:

@@ -1,8 +1,8 @@
 """The agents of the newsroom, each a process of its own: researchers, a writer, a reviewer.
 
-    python agents.py researcher researcher-1
-    python agents.py writer writer
-    python agents.py reviewer reviewer
+    python roles.py researcher researcher-1
+    python roles.py writer writer
+    python roles.py reviewer reviewer
 
 They share only the store. Agents do not send messages to each other: a claim is a conditional write
 with a lease, so a document belongs to one researcher at a time, and to another one if that one dies.
