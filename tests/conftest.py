@@ -184,11 +184,19 @@ def _in_a_thread(coroutine: Coroutine[Any, Any, _T]) -> _T:
         return thread.submit(asyncio.run, coroutine).result()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _the_next_file_finds_nothing(pytestconfig: pytest.Config) -> Iterator[None]:
+    """What may stay in a namespace is little, but of thousands of namespaces it would slow each later test down."""
+    yield
+    if server := pytestconfig.stash.get(_SERVER, None):
+        server.flushall()
+
+
 @pytest.fixture(autouse=True)
-def _nothing_stays_by_accident(pytestconfig: pytest.Config) -> Iterator[None]:
+def _nothing_stays_by_accident(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[None]:
     """Each key that a test leaves on the shared server expires or is on the list of permanent keys."""
     yield
-    if (server := pytestconfig.stash.get(_SERVER, None)) is None:
+    if (server := pytestconfig.stash.get(_SERVER, None)) is None or "redis_url" not in request.fixturenames:
         return
     leaks = _leaks(server)
     if leaks:
