@@ -4,7 +4,7 @@
 -- not at all. The first one creates a conversation. Entries whose ids are in the log already are left out; if the log
 -- has all of them, the append changes nothing and succeeds, whatever its conditions.
 --
--- INCLUDE time ledger mutation header keeping conversation conversation_change
+-- INCLUDE time ledger mutation header keeping conversation_ids conversation_index
 -- KEYS heads... hash  the conversations, one for each group of arguments
 -- ARGV terms...    text  of each conversation: empty, or lines: expected revision (empty: any, 0: no conversation, !:
 --                        any, but there is one), expected version of the state (empty: any, 0: none), ttl_ms (empty:
@@ -17,7 +17,119 @@
 --         `S <version of the state>` (0: none), or `N` with `!`, if a condition does not hold; `E <error>` if the server
 --         refused, for example since another client has written to the key; COLD if one may be in the durable tier alone
 -- FAILS   CLOSED, STALE
-local FIRST_GROUP, ARGUMENTS = 6, 2
+local FIRST_GROUP, ARGUMENTS, LARGE_ENTRY = 6, 2, 2
+-- By the field `plain` of a head: the same when the head is behind its log.
+local BEHIND = { ['1'] = '3', ['2'] = '4', ['3'] = '3', ['4'] = '4' }
+
+local function plain_head(key) return redis.call('HMGET', key, 'plain', 'segment', 'state') end
+local function set_plain(key, plain) redis.call('HSET', key, 'plain', plain) end
+local function push(key, ...) return redis.call('RPUSH', key, ...) end
+local function set_places(key, ...) redis.call('HSET', key, ...) end
+local function score_all(key, flat) redis.call('ZADD', key, unpack(flat)) end
+local function tags_of(key) return redis.call('HMGET', key, unpack(TAGS)) end
+
+-- The index entries of plain conversations that were changed: they are stored at the end.
+local listed, listed_count, replies, item_header = {}, 0, {}, ' ' .. actor .. ' \n'
+
+-- The reply line for an error of the server: a table or a text.
+local function error_line(problem)
+  return 'E ' .. string.gsub(type(problem) == 'table' and problem.err or problem, '\n', ' ')
+end
+
+-- Add entries to the log of a plain conversation, each id once; returns the new length, and how many are new: 0 if none.
+local function push_new(first, last, version, segment)
+  local log, ids = base .. '.log:' .. segment, base .. '.ids:' .. segment
+  local items, named, seen, count = {}, {}, {}, 0
+  for n = first, last, 2 do
+    local id, at, is_shared = ARGV[n], nil, nil
+    if id ~= '' then at, is_shared = place_of_id(ids, segment, id) end
+    if not (at or seen[id]) then
+      count = count + 1
+      items[count] = whole(version + count - 1) .. ' ' .. actor .. ' ' .. (id == '' and id or #id) .. '\n' .. id .. ARGV[n + 1]
+      if id ~= '' then seen[id], named[#named + 1] = true, { id, count, is_shared } end
+    end
+  end
+  if count == 0 then return nil, 0 end
+
+  local length, places, values = push(log, unpack(items)), {}, {}
+  for _, one in ipairs(named) do
+    add_place(places, values, ids, segment, one[1], length - count + one[2] - 1, one[3])
+  end
+  if #places > 0 then set_places(ids, unpack(places)) end
+  return length, count
+end
+
+-- Append small entries without terms to a plain conversation: that is what most appends are. Returns the reply; nothing if
+-- this append is another one, or has no new entry: then nothing was changed.
+local function append_plainly(i, at, version)
+  if ARGV[at] ~= '' or is_kept(i) then return nil end
+  local key, count, first, length = KEYS[3 + i], 1, at + ARGUMENTS, nil
+  local last = first + 2 * ARGV[at + 1] - 1
+  for n = first + 1, last, 2 do
+    if string.byte(ARGV[n]) == LARGE_ENTRY then return nil end
+  end
+  local head = plain_head(key)
+  local behind, segment = BEHIND[head[1]], head[2]
+  if not behind then return nil end
+  local revision, name = whole(version), string.sub(key, names_at)
+  if last == first + 1 and ARGV[first] == '' then
+    length = push(base .. '.log:' .. segment, revision .. item_header .. ARGV[last])
+  else
+    length, count = push_new(first, last, version, segment)
+    if count == 0 then return nil end
+    revision = whole(version + count - 1)
+  end
+  if head[1] ~= behind then set_plain(key, behind) end
+  if behind == '4' then
+    for t, value in ipairs(tags_of(key)) do
+      if value ~= '' then score(tag_key(TAGS[t], value), revision, name) end
+    end
+  end
+  announce_as(revision, 'conversation.append', namespace .. string.sub(key, closing + 1))
+  listed[listed_count + 1], listed[listed_count + 2] = revision, name
+  listed_count = listed_count + 2
+  return revision .. ' ' .. whole(length) .. ' ' .. whole(count) .. ' ' .. head[3]
+end
+
+-- Store what `listed` has; if that fails, so do all appends up to now.
+local function list_appended()
+  if listed_count == 0 then return end
+  local is_listed, problem = pcall(score_all, updates, listed)
+  listed, listed_count = {}, 0
+  for i = 1, is_listed and 0 or #replies do replies[i] = error_line(problem) end
+end
+
+-- The number of versions that a group takes, and where the next group begins.
+local function extent(at)
+  local terms, count = ARGV[at], tonumber(ARGV[at + 1])
+  local fields = terms == '' and 0 or tonumber(string.match(terms, '%d+$'))
+  return count > 0 and count or 1, at + ARGUMENTS + 2 * (fields + count)
+end
+
+local needed, next_at, group, most = 0, FIRST_GROUP, 0, #ARGV
+while next_at <= most do
+  group = group + 1
+  if is_cold(group) then return 'COLD' end
+  local versions, after = extent(next_at)
+  needed, next_at = needed + versions, after
+end
+
+local version = tick(needed)
+group, next_at = 1, FIRST_GROUP
+while next_at <= most do
+  local is_made, reply = pcall(append_plainly, group, next_at, version)
+  if is_made and not reply then break end
+  replies[group] = is_made and reply or error_line(reply)
+  local versions, after = extent(next_at)
+  group, next_at, version = group + 1, after, version + versions
+end
+list_appended()
+if next_at > most then return done(table.concat(replies, '\n')) end
+
+-- The other appends take the general way. Its functions follow here, so that most calls do not create them.
+--
+-- INCLUDE conversation_log conversation conversation_change
+local function is_plain(head) return not is_kept(head.place) and BEHIND[head.plain] ~= nil end
 
 local function append_to(i, at, version)
   local terms, count = parse_terms(ARGV[at]), tonumber(ARGV[at + 1])
@@ -31,7 +143,8 @@ local function append_to(i, at, version)
   local is_new = head == nil
   head = head or new_head(KEYS[3 + i], i)
   local fresh = new_entries(head, head.length, first_entry, first_entry + 2 * count - 1)
-  if #fresh == 0 and count > 0 then return outcome(head, 0) end
+  -- No entries and no terms: a plain conversation stays as it is, others begin their lifetime anew.
+  if #fresh == 0 and (count > 0 or ARGV[at] == '' and is_plain(head)) then return outcome(head, 0) end
   if refused then return refused end
 
   local last_version = whole(version + math.max(#fresh, 1) - 1)
@@ -44,117 +157,15 @@ local function append_to(i, at, version)
   return outcome(head, #fresh)
 end
 
--- The head of a plain conversation: the fields that an append needs.
-local function plain_head(key)
-  local found = redis.call('HMGET', key, 'plain', 'revision', 'length', 'segment', 'state')
-  if found[1] ~= '1' and found[1] ~= '2' then return nil end
-  return { revision = found[2], length = tonumber(found[3]), state = found[5], is_stored = true,
-    ['tags'] = found[1] == '2' and redis.call('HMGET', key, unpack(TAGS)) or nil,
-    ['name'] = string.sub(key, names_at),
-    log = base .. '.log:' .. found[4], ['segment'] = found[4] }
-end
-
-local function push_one(key, item) redis.call('RPUSH', key, item) end
-local function store_plain(key, head)
-  redis.call('HSET', key, 'revision', head.revision, 'updated', head.revision, 'length', whole(head.length))
-end
-local function score_all(key, flat) redis.call('ZADD', key, unpack(flat)) end
-local function score_tags(head)
-  for i, value in ipairs(head.tags or {}) do
-    if value ~= '' then score(tag_key(TAGS[i], value), head.revision, head.name) end
+while next_at <= most do
+  local is_made, reply = pcall(append_plainly, group, next_at, version)
+  if is_made and not reply then
+    list_appended()
+    is_made, reply = pcall(append_to, group, next_at, version)
   end
+  replies[group] = is_made and reply or error_line(reply)
+  local versions, after = extent(next_at)
+  group, next_at, version = group + 1, after, version + versions
 end
-
--- Plain conversations of this call, and their keys. Their heads and places in the index are stored at the end.
-local plain, keys = {}, {}
-
--- Store what was appended to a plain conversation, before it is changed in another way.
-local function store_appended(key)
-  local head = plain[key]
-  if head and not head.is_stored then
-    store_plain(key, head)
-    score(updates, head.revision, head.name)
-    score_tags(head)
-    head.is_stored = true
-  end
-end
-
--- As append_to, for an append without terms of small entries to a plain conversation: that is what most are. Returns
--- nothing for others.
-local function append_plainly(i, at, version)
-  if ARGV[at] ~= '' or is_kept(i) then return nil end
-  local key, count, first_entry = KEYS[3 + i], tonumber(ARGV[at + 1]), at + ARGUMENTS
-  for n = first_entry, first_entry + 2 * count - 1, 2 do
-    if string.byte(ARGV[n + 1]) == LARGE then return nil end
-  end
-  local head = plain[key] or plain_head(key)
-  if not head then return nil end
-  if not plain[key] then plain[key], keys[#keys + 1] = head, key end
-  local added = 0
-  for n = first_entry, first_entry + 2 * count - 1, 2 do
-    local id, size, ids = ARGV[n], '', nil
-    if id ~= '' then size, ids = #id, base .. '.ids:' .. head.segment end
-    local at, is_shared
-    if ids then at, is_shared = place_of_id(ids, head.segment, id) end
-    if not at then
-      local text = whole(version + added)
-      push_one(head.log, text .. ' ' .. actor .. ' ' .. size .. '\n' .. id .. ARGV[n + 1])
-      if ids then
-        local place = {}
-        add_place(place, {}, ids, head.segment, id, head.length, is_shared)
-        set_field(ids, place[1], place[2])
-      end
-      head.length, head.revision, added = head.length + 1, text, added + 1
-    end
-  end
-  if added > 0 then
-    head.is_stored = false
-    announce_as(head.revision, 'conversation.append', namespace .. string.sub(key, closing + 1))
-  end
-  return head.revision .. ' ' .. whole(head.length) .. ' ' .. added .. ' ' .. head.state
-end
-
--- Append in the way that fits.
-local function append_somehow(i, at, version)
-  local reply = append_plainly(i, at, version)
-  if reply then return reply end
-  local key = KEYS[3 + i]
-  store_appended(key)
-  reply = append_to(i, at, version)
-  if plain[key] then plain[key] = plain_head(key) end
-  return reply
-end
-
--- The reply line for an error of the server: a table or a text.
-local function error_line(problem)
-  return 'E ' .. string.gsub(type(problem) == 'table' and problem.err or problem, '\n', ' ')
-end
-
-local groups, offsets, needed, at = {}, {}, 0, FIRST_GROUP
-while at <= #ARGV do
-  local fields, count = ARGV[at] == '' and 0 or tonumber(parse_terms(ARGV[at])[8]), tonumber(ARGV[at + 1])
-  groups[#groups + 1], offsets[#offsets + 1] = at, needed
-  if is_cold(#groups) then return 'COLD' end
-  needed = needed + math.max(count, 1)
-  at = at + ARGUMENTS + 2 * (fields + count)
-end
-
-local first_version, replies = tick(needed), {}
-for i = 1, #groups do
-  local is_made, reply = pcall(append_somehow, i, groups[i], first_version + offsets[i])
-  replies[i] = is_made and reply or error_line(reply)
-end
-local places = {}
-for _, key in ipairs(keys) do
-  local head = plain[key]
-  if head and not head.is_stored then
-    store_plain(key, head)
-    score_tags(head)
-    places[#places + 1], places[#places + 2] = head.revision, head.name
-  end
-end
-if #places > 0 then
-  local is_listed, problem = pcall(score_all, updates, places)
-  for i = 1, is_listed and 0 or #groups do replies[i] = error_line(problem) end
-end
+list_appended()
 return done(table.concat(replies, '\n'))

@@ -1,6 +1,6 @@
 -- conversation_delete: delete a conversation; forks keep the entries that they share with it.
 --
--- INCLUDE time ledger mutation header keeping conversation conversation_change
+-- INCLUDE time ledger mutation header keeping conversation_log conversation_ids conversation conversation_index conversation_change
 -- KEYS head     hash  the conversation
 -- ARGV expect  text  expected revision; empty: any
 --

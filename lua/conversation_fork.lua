@@ -1,6 +1,6 @@
 -- conversation_fork: create a conversation that shares the entries of another up to one of them, and copies its state.
 --
--- INCLUDE time ledger mutation header keeping conversation conversation_change
+-- INCLUDE time ledger mutation header keeping conversation_log conversation_ids conversation conversation_index conversation_change
 -- KEYS head     hash  the conversation
 -- KEYS parent  hash  the head of the conversation to fork
 -- ARGV at      text  id or version of the last shared entry; empty: all entries

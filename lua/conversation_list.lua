@@ -1,6 +1,6 @@
 -- conversation_list: read a page of the conversations of a namespace, by their last change.
 --
--- INCLUDE time conversation
+-- INCLUDE time conversation_log conversation_ids conversation
 -- KEYS index    zset  the conversations, or those with one of the tags
 -- KEYS example  hash  the head of any conversation of the namespace: only its name is used
 -- ARGV order    text  `newest` or `oldest`
@@ -42,7 +42,12 @@ while at <= #members and count < limit do
   if matches(name, head) then
     count = count + 1
     found[#found + 1] = name
-    found[#found + 1] = pairs_of(head.key)
+    local fields = pairs_of(head.key)
+    -- Of a field that comes twice, the later one counts.
+    for _, field in ipairs({ 'revision', head.revision, 'updated', head.updated, 'length', whole(head.length) }) do
+      fields[#fields + 1] = field
+    end
+    found[#found + 1] = fields
   end
   at = at + 2
 end

@@ -1,6 +1,6 @@
 -- conversation_pop: remove the newest entries of a conversation and return them.
 --
--- INCLUDE time ledger mutation header keeping conversation conversation_change
+-- INCLUDE time ledger mutation header keeping conversation_log conversation_ids conversation conversation_index conversation_change
 -- KEYS head     hash  the conversation
 -- ARGV expect  text  expected revision; empty: any
 -- ARGV count   int   number of entries to remove

@@ -1,6 +1,6 @@
 -- conversation_read: read a page of a conversation's entries; begin its lifetime anew if each use does that.
 --
--- INCLUDE time conversation
+-- INCLUDE time conversation_log
 -- KEYS head       hash  the conversation
 -- ARGV mode       text  `last`, `after` or `around`
 -- ARGV reference  text  the id or version of an entry (`after`: empty: from the oldest entry)
@@ -11,21 +11,23 @@
 --         lifetime anew, a list of the entries; nil if the conversation does not exist; `A` if the entry is not in it
 -- FAILS   WRONGTYPE
 local mode, reference, limit, renews = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local SELDOM = 16
 
 -- Most conversations are plain (see `conversation.lua`), and most reads are of their newest entries.
 if mode == 'last' then
-  local found = redis.call('HMGET', KEYS[1], 'plain', 'revision', 'length', 'segment')
-  if found[1] == '1' or found[1] == '2' then
-    local base, length = base_of(KEYS[1]), tonumber(found[3])
-    local page = range(base .. '.log:' .. found[4], -limit, -1)
-    return { found[2], found[3], whole(math.max(length - limit, 0)), '0', page }
+  local plain, revision, length, segment = unpack(redis.call('HMGET', KEYS[1], 'plain', 'revision', 'length', 'segment'))
+  if plain and plain ~= '0' then
+    local log = base_of(KEYS[1]) .. '.log:' .. segment
+    if is_behind(plain) then revision, length = progress_of(log) end
+    return { revision, whole(length), whole(math.max(length - limit, 0)), '0', range(log, -limit, -1) }
   end
 end
 
+-- Other reads need functions that most do without.
+--
+-- INCLUDE conversation_ids conversation
 local head = head_of(KEYS[1])
 if not head then return nil end
-local links, from = links_of(head), 0
+local links, from, SELDOM = links_of(head), 0, 16
 if mode == 'last' then
   from = math.max(head.length - limit, 0)
 elseif mode == 'after' and is_version(reference) and not position_of_id(head, links, reference) then

@@ -1,6 +1,6 @@
 -- conversation_replace: replace the entries of a conversation after one of them.
 --
--- INCLUDE time ledger mutation header keeping conversation conversation_change
+-- INCLUDE time ledger mutation header keeping conversation_log conversation_ids conversation conversation_index conversation_change
 -- KEYS head     hash  the conversation
 -- ARGV terms       text  as in conversation_append
 -- ARGV after       text  id or version of the last entry that stays; empty: none stays

@@ -1,6 +1,6 @@
 -- conversation_restore: put a conversation of an archive in its place, unless there is one as new.
 --
--- INCLUDE time ledger mutation header keeping conversation conversation_change
+-- INCLUDE time ledger mutation header keeping conversation_log conversation_ids conversation conversation_index conversation_change
 -- KEYS head      hash  the conversation
 -- KEYS parts...  any   pairs: a staged part, and its final key; the first pair is the head
 -- ARGV updated  text  version of its last change
@@ -23,7 +23,7 @@ for i = FIRST_PART, #KEYS, 2 do
   end
 end
 local before = changed_head(KEYS[4], 1)
-if before and replace == '0' and tonumber(place_of(before.key, 'updated')) >= tonumber(updated) then
+if before and replace == '0' and tonumber(before.updated) >= tonumber(updated) then
   discard()
   return 'n'
 end

@@ -1,6 +1,6 @@
 -- conversation: the head of a conversation, and the segments of its log.
 --
--- Needs time.lua before it. A log is a chain of segments, each a list with a hash of the positions of given ids. A fork
+-- Needs time.lua, conversation_log.lua and conversation_ids.lua before it. A log is a chain of segments, each a list with a hash of the positions of given ids. A fork
 -- shares the segments of its parent up to a position; the last segment of a conversation is its own, and only its
 -- owner appends there. Positions and versions rise along a log, so that a position is found by a version in a binary
 -- search. All keys have the name of their conversation, so scripts receive the key of the head and build the others.
@@ -17,37 +17,34 @@
 -- HEAD user, agent, app, parent, at  tags; the conversation it was forked from, and at which position
 -- HEAD kept  1: the durable tier has, or gets, all of it
 -- HEAD plain  1: it has one segment, no lifetime, no tags and no durable tier, so that most calls need little of its head;
---             2: likewise, but it has tags; 0: neither
+--             2: likewise, but it has tags; 0: neither; 3 and 4: as 1 and 2, and the head is behind the log: the length is
+--             that of the segment, revision and version of the last change are the version of the newest entry
 --
 -- An entry is `<version> <actor> <bytes of its id, empty without one>\n<id><member>`. The member of a large entry is the
 -- byte 2 and the reference to its blob. The hash of ids of a segment with such entries has the field '': `1`, or `2` if
 -- another segment may refer to the same blobs.
---
--- In the hash of a segment whose name ends with `s}`, the field of a UUID is its last 14 bytes, and the value has its first
--- two before the position in hexadecimal digits: the server then allocates 24 bytes for both instead of 32. UUIDs that end
--- alike share the field, a blank between them. Segments of earlier versions have the whole id as the field.
 local PAGE, LARGE = 1000, 2
-local SHORT, UUID_MARK, UUID_FIELD_BYTES = 115, 0, 14
 
--- `<prefix>:{<namespace>}:$conversation` of a head's key, and the conversation's name.
-local function base_of(key)
-  return string.match(key, '^(.-}:%$conversation):(.*)$')
-end
+local function log_key(head, segment) return head.base .. '.log:' .. segment end
 
 -- The head of a conversation; nil if it does not exist.
 local function head_of(key)
   local found = redis.call('HMGET', key, 'revision', 'length', 'segment', 'start', 'pinned', 'chain', 'state', 'ttl_ms',
-    'ends', 'renews', 'user', 'agent', 'app', 'created', 'by', 'parent', 'at', 'kept')
+    'ends', 'renews', 'user', 'agent', 'app', 'created', 'by', 'parent', 'at', 'kept', 'plain', 'updated')
   if not found[1] then return nil end
   local base, name = base_of(key)
-  return { key = key, base = base, name = name, is_stored = true, revision = found[1], length = tonumber(found[2]),
+  local head = { key = key, base = base, name = name, is_stored = true, revision = found[1], length = tonumber(found[2]),
     ['segment'] = found[3], start = tonumber(found[4]), pinned = tonumber(found[5]), chain = found[6], state = found[7],
     ['ttl_ms'] = found[8], ends = found[9], renews = found[10], user = found[11], agent = found[12], app = found[13],
     ['created'] = found[14], by = found[15], parent = found[16], at = found[17],
-    ['kept'] = found[18] or '' }
+    ['kept'] = found[18] or '', plain = found[19], updated = found[20] }
+  if is_behind(head.plain) then
+    head.revision, head.length = progress_of(log_key(head, head.segment))
+    head.updated = head.revision
+  end
+  return head
 end
 
-local function log_key(head, segment) return head.base .. '.log:' .. segment end
 local function ids_key(head, segment) return head.base .. '.ids:' .. segment end
 local function readers_key(head, segment) return head.base .. '.readers:' .. segment end
 
@@ -62,8 +59,6 @@ local function links_of(head)
 end
 
 -- Helpers for keys that follow from a head. All are in the slot of the namespace.
-local function range(key, first, last) return redis.call('LRANGE', key, whole(first), whole(last)) end
-local function place_of(key, id) return redis.call('HGET', key, id) end
 local function pairs_of(key) return redis.call('HGETALL', key) end
 local function set_field(key, field, value) redis.call('HSET', key, field, value) end
 local function unset_field(key, field) redis.call('HDEL', key, field) end
@@ -98,48 +93,6 @@ end
 
 local function is_version(text)
   return #text == 16 and string.find(text, '^%d+$') ~= nil
-end
-
--- The field of an id in the hash of a segment; of a UUID also the bytes that precede its position in the value.
-local function field_of(segment, id)
-  if string.byte(segment, -2) ~= SHORT then return id end
-  if string.byte(id) == UUID_MARK then return string.sub(id, 4), string.sub(id, 2, 3) end
-  -- A text must not be taken for the end of a UUID.
-  return #id == UUID_FIELD_BYTES and '\0' .. id or id
-end
-
--- The position after the first bytes of a UUID in a value, and where it begins and ends there; nil if it is not there.
-local function listed_at(value, first_bytes)
-  local at = 1
-  while true do
-    local digits = string.match(value, '^%x+', at + 2)
-    if not digits then return nil end
-    if string.sub(value, at, at + 1) == first_bytes then return tonumber(digits, 16), at, at + 1 + #digits end
-    at = at + 3 + #digits
-  end
-end
-
--- The position of an id in the hash of a segment; nil if it is not there. Then whether its field is.
-local function place_of_id(ids, segment, id)
-  local field, first_bytes = field_of(segment, id)
-  local value = place_of(ids, field)
-  if not value then return nil, false end
-  if first_bytes then return (listed_at(value, first_bytes)), true end
-  return tonumber(value), true
-end
-
--- Add the field of an id and its new value to a flat table. `values`: those of this change by their fields. `is_shared`:
--- whether the hash may have the field already.
-local function add_place(places, values, ids, segment, id, position, is_shared)
-  local field, first_bytes = field_of(segment, id)
-  local value = first_bytes and first_bytes .. string.format('%x', position) or whole(position)
-  if first_bytes then
-    local others = values[field] or is_shared and place_of(ids, field)
-    if others then value = others .. ' ' .. value end
-    values[field] = value
-  end
-  local count = #places
-  places[count + 1], places[count + 2] = field, value
 end
 
 -- Remove an id from the hash of a segment.

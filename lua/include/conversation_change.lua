@@ -1,26 +1,14 @@
 -- conversation_change: changes of a conversation: create, append, truncate, state, tags, lifetime, index.
 --
--- Needs mutation.lua, header.lua, kept.lua or unkept.lua, and conversation.lua before it. The first own key of a script is
+-- Needs mutation.lua, header.lua, kept.lua or unkept.lua, conversation.lua, and conversation_index.lua before it. The first own key of a script is
 -- the head of a conversation, the only key that the durable tier knows: all else follows from the documents of the
--- conversation, its head, `<version>` for each entry, and `state/<field>`. The indexes of the namespace are
--- `$conversation.index:shared`, its conversations by the version of their last change (`$conversation.tags:shared:...`
--- likewise, of those with a tag), and `$conversation.endings:shared`, `<name>\n<user>\n<agent>\n<app>` of conversations by
--- the end of their lifetime in ms.
-local service = string.sub(clock, 1, -6)
-local base, names_at = service .. 'conversation', #service + 14
-local updates, endings = service .. 'conversation.index:shared', service .. 'conversation.endings:shared'
-local TAGS = { 'user', 'agent', 'app' }
+-- conversation, its head, `<version>` for each entry, and `state/<field>`.
 local FORGOTTEN_AT_ONCE = 16
-
-local function tag_key(tag, value)
-  return service .. 'conversation.tags:shared:' .. tag .. ':' .. value
-end
 
 local function ending_of(head)
   return table.concat({ head.name, head.user, head.agent, head.app }, '\n')
 end
 
-local function score(key, number, member) redis.call('ZADD', key, number, member) end
 local function unscore(key, member) redis.call('ZREM', key, member) end
 local function ended(key, now_ms)
   return redis.call('ZRANGEBYSCORE', key, '-inf', now_ms, 'LIMIT', '0', FORGOTTEN_AT_ONCE)
@@ -74,23 +62,23 @@ local function name_segment(head, version)
   return head.name .. '{' .. version .. 's}'
 end
 
--- Store what an append changes: most changes are single entries.
-local function store_progress(key, head, version)
-  redis.call('HSET', key, 'revision', head.revision, 'updated', version, 'length', whole(head.length), 'state', head.state,
-    'ends', head.ends)
-end
-
--- The field `plain` of a head: whether a conversation is as most are.
+-- The field `plain` of a head that is not behind its log: whether a conversation is as most are.
 local function plainness(head)
   if head.ends ~= '0' or head.chain ~= '' or head.kept ~= '' then return '0' end
   return head.user .. head.agent .. head.app == '' and '1' or '2'
 end
 
+-- Store what an append changes: most changes are single entries.
+local function store_progress(key, head, version)
+  redis.call('HSET', key, 'plain', plainness(head), 'revision', head.revision, 'updated', version,
+    'length', whole(head.length), 'state', head.state, 'ends', head.ends)
+end
+
 local function store_head(key, head, version)
   -- First the fields that appends read: a small hash is searched from its beginning.
   redis.call('HSET', key, 'plain', plainness(head), 'revision', head.revision, 'length', whole(head.length),
-    'segment', head.segment, 'state', head.state, 'updated', version, 'created', head.created, 'by', head.by, 'start', whole(head.start), 'pinned', whole(head.pinned),
-    'chain', head.chain, 'ttl_ms', head.ttl_ms, 'ends', head.ends, 'renews', head.renews,
+    'segment', head.segment, 'state', head.state, 'updated', version, 'created', head.created, 'by', head.by,
+    'start', whole(head.start), 'pinned', whole(head.pinned), 'chain', head.chain, 'ttl_ms', head.ttl_ms, 'ends', head.ends, 'renews', head.renews,
     'user', head.user, 'agent', head.agent, 'app', head.app, 'parent', head.parent, 'at', head.at, 'kept', head.kept)
 end
 

@@ -59,8 +59,15 @@ local function logical(key)
   return namespace .. ':' .. family .. id
 end
 
+-- One announcement of a call trims the stream, for all of them.
+local is_trimmed = false
 local function announce_as(version, operation, name)
-  redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', name, 'by', actor)
+  if is_trimmed then
+    redis.call('XADD', changes, version .. '-0', 'op', operation, 'key', name, 'by', actor)
+  else
+    redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', name, 'by', actor)
+    is_trimmed = true
+  end
 end
 
 local function announce(version, operation, key)

@@ -13,5 +13,5 @@ end
 
 -- Lua writes large numbers as 1.7952450661235e+15 by default.
 local function whole(number)
-  return string.format('%.0f', number)
+  return string.format(number % 1 == 0 and '%d' or '%.0f', number)
 end

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 from sharedmem.clock import new_id
 from sharedmem.data.keys import MOST_TRIES, KeyAccess, durability_pending_error, restored_in_vain_error
 from sharedmem.errors import AccessDeniedError, UnavailableError
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient
+from sharedmem.redis.conversation_heads import first_segment, is_behind, log_key, newest_version, read_head
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, Tier, UnsettledError
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scripts.conversations import ConversationAppend
 from sharedmem.redis.scripts.data import WriteBatcher
 from sharedmem.redis.service_keys import corruption_error
+
+T = TypeVar("T")
 
 KIND = "conversation"
 SCOPE = f"${KIND}"
@@ -26,7 +31,7 @@ _REMEMBERED = 4096
 _MOST_PLAIN = 128
 """Larger pages are read on another connection."""
 _PLAIN_FIELDS = ("plain", "revision", "length", "segment")
-_PLAIN = (b"1", b"2")
+_ODD = (None, b"0")
 _MARK = "$listed"
 """Field of a namespace's `$kept`, whose value is lost together with the data."""
 
@@ -113,20 +118,34 @@ class ConversationAccess:
             SharedMemoryError: as `changed`.
         """
         head = self.head(target)
-        segment = f"{head.key.split(':', 2)[2]}{{0s}}"
-        log = self._keys.scope.keyspace.service(target.space.namespace, f"conversation.log:{segment}")
-        commands: list[Command] = [("HMGET", head.physical, *_PLAIN_FIELDS), ("LRANGE", log, -count, -1)]
-        facts, page = await self._keys.explained(target, KIND, self._keys.client.read_many(commands))
+        segment = first_segment(head)
+        log = log_key(self._keys.scope.keyspace, head, segment)
+        commands: list[Command] = [
+            ("HMGET", head.physical, *_PLAIN_FIELDS),
+            ("LLEN", log),
+            ("LRANGE", log, -count, -1),
+        ]
+        facts, entries, page = await self._keys.explained(target, KIND, self._keys.client.read_many(commands))
         plain, revision, length, held = as_list(facts)
-        if plain not in _PLAIN or held != segment.encode():
+        if plain in _ODD or held != segment.encode():
             if plain is not None:
                 self._odd.add(target.key)
             return None
+        if is_behind(plain):
+            length, revision = entries, newest_version((as_list(page) or [None])[-1])
         return [revision, length, max(int(text_of(length)) - count, 0), 0, page]
 
-    async def asked(
-        self, target: Target, call: Callable[[], Awaitable[Reply]], is_absent: Callable[[Reply], bool]
-    ) -> Reply:
+    async def read_head(self, target: Target) -> tuple[dict[bytes, bytes], int]:
+        """Return the fields of a conversation's head and the time in ms; no fields if it does not exist.
+
+        Raises:
+            UnavailableError, SharedMemoryError: as `asked`.
+        """
+        head = self.head(target)
+        reading = partial(read_head, self._keys.client, self._keys.scope.keyspace, head)
+        return await self.asked(target, reading, lambda reply: not reply[0])
+
+    async def asked(self, target: Target, call: Callable[[], Awaitable[T]], is_absent: Callable[[T], bool]) -> T:
         """Return the reply of a read; a conversation that only the durable tier has is restored first.
 
         Args:

@@ -17,7 +17,6 @@ from sharedmem.conversations.replies import (
     NO_ENTRY,
     NOT_FOUND,
     check_conditions,
-    milliseconds,
     missing_entry_error,
     parse_change,
     parse_head,
@@ -37,6 +36,7 @@ from sharedmem.models import (
 from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.codec import decode_member
+from sharedmem.redis.conversation_heads import parse_fields
 from sharedmem.redis.keys import SHARED_SCOPE, Space, Target
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scope import Scope
@@ -464,14 +464,11 @@ class Conversations(ProcessBound):
             InvalidError, AccessDeniedError, UnavailableError: as `read`.
         """
         target = self._keys.scope.to_read(id)
-        commands: list[Command] = [("HGETALL", self._head(target)), ("TIME",)]
-        reply = await self._access.asked(target, partial(self._keys.client.read_many, commands), _is_first_none)
-        flat, now = as_list(reply)
-        fields = as_list(flat)
+        fields, now_ms = await self._access.read_head(target)
         if not fields:
             return None
         with decoding(self._head(target)):
-            return parse_head(target.key, fields, milliseconds(now))
+            return parse_head(target.key, fields, now_ms)
 
     @measured("conversations.list")
     async def list(
@@ -530,7 +527,7 @@ class Conversations(ProcessBound):
             found = zip(pairs[::2], pairs[1::2], strict=True)
             return ConversationList(
                 conversations=[
-                    parse_head(f"{namespace}:{text_of(name)}", as_list(head), now_ms) for name, head in found
+                    parse_head(f"{namespace}:{text_of(name)}", parse_fields(head), now_ms) for name, head in found
                 ],
                 cursor=str(int(float(text_of(onward)))) if onward else None,
             )
@@ -584,18 +581,18 @@ class Conversations(ProcessBound):
         """
         target = self._keys.scope.to_read(id)
         head = self._head(target)
-        asking = partial(self._keys.client.call, "HMGET", head, "length", "segment", "chain")
-        reply = await self._access.asked(target, asking, _is_first_none)
-        length, segment, chain = as_list(reply)
-        if length is None:
+        fields, _ = await self._access.read_head(target)
+        if not fields:
             return None
-        shared = text_of(chain).split("\n")[:-1:3]
-        own: builtins.list[bytes] = [head, self._part(target, "state"), *self._segment_keys(target, text_of(segment))]
+        with decoding(head):
+            length, segment = int(fields[b"length"]), fields[b"segment"].decode()
+            shared = fields[b"chain"].decode().split("\n")[:-1:3]
+        own: builtins.list[bytes] = [head, self._part(target, "state"), *self._segment_keys(target, segment)]
         of_others = [key for name in shared for key in self._segment_keys(target, name)]
         commands: builtins.list[Command] = [("MEMORY", "USAGE", key, "SAMPLES", 0) for key in (*own, *of_others)]
         sizes = [size if isinstance(size, int) else 0 for size in await self._keys.client.read_many(commands)]
         return ConversationStats(
-            length=int(text_of(length)),
+            length=length,
             bytes=sum(sizes[: len(own)]),
             shared_bytes=sum(sizes[len(own) :]),
             segments=len(shared) + 1,

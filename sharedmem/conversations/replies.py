@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sharedmem.clock import from_microseconds
 from sharedmem.errors import NotFoundError, VersionConflictError
 from sharedmem.models import Conversation, ConversationChange
 from sharedmem.models.record import of_checked
-from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.keys import Target
-from sharedmem.redis.replies import Reply
 from sharedmem.redis.scripts.conversations import ConversationTerms
 
 NOT_FOUND, NO_ENTRY = b"N", b"A"
@@ -54,9 +54,9 @@ def missing_entry_error(target: Target, entry: str | None) -> NotFoundError:
     return NotFoundError(f"in conversation {target.key!r} entry", entry or "", advice)
 
 
-def parse_head(key: str, flat: list[Reply], now_ms: int) -> Conversation:
+def parse_head(key: str, head: Mapping[bytes, bytes], now_ms: int) -> Conversation:
     """Return a conversation from the fields of its head."""
-    fields = {text_of(name): text_of(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    fields = {name.decode(): value.decode() for name, value in head.items()}
     namespace, ends = key.partition(":")[0], int(fields["ends"])
     return Conversation(
         key=key,
@@ -74,9 +74,3 @@ def parse_head(key: str, flat: list[Reply], now_ms: int) -> Conversation:
         ttl=max(ends - now_ms, 0) / 1000 if ends else None,
         renews=fields["renews"] == "1",
     )
-
-
-def milliseconds(time: Reply) -> int:
-    """Return the reply of TIME in milliseconds."""
-    seconds, microseconds = as_list(time)
-    return int(text_of(seconds)) * 1000 + int(text_of(microseconds)) // 1000

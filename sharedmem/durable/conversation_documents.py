@@ -19,6 +19,7 @@ from sharedmem.models import DurableRecord
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.codec import BLOB
+from sharedmem.redis.conversation_heads import parse_fields, read_head
 from sharedmem.redis.durability import RedisPart
 from sharedmem.redis.keys import SHARED_SCOPE, KeySpace, Target
 from sharedmem.redis.replies import Argument, Command
@@ -143,14 +144,14 @@ async def read_documents(client: RedisClient, keyspace: KeySpace, target: Target
     """
     restorer = ConversationRestorer(keyspace)
     for pause in client.pauses():
-        head = await _read_hash(client, target.physical)
+        head, _ = await read_head(client, keyspace, target)
         if not head:
             return []
         state = await _read_hash(client, restorer.state_key(target))
         items: list[bytes] = []
         for name, count in _segments(head):
             items += await _read_list(client, restorer.segment_key(target, "log", name), count)
-        if await client.call("HGET", target.physical, "updated") == head[b"updated"]:
+        if (await read_head(client, keyspace, target))[0].get(b"updated") == head[b"updated"]:
             return _documents(target, head, state, items)
         await asyncio.sleep(pause)
     raise AssertionError  # the pauses never end
@@ -194,8 +195,7 @@ def _segments(head: dict[bytes, bytes]) -> list[tuple[str, int]]:
 
 
 async def _read_hash(client: RedisClient, key: bytes) -> dict[bytes, bytes]:
-    flat = [part for part in as_list(await client.call_aside("HGETALL", key)) if isinstance(part, bytes)]
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+    return parse_fields(await client.call_aside("HGETALL", key))
 
 
 async def _read_list(client: RedisClient, key: bytes, count: int) -> list[bytes]:

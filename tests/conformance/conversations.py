@@ -61,6 +61,62 @@ class ConversationSuite(StoreFixtures):
         assert first.revision < second.revision == page.revision == int(page.cursor or 0)
         assert [entry.id for entry in page.entries] == [entry.cursor for entry in page.entries]
 
+    @pytest.mark.parametrize("tags", [None, {"user": "u"}])
+    async def test_every_call_knows_the_newest_entry(self, talks: Conversations, tags: dict[str, str] | None) -> None:
+        await talks.append("c", [0], tags=tags)
+        await talks.append("d", [0])
+        for number in (1, 2):
+            added = await talks.append("c", [number], entry_ids=[f"e{number}"])
+        assert (added.length, added.added) == (3, 1)
+
+        known = await talks.get("c")
+        assert known is not None
+        assert (known.revision, known.length) == (added.revision, 3)
+        assert known.updated > known.created
+        assert (await talks.list(**(tags or {}), limit=1)).conversations == [known]
+        for page in (await talks.read("c", last=2), await talks.read("c", after="e1"), await talks.read("c")):
+            assert (page.revision, page.length, values_of(page)[-1]) == (added.revision, 3, 2)
+        assert (await talks.append("c", ["again"], entry_ids=["e2"])).revision == added.revision
+        with pytest.raises(VersionConflictError):
+            await talks.append("c", [3], if_revision=known.revision - 1)
+        assert values_of(await talks.pop("c", if_revision=added.revision)) == [2]
+
+        patched = (await talks.patch_state("c", {"n": 1})).state_version
+        last = await talks.append("c", [3])
+
+        assert (last.length, last.state_version) == (3, patched)
+        fork = await talks.fork("c", "f")
+        assert await read_all(talks, "c") == await read_all(talks, "f") == [0, 1, 3]
+        assert (await talks.append("f", [4])).length == fork.length + 1 == 4
+
+    async def test_concurrent_appends_of_every_kind_are_independent(self, talks: Conversations) -> None:
+        await talks.append("known", [0])
+        await talks.append("tagged", [0], tags={"app": "a"})
+        await talks.append("ends", [0], ttl=500)
+
+        changes = await asyncio.gather(
+            talks.append("known", [1]),
+            talks.append("new", [1]),
+            talks.append("tagged", [1], entry_ids=["e"]),
+            talks.append("known", [2], state={"n": 1}),
+            talks.append("ends", [1]),
+            talks.append("known", [3]),
+            talks.append("known", []),
+            talks.append("tagged", ["again"], entry_ids=["e"]),
+        )
+
+        assert [change.length for change in changes] == [2, 1, 2, 3, 2, 4, 4, 2]
+        assert [change.added for change in changes] == [1, 1, 1, 1, 1, 1, 0, 0]
+        assert [change.revision for change in changes[:6]] == sorted({change.revision for change in changes[:6]})
+        assert await read_all(talks, "known") == [0, 1, 2, 3]
+        order = [found.key.rpartition(":")[2] for found in (await talks.list()).conversations]
+        assert order == ["known", "ends", "tagged", "new"]
+        for name in order:
+            known = await talks.get(name)
+            page = await talks.read(name)
+            assert known is not None
+            assert (known.revision, known.length) == (page.revision, page.length)
+
     @pytest.mark.parametrize(
         "value", ["", "zwölf 🦆", 7, 2.5, None, True, [], [1, {"a": []}], b"\x00\nraw", {"n": 2**70}]
     )

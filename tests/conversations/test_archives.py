@@ -39,6 +39,8 @@ async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[H
 async def talks_of(hub: Hub) -> Conversations:
     """Conversations with all that they can have."""
     talks = hub.store("n", actor="ada").conversations
+    for number in range(3):
+        await talks.append("plain", [number], entry_ids=[f"e{number}"])
     await talks.append("c", [LARGE, {"n": 2**70}, b"\x00\nraw"], entry_ids=IDS, state={"a": [1], "b": {2}})
     await talks.append("c", ["no id"], tags={"user": 'u"\\1', "app": "a"})
     await talks.fork("c", "f", at=IDS[1])
@@ -50,7 +52,7 @@ async def talks_of(hub: Hub) -> Conversations:
 
 async def everything(talks: Conversations) -> Told:
     names = [found.key for found in (await talks.list()).conversations]
-    assert names == ["n:shared:none", "n:ada:over", "n:ada:f", "n:ada:c"]
+    assert names == ["n:shared:none", "n:ada:over", "n:ada:f", "n:ada:c", "n:ada:plain"]
     told = [(await talks.read(name), await talks.state(name), await talks.get(name)) for name in names]
     return [(page, state, head and head.model_copy(update={"ttl": None})) for page, state, head in told]
 
@@ -131,7 +133,7 @@ async def durable_hub(data_dir: Path) -> AsyncIterator[Hub]:
 async def test_usage_counts_conversations_and_clear_deletes_them(durable_hub: Hub) -> None:
     talks, store = await talks_of(durable_hub), durable_hub.store("n")
     before = await store.usage()
-    assert before.types["list"].keys == 3
+    assert before.types["list"].keys == 4
     assert before.keys >= 10
     assert not await store.damaged_keys()
 

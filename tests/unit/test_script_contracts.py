@@ -82,17 +82,18 @@ class Contract(NamedTuple):
 @cache
 def contract(path: Path) -> Contract:
     header = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    text = path.read_text(encoding="utf-8")
+    for line in text.splitlines():
         if not line.startswith("--"):
             break
         header.append(line.removeprefix("--").strip())
     named = {word: [line.split()[1] for line in header if line.startswith(f"{word} ")] for word in ("KEYS", "ARGV")}
-    includes = [name for line in header if line.startswith("INCLUDE ") for name in line.split()[1:]]
+    includes = [name for names in re.findall(r"^-- INCLUDE (.+)$", text, re.MULTILINE) for name in names.split()]
     return Contract(header[0], includes, named["KEYS"], named["ARGV"], header)
 
 
 def includes_of(path: Path, *, kept: bool = False) -> list[Path]:
-    """The files that go before a script, in the form that a durable tier takes, or in the plain one."""
+    """The files that a script includes, in the form that a durable tier takes, or in the plain one."""
     names = [KEEPING[name][0 if kept else 1] if name in KEEPING else name for name in contract(path).includes]
     return [LUA / "include" / f"{name}.lua" for name in names]
 

@@ -1,9 +1,10 @@
 """The Lua scripts: loading them from `lua/` with their includes, sending them, and their typed callers.
 
-The header of a script is its contract; `INCLUDE` names files of `lua/include/` that precede its body. A header with
-`keeping` gives two scripts: one that also adds each change to the outbox of the durable tier (`include/kept.lua`), and
-one that does not (`include/unkept.lua`). An error of a script names the file and line that it came from, not the line
-of the text sent.
+The header of a script is its contract; `INCLUDE` names files of `lua/include/` that precede its body, or, further down,
+take the place of that line: functions that most calls do not need, and which are created only when a call gets there. A
+header with `keeping` gives two scripts: one that also adds each change to the outbox of the durable tier
+(`include/kept.lua`), and one that does not (`include/unkept.lua`). An error of a script names the file and line that it
+came from, not the line of the text sent.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ class Script:
     name: str
     source: str
     digest: str
-    parts: tuple[tuple[str, int], ...]
-    """(file, number of lines) of the parts of the source."""
+    parts: tuple[tuple[str, int, int], ...]
+    """(file, its line before the part, number of lines) of the parts of the source."""
 
     def with_file_lines(self, text: str) -> str:
         """Return an error text of the server with script lines as `lua/<file>:<line>`."""
         return _LINE.sub(lambda found: self._place(int(found[1])), text)
 
     def _place(self, line: int) -> str:
-        for file, lines in self.parts:
+        for file, before, lines in self.parts:
             if line <= lines:
-                return f"lua/{file}:{line}"
+                return f"lua/{file}:{before + line}"
             line -= lines
         return f"lua/{self.name}.lua"
 
@@ -93,13 +94,20 @@ def _build(name: str, text: str, parts: Mapping[str, str], keeping: str) -> Scri
         parts: texts of the files that it may include, by their names there.
         keeping: what is included for `keeping`.
     """
-    named = [keeping if one == _DURABILITY_INCLUDE else one for one in _includes(text)]
-    texts = [*((f"include/{one}.lua", parts[one]) for one in named), (name, text)]
-    source = "".join(part for _, part in texts)
+    pieces: list[tuple[str, int, str]] = []
+    at = 0
+    for number, included in enumerate(_INCLUDE.finditer(text)):
+        if number:
+            pieces.append((name, text.count("\n", 0, at), text[at : included.start()]))
+            at = included.end() + 1
+        names = [keeping if one == _DURABILITY_INCLUDE else one for one in included[1].split()]
+        pieces += [(f"include/{one}.lua", 0, parts[one]) for one in names]
+    pieces.append((name, text.count("\n", 0, at), text[at:]))
+    source = "".join(piece for _, _, piece in pieces)
     return Script(
         name=name.removesuffix(".lua"),
         source=source,
         # Redis names scripts by SHA-1; it has no security purpose.
         digest=hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(),
-        parts=tuple((file, part.count("\n")) for file, part in texts),
+        parts=tuple((file, before, piece.count("\n")) for file, before, piece in pieces),
     )
