@@ -36,9 +36,11 @@ class TestConversationsOnARealServer(ConversationSuite):
 
     async def test_an_entry_of_200_bytes_takes_at_most_1_6_times_as_much(self, talks: Conversations) -> None:
         bodies = [f"{number:0198}" for number in range(1000)]
-        await talks.append("c", bodies, entry_ids=[str(uuid4()) for _ in bodies])
+        await talks.append("c", bodies[:1], entry_ids=[str(uuid4())])
+        await talks.append("c", bodies[1:], entry_ids=[str(uuid4()) for _ in bodies[1:]])
 
         assert (stats := await talks.stats("c")) is not None
+        assert stats.length == 1000
         assert stats.bytes <= 1.6 * 200 * len(bodies)
 
 
