@@ -1,4 +1,4 @@
-"""Maintenance of search indexes: promote namespaces that grow, and embed records again for another embedder."""
+"""Embed the records of an index again, for another embedder."""
 
 from __future__ import annotations
 
@@ -7,83 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from sharedmem.context import ServerContext
-from sharedmem.errors import SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import IndexStatus
 from sharedmem.providers.protocol import Embedder
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.vectors import to_half
-from sharedmem.runtime import get_logger
-from sharedmem.runtime.concurrency import BackgroundTask
 from sharedmem.search.protocol import Index, IndexProgress
-
-_log = get_logger("search")
-_PROMOTION_LEASE_MS = 600_000
-
-
-class IndexPromoter:
-    """Promotes the index of a namespace when this hub has written enough records of one family there.
-
-    Args:
-        context: dependencies that the hub shares with its stores.
-        index: index of the family.
-        namespace: namespace of the records.
-    """
-
-    def __init__(self, context: KnowledgeContext, index: Index, namespace: str) -> None:
-        self._context = context
-        self._index = index
-        self._namespace = namespace
-        # The size is checked each time that a tenth of the threshold was written, so promotion is at most so late.
-        self._every = max(1, context.settings.promote_above // 10)
-        self._unseen = self._every
-        self._stage = 0
-        self._work: BackgroundTask | None = None
-
-    @classmethod
-    def of(cls, context: KnowledgeContext, index: Index, namespace: str) -> IndexPromoter:
-        """Return the object that all stores of the namespace share in this hub."""
-        return context.shared(cls, f"{index.family.name}:{namespace}", lambda: cls(context, index, namespace))
-
-    def count_writes(self, count: int) -> None:
-        """Count written records; now and then check the size in the background."""
-        self._unseen += count
-        if self._index.algorithm == "exact" or self._unseen < self._every:
-            return
-        if self._work is None or self._work.done:
-            self._unseen = 0
-            self._work = self._context.background.start(
-                f"tend the index of {self._namespace}", self._promote_if_grown()
-            )
-
-    async def _promote_if_grown(self) -> None:
-        keyspace, line, family = self._context.keyspace, self._context.client, self._index.family.name
-        log = keyspace.record_log(family, self._namespace)
-        size = await line.call("ZCARD", log)
-        stage = self._stage_of(size) if isinstance(size, int) else 0
-        # Promotion reads every record: once for the namespace's own index, and once to make that approximate.
-        if stage <= self._stage:
-            return
-        # One hub does it; if it dies, another hub continues after the lease has expired.
-        turn = keyspace.record_part(family, self._namespace, "tending")
-        if await line.call("SET", turn, "1", "NX", "PX", _PROMOTION_LEASE_MS) is None:
-            return
-        try:
-            await self._index.promote(self._namespace)
-            self._stage = stage
-        except SharedMemoryError as error:
-            # Searches still use the present index; the next check tries again.
-            _log.warning("the index of %s (%s) could not be promoted: %s", self._namespace, family, error)
-            self._context.counters.increment("index_tending_failures", family=family)
-        finally:
-            await line.call("DEL", turn)
-            if not await line.call("ZCARD", log):
-                await self._index.forget(self._namespace)  # the namespace was cleared meanwhile
-
-    def _stage_of(self, size: int) -> int:
-        settings = self._context.settings
-        return (size > settings.promote_above) + (size > max(settings.promote_above, settings.hnsw_above))
-
 
 _PAGE = 200
 _BYTES_A_NUMBER = 2

@@ -18,7 +18,6 @@ import orjson
 
 from sharedmem.clock import from_microseconds
 from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError
-from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import CachedResult, CacheEntry
 from sharedmem.providers.embedding import embed_query
@@ -504,7 +503,7 @@ class CacheRepository:
             fields=fields,
         )
         await self._translated(call)
-        IndexPromoter.of(self._context, self._context.answers, self._namespace).count_writes(1)
+        self._context.answers.count_writes(self._namespace, 1)
 
     async def matching(self, filters: Every) -> list[str]:
         """Return the ids of the answers that match filters. One round trip for every 500."""

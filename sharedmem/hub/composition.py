@@ -491,7 +491,7 @@ def _build_index(hub: OpenHub, family: RecordFamily) -> Index:
         from sharedmem.search.redisearch import RediSearchIndex  # noqa: PLC0415  # see above
 
         on_cluster = hub.connection.mode == "cluster"
-        return RediSearchIndex(context.client, context.keyspace, family, context.settings, on_cluster=on_cluster)
+        return RediSearchIndex(context, family, on_cluster=on_cluster)
     from sharedmem.search.exact_index import ExactIndex  # noqa: PLC0415
 
     return ExactIndex(context.client, context.keyspace, family, context.clock)

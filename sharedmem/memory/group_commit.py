@@ -20,7 +20,6 @@ import numpy as np
 import orjson
 
 from sharedmem.errors import InvalidError, UnavailableError, UsageError, VersionConflictError
-from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.dedup import (
@@ -414,7 +413,6 @@ class GroupCommit:
         self.repository = MemoryRepository.of(context, namespace)
         self.neighbours = NearMemoryFinder(context, namespace, context.dedup_similarity(namespace))
         self.embeddings = EmbeddingQueue.of(context, namespace)
-        self._growth = IndexPromoter.of(context, context.memories, namespace)
         self._namespace = namespace
         self._waiting: list[WaitingMemory] = []
         self._work: BackgroundTask | None = None
@@ -507,7 +505,7 @@ class GroupCommit:
         dedup_batch.report(began)
         if dedup_batch.waiting:
             self.embeddings.wake()
-        self._growth.count_writes(len(batch))
+        self._context.memories.count_writes(self._namespace, len(batch))
 
 
 def _fail_waiting(batch: list[WaitingMemory]) -> None:

@@ -149,6 +149,9 @@ class ExactIndex:
         check_filter(self._family, filters)
         return await self._asked(namespace, lambda mirror: count_by(mirror, matching_rows(mirror, filters), tag))
 
+    def count_writes(self, namespace: str, count: int) -> None:
+        """Do nothing: the index of each namespace is its own, and grows with it."""
+
     async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
         """Do nothing: each namespace has its own mirror."""
 

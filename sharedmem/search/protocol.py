@@ -302,6 +302,9 @@ class Index(Protocol):
             InvalidError, UnavailableError: as `search`.
         """
 
+    def count_writes(self, namespace: str, count: int) -> None:
+        """Count written records: an index that should be promoted when the namespace has grown does so by itself."""
+
     async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
         """Give the namespace an index of its own, while it is in use; do nothing if each namespace has its own.
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError
-from sharedmem.index_maintenance import IndexPromoter
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Note, NoteStatus
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, UnsettledError
@@ -391,7 +390,7 @@ class NoteWriter:
         if answer == "behind":
             named = (*ids, *(chain for chain, _ in tokens))
             return StaleNotes(tuple(dict.fromkeys(named[int(place) - 1] for place in details)))
-        IndexPromoter.of(self._keys.context, self._keys.context.notes, self._keys.namespace).count_writes(len(fresh))
+        self._keys.context.notes.count_writes(self._keys.namespace, len(fresh))
         version = int(details[0])
         notes = [write.note.model_copy(update={"version": version + at}) for at, write in enumerate(writes)]
         self._report(app_id, writes)

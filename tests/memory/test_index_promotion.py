@@ -40,6 +40,26 @@ async def test_a_namespace_that_has_grown_moves_into_an_index_of_its_own_and_not
         assert all("small" not in one.namespaces for one in await hub.index.all())
 
 
+async def test_a_namespace_that_was_cleared_moves_again_when_it_has_grown_again(data_dir: Path) -> None:
+    settings = Settings(data_dir=data_dir, durable_url="none", embedder="hashing", promote_above=20, hnsw_above=20)
+    async with Hub.open(settings=settings) as hub:
+        store = hub.store("growing")
+        facts = [f"fact number {number}" for number in range(40)]
+
+        async def has_moved() -> bool:
+            await store.memory.add("one more", dedup=False)
+            status = await own(hub, "memory")
+            return status is not None and status.algorithm == "HNSW"
+
+        await store.memory.add_many(facts, dedup=False)
+        await wait_until(has_moved, description="the namespace has an approximate index of its own")
+        await store.clear()
+        assert await own(hub, "memory") is None
+
+        await store.memory.add_many(facts, dedup=False)
+        await wait_until(has_moved, description="the namespace has such an index again")
+
+
 async def test_the_answers_of_the_cache_move_too(data_dir: Path) -> None:
     settings = Settings(data_dir=data_dir, durable_url="none", embedder="hashing", promote_above=30)
     async with Hub.open(settings=settings) as hub:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.contexts import client_of
+from support.contexts import client_of, server_context
 from support.example_budget import example_count
 
 from sharedmem import Hub, Settings
@@ -81,7 +81,7 @@ async def both_over(line: RedisClient, *, on_cluster: bool = True) -> AsyncItera
     """Two indexes over one shelf, which is cleared afterwards."""
     keyspace, family = KeySpace(f"equal-{new_id(6)}", "tests"), suite_family()
     shelf = IndexedNamespace(line, keyspace, family, "team")
-    server = RediSearchIndex(line, keyspace, family, Settings(), on_cluster=on_cluster)
+    server = RediSearchIndex(server_context(line, keyspace, Settings()), family, on_cluster=on_cluster)
     await server.ensure("team")
     try:
         yield Both(shelf, ExactIndex(line, keyspace, family, SystemClock()), server)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.contexts import server_context
 from support.example_budget import example_count
 
 from sharedmem import Settings
@@ -149,7 +150,7 @@ async def _opened(url: str) -> AsyncIterator[tuple[RedisClient, KeySpace, RediSe
     chosen = Settings()
     line, keyspace = open_client(parse_address(url, chosen), chosen, SystemClock()), KeySpace("sm", new_id(8))
     await line.open()
-    index = RediSearchIndex(line, keyspace, FAMILY, chosen, on_cluster=False)
+    index = RediSearchIndex(server_context(line, keyspace, chosen), FAMILY, on_cluster=False)
     theirs = IndexedNamespace(line, keyspace, FAMILY, "theirs")
     await theirs.put("secret", "apple pear plum the ns", user="a", tags=("a",), at=0, vector=direction(1))
     # It outlives each of the tests here.

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import embedded_fixtures
+from support.contexts import server_context
 
 from sharedmem import ConfigError, Settings, UnavailableError
 from sharedmem.clock import SystemClock, new_id
@@ -75,7 +76,7 @@ def keyspace() -> KeySpace:
 async def index(
     line: RedisClient, keyspace: KeySpace, suite_family: RecordFamily, settings: Settings
 ) -> AsyncIterator[RediSearchIndex]:
-    index = RediSearchIndex(line, keyspace, suite_family, settings, on_cluster=False)
+    index = RediSearchIndex(server_context(line, keyspace, settings), suite_family, on_cluster=False)
     yield index
     for status in await index.status():
         await line.call("FT.DROPINDEX", status.name)
@@ -86,9 +87,8 @@ def open_index(line: RedisClient, keyspace: KeySpace, index: RediSearchIndex, se
     """Opens another view of the same records, as another process would; with another family or settings if given."""
 
     def opened(family: RecordFamily | None = None, **changed: int) -> RediSearchIndex:
-        return RediSearchIndex(
-            line, keyspace, family or index.family, settings.model_copy(update=changed), on_cluster=False
-        )
+        server = server_context(line, keyspace, settings.model_copy(update=changed))
+        return RediSearchIndex(server, family or index.family, on_cluster=False)
 
     return opened
 
@@ -105,8 +105,9 @@ class TestRediSearchIndexOnACluster(IndexSuite):
     async def index(
         self, line: RedisClient, keyspace: KeySpace, suite_family: RecordFamily, settings: Settings
     ) -> AsyncIterator[RediSearchIndex]:
-        yield RediSearchIndex(line, keyspace, suite_family, settings, on_cluster=True)
-        for status in await RediSearchIndex(line, keyspace, suite_family, settings, on_cluster=False).status():
+        server = server_context(line, keyspace, settings)
+        yield RediSearchIndex(server, suite_family, on_cluster=True)
+        for status in await RediSearchIndex(server, suite_family, on_cluster=False).status():
             await line.call("FT.DROPINDEX", status.name)
 
 

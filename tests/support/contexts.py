@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharedmem import Hub, SharedMemoryStore
-from sharedmem.context import HubContext
+from sharedmem import Hub, Settings, SharedMemoryStore
+from sharedmem.clock import SystemClock
+from sharedmem.context import HubContext, ServerContext
 from sharedmem.durable.tier import DurableTier
 from sharedmem.hub.composition import OpenHub
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.client import Driver, RedisClient, Transport
+from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.executor import OperationLedger, ScriptExecutor
+from sharedmem.runtime import Counters
+from sharedmem.runtime.concurrency import Background
 from sharedmem.sync.faces import Face
 from sharedmem.sync.portal import Portal
 
@@ -23,6 +28,20 @@ def parts_of(hub: Hub) -> OpenHub:
 def context_of(opened: Hub | SharedMemoryStore) -> HubContext:
     """What a hub shares with its stores."""
     return opened._context if isinstance(opened, SharedMemoryStore) else parts_of(opened).context
+
+
+def server_context(line: RedisClient, keyspace: KeySpace, settings: Settings) -> ServerContext:
+    """A server, as the parts of a hub see it, without a hub."""
+    clock, counters = SystemClock(), Counters()
+    return ServerContext(
+        client=line,
+        keyspace=keyspace,
+        executor=ScriptExecutor(line, OperationLedger(clock, retry_for_s=5), change_log_length=1000),
+        background=Background(counters),
+        counters=counters,
+        clock=clock,
+        settings=settings,
+    )
 
 
 def client_of(hub: Hub) -> RedisClient:

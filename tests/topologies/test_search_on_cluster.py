@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from support import embedded_fixtures
+from support.contexts import server_context
 from support.topologies import RedisCluster, redis_cluster
 
 from sharedmem import Settings
@@ -48,7 +49,7 @@ def keyspace() -> KeySpace:
 
 @pytest.fixture
 def index(line: RedisClient, keyspace: KeySpace, suite_family: RecordFamily, settings: Settings) -> RediSearchIndex:
-    return RediSearchIndex(line, keyspace, suite_family, settings, on_cluster=True)
+    return RediSearchIndex(server_context(line, keyspace, settings), suite_family, on_cluster=True)
 
 
 @pytest.mark.nightly

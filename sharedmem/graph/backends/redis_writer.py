@@ -40,7 +40,7 @@ from sharedmem.graph.records import (
     written_rows,
 )
 from sharedmem.graph.resolver import entity_text
-from sharedmem.index_maintenance import IndexPromoter, VectorSource
+from sharedmem.index_maintenance import VectorSource
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.redis.durability import UnsettledError
 from sharedmem.redis.keys import SHARED_SCOPE
@@ -165,7 +165,7 @@ class CommitWriter:
         self._actor = actor
         self._look = look
         self._deletion = deletion
-        self._growth = IndexPromoter.of(context, context.graphs, keys.namespace)
+        self._index = context.graphs
 
     async def commit(self, group: str, changes: CommitRequest, *, seen: int) -> CommitReceipt | StaleGroup:
         """See `GraphBackend.commit`. One round trip; more if an unfinished deletion of the group must be completed.
@@ -193,7 +193,7 @@ class CommitWriter:
         if reply == b"OTHER":
             return await self.commit(group, await self._stored_form(group, step), seen=seen)
         version, *turns = map(int, reply.split())
-        self._growth.count_writes(step.size)
+        self._index.count_writes(self._keys.namespace, step.size)
         return CommitReceipt(version, tuple(zip(step.sessions, turns, strict=True)))
 
     async def _stored_form(self, group: str, step: _CommitArguments) -> CommitRequest:

@@ -9,14 +9,14 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from sharedmem.config import Settings
-from sharedmem.errors import InvalidError, UnavailableError
+from sharedmem.context import ServerContext
+from sharedmem.errors import InvalidError, SharedMemoryError, UnavailableError
 from sharedmem.models import IndexStatus
 from sharedmem.record_family import RecordFamily
-from sharedmem.redis.client import RedisClient
-from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_error
 from sharedmem.redis.vectors import Vector, check_vector, to_half
+from sharedmem.runtime import get_logger
+from sharedmem.runtime.concurrency import BackgroundTask
 from sharedmem.search.protocol import (
     ALL,
     Every,
@@ -55,6 +55,7 @@ from sharedmem.search.redisearch.queries import (
 from sharedmem.search.redisearch.server import IndexLayout, IndexOverview, IndexServer, is_missing, parse_index_info
 from sharedmem.text.analysis import namespace_term_prefix
 
+_log = get_logger("search")
 _FREQUENCY_TTL_S = 60.0
 _MOST_FREQUENCIES = 10_000
 
@@ -80,6 +81,7 @@ class DocumentFrequencyCache:
         return {term: self._counts.get(term, (0, 0.0))[0] for term in terms}
 
 
+_PROMOTION_LEASE_MS = 600_000
 _MOST_TRIES = 5
 _TIMEOUT_FACTOR = 5
 """A search waits for an index that is being built as many times as long as a search may take."""
@@ -113,19 +115,19 @@ class RediSearchIndex:
     """An `Index` on a server with a query engine.
 
     Args:
-        client: client of the server.
-        keyspace: builds keys.
+        context: the server, and the settings: how long a search may take, and from how many records a namespace has
+            an index of its own, which then is approximate.
         family: the record family of the index.
-        settings: how long a search may take, and from how many records an index is approximate.
         on_cluster: whether the server is a cluster, on which each namespace has its own index.
     """
 
-    def __init__(
-        self, client: RedisClient, keyspace: KeySpace, family: RecordFamily, settings: Settings, *, on_cluster: bool
-    ) -> None:
+    def __init__(self, context: ServerContext, family: RecordFamily, *, on_cluster: bool) -> None:
+        client, keyspace, settings = context.client, context.keyspace, context.settings
+        self._context = context
         self._client = client
         self._keyspace = keyspace
         self._family = family
+        self._promoters: dict[str, IndexPromoter] = {}
         self._timeout = ("TIMEOUT", settings.search_timeout_ms)
         self._timeout_s = settings.search_timeout_ms / 1000
         self._on_cluster = on_cluster
@@ -235,6 +237,13 @@ class RediSearchIndex:
         replies, _ = await self._asked(namespace, commands)
         return parse_counts(replies[0])
 
+    def count_writes(self, namespace: str, count: int) -> None:
+        """See `Index.count_writes`. No round trip; now and then the size is checked in the background."""
+        promoter = self._promoters.get(namespace)
+        if promoter is None:
+            promoter = self._promoters[namespace] = IndexPromoter(self._context, self, namespace)
+        promoter.count_writes(count)
+
     async def promote(self, namespace: str, *, progress: IndexProgress | None = None) -> None:
         """See `Index.promote`. Records are indexed in the new one, leave the shared one, and are indexed once more."""
         await self._translated(self._placement.promote(namespace, progress=progress))
@@ -249,6 +258,7 @@ class RediSearchIndex:
 
     async def forget(self, namespace: str) -> None:
         """See `Index.forget`."""
+        self._promoters.pop(namespace, None)
         await self._translated(self._placement.forget(namespace))
 
     # -- queries ------------------------------------------------------------------------------
@@ -448,6 +458,63 @@ class RediSearchIndex:
             return await work
         except ServerError as error:
             raise self._public(error) from error
+
+
+class IndexPromoter:
+    """Promotes one namespace when this hub has written enough records there.
+
+    Args:
+        context: the server and the settings.
+        index: the index.
+        namespace: namespace of the records.
+    """
+
+    def __init__(self, context: ServerContext, index: RediSearchIndex, namespace: str) -> None:
+        self._context = context
+        self._index = index
+        self._namespace = namespace
+        # The size is checked each time that a tenth of the threshold was written, so promotion is at most so late.
+        self._every = max(1, context.settings.promote_above // 10)
+        self._unseen = self._every
+        self._stage = 0
+        self._work: BackgroundTask | None = None
+
+    def count_writes(self, count: int) -> None:
+        """Count written records; now and then check the size in the background."""
+        self._unseen += count
+        if self._unseen >= self._every and (self._work is None or self._work.done):
+            self._unseen = 0
+            self._work = self._context.background.start(
+                f"tend the index of {self._namespace}", self._promote_if_grown()
+            )
+
+    async def _promote_if_grown(self) -> None:
+        keyspace, line, family = self._context.keyspace, self._context.client, self._index.family.name
+        log = keyspace.record_log(family, self._namespace)
+        size = await line.call("ZCARD", log)
+        stage = self._stage_of(size) if isinstance(size, int) else 0
+        # Promotion reads every record: once for the namespace's own index, and once to make that approximate.
+        if stage <= self._stage:
+            return
+        # One hub does it; if it dies, another hub continues after the lease has expired.
+        turn = keyspace.record_part(family, self._namespace, "tending")
+        if await line.call("SET", turn, "1", "NX", "PX", _PROMOTION_LEASE_MS) is None:
+            return
+        try:
+            await self._index.promote(self._namespace)
+            self._stage = stage
+        except SharedMemoryError as error:
+            # Searches still use the present index; the next check tries again.
+            _log.warning("the index of %s (%s) could not be promoted: %s", self._namespace, family, error)
+            self._context.counters.increment("index_tending_failures", family=family)
+        finally:
+            await line.call("DEL", turn)
+            if not await line.call("ZCARD", log):
+                await self._index.forget(self._namespace)  # the namespace was cleared meanwhile
+
+    def _stage_of(self, size: int) -> int:
+        settings = self._context.settings
+        return (size > settings.promote_above) + (size > max(settings.promote_above, settings.hnsw_above))
 
 
 def _loop_time() -> float:
