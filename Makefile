@@ -17,7 +17,8 @@ else
 unexport PYTHONDONTWRITEBYTECODE
 
 # Tests wait for processes, servers and disks much of the time: three workers more than there are cores.
-export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell python3 -c 'import os; print((os.cpu_count() or 2) + 3)')
+CORES := $(shell python3 -c 'import os; print(os.cpu_count() or 2)')
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $(CORES) + 3)
 
 BIN := .venv/bin
 CREATED := .venv/created
@@ -54,6 +55,8 @@ test: $(TESTS)
 test-all: $(TESTS)
 	@$(BIN)/python -m pytest --no-loadscope-reorder $(ARGS)
 
+# Nothing to wait for: a worker for each core.
+quick: PYTEST_XDIST_AUTO_NUM_WORKERS = $(CORES)
 quick: $(TESTS)
 	@$(BIN)/python -m pytest --no-loadscope-reorder -m "not nightly" --quick $(ARGS)
 

@@ -70,6 +70,9 @@ _SLOW = (
     *("graph/test_races", "graph/test_odd_inputs", "graph/test_durable", "synthesis/test_races", "hub/test_open"),
     *("memory/test_ownership", "memory/test_durable", "synthesis/test_note_durable", "store/test_types"),
     *("meta/test_public_api", "meta/test_recipes", "meta/test_client_distribution", "faces/rest/test_workers"),
+    *("faces/console/", "faces/mcp/test_workers", "faces/mcp/test_serve", "faces/mcp/test_conformance"),
+    *("faces/mcp/test_reference_memory", "faces/mcp/test_killed", "providers/test_onnx", "conversations/test_durable"),
+    *("faces/rest/test_tenants", "faces/rest/test_large_answers", "faces/rest/test_bulk", "store/test_sync_face"),
 )
 _SERVERS = frozenset({"redis_url", "bare_server", "falkor_server", "browser", "azurite"})
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
