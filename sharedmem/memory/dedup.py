@@ -1,7 +1,7 @@
 """Deduplication: find near memories, decide whether two are duplicates, and merge them.
 
-Two memories are duplicates if they are comparable (see `Draft.alike`) and either have the same text or are so near in
-meaning that no guard finds a contradiction. A turn of a conversation is a duplicate only of itself.
+Two memories are duplicates if they are comparable (see `NewMemory.alike`) and either have the same text or are so near
+in meaning that no guard finds a contradiction. A turn of a conversation is a duplicate only of itself.
 
 A search costs the server more than a write. If few memories are added, each is searched for. If very many are added,
 the vectors of the whole namespace are held in this process, grouped by user and category, and updated at each write.
@@ -28,17 +28,6 @@ from sharedmem.search.protocol import IndexHit, encode_tag
 from sharedmem.text.analysis import normalize_text
 
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
-
-
-class StoredMemory(NamedTuple):
-    """A memory as it is stored on the server."""
-
-    item: MemoryItem
-    digest: str
-    vector: bytes | None
-    change: bytes
-    """JSON of its last change."""
-    body: bytes
 
 
 def is_comparable(draft: NewMemory, other: MemoryItem) -> bool:

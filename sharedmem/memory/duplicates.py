@@ -15,15 +15,9 @@ import orjson
 
 from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError
 from sharedmem.memory.access import MEMORY, MemoryAccess
-from sharedmem.memory.dedup import (
-    HIGHEST_NEAR_SIMILARITY,
-    NearMemoryFinder,
-    StoredMemory,
-    is_comparable,
-    merge_items,
-)
+from sharedmem.memory.dedup import HIGHEST_NEAR_SIMILARITY, NearMemoryFinder, is_comparable, merge_items
 from sharedmem.memory.reader import SUMMARY, MemoryReader
-from sharedmem.memory.repository import MOST_AT_ONCE
+from sharedmem.memory.repository import MOST_AT_ONCE, StoredMemory
 from sharedmem.memory.serialization import encode_change
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES, NewMemory, check_item, duplicate_filter
 from sharedmem.memory.writer import MOST_TRIES, MemoryRewriter

@@ -22,13 +22,7 @@ import orjson
 from sharedmem.errors import InvalidError, UnavailableError, UsageError, VersionConflictError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY, MemoryAccess
-from sharedmem.memory.dedup import (
-    HIGHEST_NEAR_SIMILARITY,
-    NearMemoryFinder,
-    StoredMemory,
-    is_comparable,
-    merge_items,
-)
+from sharedmem.memory.dedup import HIGHEST_NEAR_SIMILARITY, NearMemoryFinder, is_comparable, merge_items
 from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.enrichment import ImportanceScorer, write_summary
 from sharedmem.memory.repository import (
@@ -37,6 +31,7 @@ from sharedmem.memory.repository import (
     MemoryWriteConflict,
     MemoryWriteResult,
     MemoryWriteStatus,
+    StoredMemory,
 )
 from sharedmem.memory.serialization import encode_body, encode_change
 from sharedmem.memory.validation import MemoryScope, NewMemory, check_summarize, prepare_memory, with_measured

@@ -18,8 +18,13 @@ from typing import Literal, NamedTuple
 from sharedmem.errors import AccessDeniedError, InvalidError, SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import ANY, MEMORY, MemoryAccess, to_milliseconds
-from sharedmem.memory.dedup import StoredMemory
-from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteResult, unreadable_memories
+from sharedmem.memory.repository import (
+    MOST_AT_ONCE,
+    MemoryRepository,
+    MemoryWriteResult,
+    StoredMemory,
+    unreadable_memories,
+)
 from sharedmem.memory.serialization import PLACEHOLDER, READ_FIELDS, decode_item_if_readable, encode_change
 from sharedmem.memory.validation import adapted_ttl, default_ttl
 from sharedmem.models import MemoryFilter, MemoryItem

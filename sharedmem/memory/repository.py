@@ -12,7 +12,6 @@ import orjson
 from sharedmem.errors import DurabilityPendingError, SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY
-from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.serialization import (
     decode_item_if_readable,
     encode_body,
@@ -77,6 +76,17 @@ _VERSION_DIGITS = 16
 _NO_ACTOR = SHARED_SCOPE.encode()
 _EXPIRED_AT_ONCE = 16
 _EXPIRE_EVERY = 16
+
+
+class StoredMemory(NamedTuple):
+    """A memory as it is stored on the server."""
+
+    item: MemoryItem
+    digest: str
+    vector: bytes | None
+    change: bytes
+    """JSON of its last change."""
+    body: bytes
 
 
 class MemoryWriteStatus(NamedTuple):

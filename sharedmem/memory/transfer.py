@@ -8,10 +8,9 @@ from typing import Any
 
 from sharedmem.errors import InvalidError, VersionConflictError
 from sharedmem.memory.access import MemoryAccess
-from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.reader import MemoryReader
-from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteResult
+from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteResult, StoredMemory
 from sharedmem.memory.serialization import encode_change
 from sharedmem.memory.validation import MemoryScope, NewMemory, parse_item, prepare_memory
 from sharedmem.models import MemoryFilter, MemoryItem

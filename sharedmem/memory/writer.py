@@ -11,9 +11,8 @@ import orjson
 from sharedmem.clock import new_id
 from sharedmem.errors import ConflictError, InvalidError, NotFoundError, VersionConflictError
 from sharedmem.memory.access import ANY, MEMORY, MemoryAccess
-from sharedmem.memory.dedup import StoredMemory
 from sharedmem.memory.embedding_queue import EmbeddingQueue
-from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteConflict
+from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteConflict, StoredMemory
 from sharedmem.memory.serialization import encode_change, item_from_body, text_hash, version_from_json
 from sharedmem.memory.validation import (
     NewMemory,
