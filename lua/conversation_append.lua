@@ -18,15 +18,15 @@
 --         refused, for example since another client has written to the key; COLD if one may be in the durable tier alone
 -- FAILS   CLOSED, STALE
 local FIRST_GROUP, ARGUMENTS, LARGE_ENTRY = 6, 2, 2
--- By the field `plain` of a head: the same when the head is behind its log.
-local BEHIND = { ['1'] = '3', ['2'] = '4', ['3'] = '3', ['4'] = '4' }
+-- The field `plain` of a head that is behind its log.
+local USUAL, UNUSUAL, FIRST_SEGMENT, NONE = '3', '4', '{0s}', {}
 
-local function plain_head(key) return redis.call('HMGET', key, 'plain', 'segment', 'state') end
+local function plain_of(key) return redis.call('HGET', key, 'plain') end
+local function plain_head(key) return unpack(redis.call('HMGET', key, 'segment', 'state', unpack(TAGS))) end
 local function set_plain(key, plain) redis.call('HSET', key, 'plain', plain) end
 local function push(key, ...) return redis.call('RPUSH', key, ...) end
 local function set_places(key, ...) redis.call('HSET', key, ...) end
 local function score_all(key, flat) redis.call('ZADD', key, unpack(flat)) end
-local function tags_of(key) return redis.call('HMGET', key, unpack(TAGS)) end
 
 -- The index entries of plain conversations that were changed: they are stored at the end.
 local listed, listed_count, replies, item_header = {}, 0, {}, ' ' .. actor .. ' \n'
@@ -68,10 +68,14 @@ local function append_plainly(i, at, version)
   for n = first + 1, last, 2 do
     if string.byte(ARGV[n]) == LARGE_ENTRY then return nil end
   end
-  local head = plain_head(key)
-  local behind, segment = BEHIND[head[1]], head[2]
-  if not behind then return nil end
-  local revision, name = whole(version), string.sub(key, names_at)
+  local plain, name, revision = plain_of(key), string.sub(key, names_at), whole(version)
+  if not plain or plain == '0' then return nil end
+  local segment, state, behind, tags = name .. FIRST_SEGMENT, '0', USUAL, nil
+  if plain ~= USUAL then
+    local own, at, user, agent, app = plain_head(key)
+    if own ~= segment or at ~= state or user .. agent .. app ~= '' then behind = UNUSUAL end
+    segment, state, tags = own, at, { user, agent, app }
+  end
   if last == first + 1 and ARGV[first] == '' then
     length = push(base .. '.log:' .. segment, revision .. item_header .. ARGV[last])
   else
@@ -79,16 +83,14 @@ local function append_plainly(i, at, version)
     if count == 0 then return nil end
     revision = whole(version + count - 1)
   end
-  if head[1] ~= behind then set_plain(key, behind) end
-  if behind == '4' then
-    for t, value in ipairs(tags_of(key)) do
-      if value ~= '' then score(tag_key(TAGS[t], value), revision, name) end
-    end
+  if plain ~= behind then set_plain(key, behind) end
+  for t, value in ipairs(tags or NONE) do
+    if value ~= '' then score(tag_key(TAGS[t], value), revision, name) end
   end
   announce_as(revision, 'conversation.append', namespace .. string.sub(key, closing + 1))
   listed[listed_count + 1], listed[listed_count + 2] = revision, name
   listed_count = listed_count + 2
-  return revision .. ' ' .. whole(length) .. ' ' .. whole(count) .. ' ' .. head[3]
+  return revision .. ' ' .. whole(length) .. ' ' .. whole(count) .. ' ' .. state
 end
 
 -- Store what `listed` has; if that fails, so do all appends up to now.
@@ -101,7 +103,9 @@ end
 
 -- The number of versions that a group takes, and where the next group begins.
 local function extent(at)
-  local terms, count = ARGV[at], tonumber(ARGV[at + 1])
+  local terms, count = ARGV[at], ARGV[at + 1]
+  if terms == '' and count == '1' then return 1, at + ARGUMENTS + 2 end
+  count = tonumber(count)
   local fields = terms == '' and 0 or tonumber(string.match(terms, '%d+$'))
   return count > 0 and count or 1, at + ARGUMENTS + 2 * (fields + count)
 end
@@ -129,7 +133,7 @@ if next_at > most then return done(table.concat(replies, '\n')) end
 -- The other appends take the general way. Its functions follow here, so that most calls do not create them.
 --
 -- INCLUDE conversation_log conversation conversation_change
-local function is_plain(head) return not is_kept(head.place) and BEHIND[head.plain] ~= nil end
+local function is_plain(head) return head.plain and head.plain ~= '0' and not is_kept(head.place) end
 
 local function append_to(i, at, version)
   local terms, count = parse_terms(ARGV[at]), tonumber(ARGV[at + 1])

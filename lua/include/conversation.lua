@@ -17,8 +17,9 @@
 -- HEAD user, agent, app, parent, at  tags; the conversation it was forked from, and at which position
 -- HEAD kept  1: the durable tier has, or gets, all of it
 -- HEAD plain  1: it has one segment, no lifetime, no tags and no durable tier, so that most calls need little of its head;
---             2: likewise, but it has tags; 0: neither; 3 and 4: as 1 and 2, and the head is behind the log: the length is
---             that of the segment, revision and version of the last change are the version of the newest entry
+--             2: likewise, but it has tags; 0: neither. 3 and 4: as 1 or 2, and the head is behind the log: the length is
+--             that of the segment, revision and version of the last change are the version of the newest entry; 3 if also
+--             the segment is `<name>{0s}` and there are no state and no tags
 --
 -- An entry is `<version> <actor> <bytes of its id, empty without one>\n<id><member>`. The member of a large entry is the
 -- byte 2 and the reference to its blob. The hash of ids of a segment with such entries has the field '': `1`, or `2` if

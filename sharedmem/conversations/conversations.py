@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal, cast
 
+from sharedmem.blobs.blobs import BlobReference
 from sharedmem.context import HubContext
 from sharedmem.conversations.access import KIND, ConversationAccess
 from sharedmem.conversations.arguments import TAGS, check_count, check_tag, check_tags, check_version, checked_ttl_ms
@@ -114,9 +115,9 @@ class Conversations(ProcessBound):
             UnavailableError: the server cannot be reached; the entries may or may not have been appended.
         """
         target = self._keys.scope.to_write(id)
-        fields = encode_fields(state, largest=self._largest)
+        fields = encode_fields(state, largest=self._largest) if state is not None else ()
         terms = NO_TERMS
-        if fields or any(given is not None for given in (if_revision, if_state, ttl, tags)):
+        if fields or not (if_revision is None and if_state is None and ttl is None and tags is None):
             terms = ConversationTerms(
                 check_version("if_revision", if_revision),
                 check_version("if_state", if_state),
@@ -126,8 +127,12 @@ class Conversations(ProcessBound):
                 fields=len(fields) // 2,
             )
         coded = encode_entries(entries, entry_ids)
-        references = await self._large.stored(target, coded) if coded else []
-        reply = await self._append(target, terms, fields, coded)
+        references: builtins.list[BlobReference] = []
+        size = sum(map(len, coded))
+        if size > self._largest:
+            references = await self._large.stored(target, coded)
+            size = sum(map(len, coded))
+        reply = await self._append(target, terms, fields, coded, size=size + sum(map(len, fields)))
         if not references:
             return parse_change(target, reply, terms)
         try:
@@ -186,7 +191,7 @@ class Conversations(ProcessBound):
             *counts, is_due, page = as_list(reply)
             items = cast("builtins.list[bytes]", page)
             if is_due not in _NOT_DUE:
-                await self._append(target, ConversationTerms(must_exist=True), (), ())
+                await self._append(target, ConversationTerms(must_exist=True))
             try:
                 return self._parse_page(target, counts, await self._large.resolved(target, items))
             except NotFoundError:
@@ -454,7 +459,7 @@ class Conversations(ProcessBound):
         """
         target = self._keys.scope.to_write(id)
         terms = ConversationTerms(ttl_ms=checked_ttl_ms(ttl) or 0, renews=renew, must_exist=True)
-        return await self._append(target, terms, (), ()) != NOT_FOUND
+        return await self._append(target, terms) != NOT_FOUND
 
     @measured("conversations.get")
     async def get(self, id: str) -> Conversation | None:  # noqa: A002
@@ -602,15 +607,19 @@ class Conversations(ProcessBound):
         """Append to conversations in one call, each on its own condition."""
         return self._scripts.conversation_append(space, self._keys.actor, appends)
 
-    async def _append(
-        self, target: Target, terms: ConversationTerms, fields: Sequence[bytes], entries: Sequence[bytes]
-    ) -> bytes:
-        """Return the reply line of an append."""
-        size = sum(map(len, entries)) + sum(map(len, fields))
+    def _append(
+        self,
+        target: Target,
+        terms: ConversationTerms,
+        fields: Sequence[bytes] = (),
+        entries: Sequence[bytes] = (),
+        *,
+        size: int = 0,
+    ) -> Awaitable[bytes]:
+        """Return the reply line of an append; `size`: bytes of the fields and entries."""
         head, is_kept = self._access.head(target), self._access.tier is not None
-        return await self._access.appended(
-            target, ConversationAppend(head, terms.text(), fields, entries, size, is_kept)
-        )
+        text = "" if terms is NO_TERMS else terms.text()
+        return self._access.appended(target, ConversationAppend(head, text, fields, entries, size, is_kept))
 
     def _head(self, target: Target) -> bytes:
         return self._keys.scope.keyspace.part(target, "conversation")

@@ -55,18 +55,19 @@ def encode_entries(entries: Iterable[object], ids: Sequence[str] | None) -> list
     Raises:
         InvalidError: a value or id is invalid, there are too many, or not one id for each entry.
     """
-    if isinstance(entries, str | bytes | Mapping):
+    if type(entries) is not list and isinstance(entries, str | bytes | Mapping):
         raise InvalidError("entries", entries, "give a list of entries, also for a single one")
     values = list(entries)
     if len(values) > MOST_ENTRIES:
         raise InvalidError("entries", "...", f"a call may have {MOST_ENTRIES}; split {len(values)} into several")
     if ids is None:
-        coded_ids = [b""] * len(values)
-    elif isinstance(ids, str) or len(ids) != len(values):
+        flat = [b""] * (2 * len(values))
+        flat[1::2] = map(encode_member, values)
+        return flat
+    if isinstance(ids, str) or len(ids) != len(values):
         raise InvalidError("entry_ids", ids, f"give a list with one id for each of the {len(values)} entries")
-    else:
-        coded_ids = [encode_id("entry_ids", id_) for id_ in ids]
-    flat: list[bytes] = []
+    coded_ids = [encode_id("entry_ids", id_) for id_ in ids]
+    flat = []
     for id_, value in zip(coded_ids, values, strict=True):
         flat += (id_, encode_member(value))
     return flat

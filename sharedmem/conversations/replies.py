@@ -24,11 +24,12 @@ def parse_change(
         NotFoundError: the conversation does not exist, or has no such entry.
         VersionConflictError: a condition does not hold.
     """
-    if reply == NOT_FOUND:
-        raise NotFoundError("conversation", target.key)
-    if reply == NO_ENTRY:
-        raise missing_entry_error(target, entry)
-    check_conditions(target, reply, terms)
+    if not reply[:1].isdigit():
+        if reply == NOT_FOUND:
+            raise NotFoundError("conversation", target.key)
+        if reply == NO_ENTRY:
+            raise missing_entry_error(target, entry)
+        check_conditions(target, reply, terms)
     revision, length, added, state = map(int, reply.split(b" "))
     return of_checked(
         ConversationChange, {"revision": revision, "length": length, "added": added, "state_version": state}

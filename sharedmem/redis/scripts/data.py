@@ -55,23 +55,22 @@ class WriteBatcher(Generic[W]):
         self._crowded = False
         self._alone = 0
 
-    async def put(self, record: W) -> bytes:
+    def put(self, record: W) -> Awaitable[bytes]:
         """Write one record; return its reply line. One round trip, shared with concurrent writes."""
         if is_repeatable():
             # A shared call would belong to all of its callers.
-            return await self._write_alone(record)
+            return self._write_alone(record)
         space = record.target.space
         gathered = self._gathering.get(space)
-        if gathered is None and not self._crowded and not self._alone:
-            self._alone += 1
-            try:
-                return (await self._write(space, [record]))[0]
-            finally:
-                self._alone -= 1
+        if gathered is None:
+            return self._gather(space, record) if self._crowded or self._alone else self._write_alone(record)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        if gathered is not None:
-            gathered.append((record, future))
-            return await future
+        gathered.append((record, future))
+        return future
+
+    async def _gather(self, space: Space, record: W) -> bytes:
+        """Write a record together with those that are written in this tick."""
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._gathering[space] = mine = [(record, future)]
         # Other tasks that run in this tick of the loop join before the first one continues.
         try:

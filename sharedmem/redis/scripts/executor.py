@@ -129,7 +129,7 @@ def repeatable_as(name: str) -> Iterator[None]:
 
 def is_repeatable() -> bool:
     """Return whether this task is in a block of `repeatable_as`."""
-    return _repeatable_call() is not None
+    return _repeatable.get() is not None and _repeatable_call() is not None
 
 
 def _repeatable_call() -> _RepeatableCall | None:
