@@ -220,6 +220,7 @@ _Rules = Annotated[
 ]
 _Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_parse_comma_list)]
 _Fsync = Annotated[Literal["everysec", "always", "no"], BeforeValidator(_parse_yaml_no)]
+_Auth = Literal["password", "entra"]
 _Durability = Literal["behind", "through"]
 _Wait = Annotated[float, Field(gt=0, le=_HOUR_S, allow_inf_nan=False)]
 
@@ -241,6 +242,10 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
     )
     redis_username: str | None = Field(None, description="User name at the server, when the URL has none.")
     redis_password: SecretStr | None = Field(None, description="Password at the server, when the URL has none.")
+    redis_auth: _Auth = Field(
+        "password",
+        description="How to log in at the server: password, or entra (tokens of Entra ID, for Azure; over TLS).",
+    )
     tls_ca_file: Path | None = Field(None, description="PEM file of the certificate authorities for the server.")
     tls_cert_file: Path | None = Field(None, description="PEM file of the client's own certificate.")
     tls_key_file: Path | None = Field(None, description="PEM file of the key to the client's certificate.")

@@ -19,6 +19,7 @@ from sharedmem.models import Powers
 from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
+from sharedmem.redis.credentials import CredentialProvider
 from sharedmem.redis.durability import Lifetimes, NoRecordTier
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.pubsub import PubSubHub, WaitNotifier
@@ -103,15 +104,24 @@ class OpenHub:
     """The durable tier, if the hub has one."""
 
 
-async def connect(settings: Settings, clock: Clock) -> Connection:
+async def connect(settings: Settings, clock: Clock, *, credentials: CredentialProvider | None = None) -> Connection:
     """Connect to the server that the settings name, or to the embedded one.
+
+    Args:
+        settings: the server.
+        clock: for deadlines.
+        credentials: log in at the server; None: as the settings say.
 
     Raises:
         UnavailableError, UnsupportedError, ConfigError: there is no server to connect to.
     """
     if settings.redis_url is not None:
         address = parse_address(settings.redis_url, settings)
-        return Connection(open_client(address, settings, clock), address.url, address.mode, _leave_nothing)
+        client = open_client(address, settings, clock, credentials)
+        return Connection(client, address.url, address.mode, _leave_nothing)
+    if credentials is not None or settings.redis_auth != "password":
+        problem = "credentials of a provider are for a server of yours; set SHAREDMEM_REDIS_URL"
+        raise ConfigError("redis_url", settings.origin("redis_url"), problem)
     check_embedded_allowed(settings)
     from sharedmem.durable.sqlite_store import SqliteDurable  # noqa: PLC0415  # most hubs connect to a given server
     from sharedmem.embedded.server import EmbeddedServer  # noqa: PLC0415

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sharedmem.indexes import Indexes
     from sharedmem.knowledge_context import KnowledgeContext
     from sharedmem.providers.protocol import Embedder, LanguageModel
+    from sharedmem.redis.credentials import CredentialProvider
     from sharedmem.redis.token_storage import TokenStorage
     from sharedmem.runtime.metrics_export import MetricsServer, OtlpMetrics
 
@@ -41,6 +43,7 @@ class Hub(ProcessBound):
         settings: None: read arguments, environment and files.
         clock: gives the time of this process.
         connect: creates the connection, for tests.
+        credentials: a provider of credentials that change; None: as in the settings.
         embedder: computes embeddings; None: as in the settings.
         model: writes summaries; None: as in the settings.
     """
@@ -54,13 +57,14 @@ class Hub(ProcessBound):
         settings: Settings | None = None,
         clock: Clock | None = None,
         connect: Connect | None = None,
+        credentials: CredentialProvider | None = None,
         embedder: Embedder | None = None,
         model: LanguageModel | None = None,
     ) -> None:
         self._url = url
         self._given = settings
         self._clock = clock or SystemClock()
-        self._connect = connect or default_connect
+        self._connect = connect or partial(default_connect, credentials=credentials)
         self._embedder = embedder
         self._model = model
         self._opened: OpenHub | None = None
@@ -74,6 +78,7 @@ class Hub(ProcessBound):
         url: str | None = None,
         *,
         settings: Settings | None = None,
+        credentials: CredentialProvider | None = None,
         embedder: Embedder | None = None,
         model: LanguageModel | None = None,
     ) -> Self:
@@ -83,6 +88,8 @@ class Hub(ProcessBound):
             url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
                 `SHAREDMEM_REDIS_URL` decides, without that the hub starts or joins a private server on this machine.
             settings: all other settings; None: read `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
+            credentials: log in with tokens that expire: a `credential_provider` of redis-py, which the caller closes.
+                None: with user and password of the URL or the settings, or as `redis_auth` says.
             embedder: computes embeddings; None: as in the settings.
             model: writes summaries; None: as in the settings.
 
@@ -92,7 +99,7 @@ class Hub(ProcessBound):
             ConfigError: a setting is wrong, or the server rejects the log-in.
             UnsupportedError: there is no server to start, or a newer version of sharedmem wrote this server's data.
         """
-        return cls(url, settings=settings, embedder=embedder, model=model)
+        return cls(url, settings=settings, credentials=credentials, embedder=embedder, model=model)
 
     def store(
         self,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
 
 from sharedmem.clock import Clock
 from sharedmem.errors import AccessDeniedError, CorruptionError, UnsupportedError, UsageError
+from sharedmem.redis.credentials import Credentials
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.replies import (
     Argument,
@@ -84,6 +85,7 @@ class RedisClient(ProcessBound):
         address: the server, for errors.
         clock: for deadlines.
         retry_for_s: seconds for which a call whose reply was lost is repeated.
+        credentials: those of all connections, if they change; renewed while the client is open.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class RedisClient(ProcessBound):
         address: str,
         clock: Clock,
         retry_for_s: float,
+        credentials: Credentials | None = None,
     ) -> None:
+        self._credentials = credentials
         self._open_driver = open_driver
         self._opened_driver: Driver | None = None
         self._transport: Transport = transport or self._driver
@@ -137,6 +141,8 @@ class RedisClient(ProcessBound):
             ConfigError: the server rejects the log-in.
         """
         self._home = EventLoopBinding(_HUB)
+        if self._credentials is not None:
+            self._credentials.start()
         try:
             await self._transport.ready()
         except (LostError, ServerError) as error:
@@ -413,6 +419,8 @@ class RedisClient(ProcessBound):
         await self._transport.close()
         if self._opened_driver is not None:
             await self._opened_driver.close()
+        if self._credentials is not None:
+            await self._credentials.close()
 
     @property
     def _driver(self) -> Driver:

@@ -14,6 +14,7 @@ from redis.crc import key_slot
 
 from sharedmem.config import Settings
 from sharedmem.redis.address import RedisAddress
+from sharedmem.redis.credentials import Credentials
 from sharedmem.redis.multiplexer import MultiplexedConnection, open_multiplexed
 from sharedmem.redis.pooled import Place, PooledConnection, PubSubConnection, Server, open_pool
 from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError, raise_if_error
@@ -152,12 +153,12 @@ class Node(NamedTuple):
     pooled: PooledConnection
 
 
-def open_cluster(address: RedisAddress, settings: Settings) -> Cluster:
+def open_cluster(address: RedisAddress, settings: Settings, credentials: Credentials | None) -> Cluster:
     """Return the cluster at an address, without connections yet."""
 
     def open_node(place: Place) -> Node:
         server = address.at(place)
-        return Node(open_multiplexed(server, settings), open_pool(server, settings))
+        return Node(open_multiplexed(server, settings, credentials), open_pool(server, settings, credentials))
 
     return Cluster(address.hosts, open_node)
 

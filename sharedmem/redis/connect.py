@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
-from sharedmem.errors import SharedMemoryError
+from sharedmem.errors import ConfigError, SharedMemoryError
 from sharedmem.models import Powers
 from sharedmem.redis.address import RedisAddress, check_tls
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import Driver, RedisClient, TracedRedisClient, Transport
+from sharedmem.redis.credentials import CredentialProvider, Credentials
 from sharedmem.redis.multiplexer import open_multiplexed
-from sharedmem.redis.replies import Command, Reply, ServerError
+from sharedmem.redis.replies import Command, CredentialsError, Reply, ServerError, public_error
 
 if TYPE_CHECKING:
+    from sharedmem.redis.entra import EntraCredentials
     from sharedmem.redis.pooled import PooledConnection
 
 _REMEDIES = {
@@ -27,19 +30,93 @@ _REMEDIES = {
 }
 
 
-def open_client(address: RedisAddress, settings: Settings, clock: Clock) -> RedisClient:
+def open_client(
+    address: RedisAddress, settings: Settings, clock: Clock, provider: CredentialProvider | None = None
+) -> RedisClient:
     """Return the client for an address, not yet connected.
 
+    Args:
+        address: the server.
+        settings: timeouts, and how to log in.
+        clock: for deadlines.
+        provider: gives credentials; None: as the settings say.
+
     Raises:
-        ConfigError: a TLS file does not exist or is invalid.
+        ConfigError: a TLS file does not exist or is invalid, or the settings contradict each other.
+        UnsupportedError: the extra `entra` is not installed.
     """
     check_tls(address, settings)
-    transport, open_driver = _open_transports(address, settings)
+    credentials = open_credentials(address, settings, clock, provider)
+    transport, open_driver = _open_transports(address, settings, credentials)
     kind = TracedRedisClient if settings.trace_redis else RedisClient
-    return kind(transport, open_driver, address=str(address), clock=clock, retry_for_s=settings.retry_for_s)
+    return kind(
+        transport,
+        open_driver,
+        address=str(address),
+        clock=clock,
+        retry_for_s=settings.retry_for_s,
+        credentials=credentials,
+    )
 
 
-def _open_transports(address: RedisAddress, settings: Settings) -> tuple[Transport | None, Callable[[], Driver]]:
+def open_credentials(
+    address: RedisAddress, settings: Settings, clock: Clock, provider: CredentialProvider | None = None
+) -> Credentials | None:
+    """Return the credentials that change, for `open_client`; None if user and password of the address log in.
+
+    Raises:
+        ConfigError, UnsupportedError: as `open_client`.
+    """
+    is_entra = provider is None and settings.redis_auth == "entra"
+    if provider is None and not is_entra:
+        return None
+    if address.password is not None or (address.username is not None and not is_entra):
+        problem = "there is a user or password beside a provider of credentials; keep one of them"
+        raise ConfigError("redis_password", settings.origin("redis_password"), problem)
+    close_provider = None
+    if provider is None:
+        provider = own = _open_entra(address, settings)
+        close_provider = own.close
+    return Credentials(
+        provider,
+        address=str(address),
+        clock=clock,
+        timeout_s=settings.connect_timeout_s,
+        close_provider=close_provider,
+    )
+
+
+async def with_current_login(address: RedisAddress, settings: Settings, clock: Clock) -> RedisAddress:
+    """Return an address with the user and password that log in now, for other programs.
+
+    Raises:
+        UnavailableError: the provider of credentials fails.
+        ConfigError, UnsupportedError: as `open_client`.
+    """
+    credentials = open_credentials(address, settings, clock)
+    if credentials is None:
+        return address
+    try:
+        login = await credentials.login()
+    except CredentialsError as error:
+        raise public_error(error, str(address)) from error
+    finally:
+        await credentials.close()
+    return replace(address, username=login.username, password=login.password)
+
+
+def _open_entra(address: RedisAddress, settings: Settings) -> EntraCredentials:
+    if not address.tls and not address.path:
+        problem = "redis_auth=entra sends tokens, over TLS only; begin the URL with rediss://"
+        raise ConfigError("redis_url", settings.origin("redis_url"), problem)
+    from sharedmem.redis.entra import EntraCredentials  # noqa: PLC0415  # few hubs log in so
+
+    return EntraCredentials(username=address.username)
+
+
+def _open_transports(
+    address: RedisAddress, settings: Settings, credentials: Credentials | None
+) -> tuple[Transport | None, Callable[[], Driver]]:
     # What imports redis-py is imported when it is needed: it takes as long as a short command.
     if address.mode == "cluster":
         from sharedmem.redis.cluster import (  # noqa: PLC0415
@@ -48,19 +125,19 @@ def _open_transports(address: RedisAddress, settings: Settings) -> tuple[Transpo
             open_cluster,
         )
 
-        cluster = open_cluster(address, settings)
+        cluster = open_cluster(address, settings, credentials)
         return ClusterMultiplexedConnection(cluster), partial(ClusterPooledConnection, cluster)
     if address.mode == "sentinel":
         from sharedmem.redis.pooled import open_sentinel_pool  # noqa: PLC0415
 
-        return None, partial(open_sentinel_pool, address, settings)
-    return open_multiplexed(address, settings), partial(_open_pool, address, settings)
+        return None, partial(open_sentinel_pool, address, settings, credentials)
+    return open_multiplexed(address, settings, credentials), partial(_open_pool, address, settings, credentials)
 
 
-def _open_pool(address: RedisAddress, settings: Settings) -> PooledConnection:
+def _open_pool(address: RedisAddress, settings: Settings, credentials: Credentials | None) -> PooledConnection:
     from sharedmem.redis.pooled import open_pool  # noqa: PLC0415  # see above
 
-    return open_pool(address, settings)
+    return open_pool(address, settings, credentials)
 
 
 POWER_COMMANDS: tuple[Command, ...] = (

@@ -18,7 +18,17 @@ import hiredis
 
 from sharedmem.config import Settings
 from sharedmem.redis.address import RedisAddress
-from sharedmem.redis.replies import Argument, Command, Load, LostError, Reply, ServerError, raise_if_error
+from sharedmem.redis.credentials import Credentials, Login
+from sharedmem.redis.replies import (
+    LOGIN_REFUSALS,
+    Argument,
+    Command,
+    Load,
+    LostError,
+    Reply,
+    ServerError,
+    raise_if_error,
+)
 
 if TYPE_CHECKING:
     from sharedmem.redis.pooled import Server
@@ -186,10 +196,15 @@ class _PushProtocol(_RedisProtocol):
             self.abort()
 
 
-def open_multiplexed(address: RedisAddress, settings: Settings) -> MultiplexedConnection:
+def open_multiplexed(
+    address: RedisAddress, settings: Settings, credentials: Credentials | None
+) -> MultiplexedConnection:
     """Return the multiplexed connection to one server, not yet connected."""
     return MultiplexedConnection(
-        address, connect_timeout_s=settings.connect_timeout_s, response_timeout_s=settings.response_timeout_s
+        address,
+        connect_timeout_s=settings.connect_timeout_s,
+        response_timeout_s=settings.response_timeout_s,
+        credentials=credentials,
     )
 
 
@@ -200,6 +215,7 @@ class MultiplexedConnection:
         address: address of the server.
         connect_timeout_s: limit for a new connection, log-in included.
         response_timeout_s: a connection whose oldest call waits longer than this is closed.
+        credentials: log in; None: user and password of the address.
         on_push: receives the pushes of RESP3; without it there must be none.
         on_lost: is called when the connection is lost.
     """
@@ -210,9 +226,13 @@ class MultiplexedConnection:
         *,
         connect_timeout_s: float,
         response_timeout_s: float,
+        credentials: Credentials | None = None,
         on_push: Callable[[list[Reply]], None] | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
+        self._credentials = credentials
+        if credentials is not None:
+            credentials.add(self)
         self._on_push = on_push
         self._when_lost = on_lost
         self._address = address
@@ -250,6 +270,7 @@ class MultiplexedConnection:
             self._address,
             connect_timeout_s=self._connect_timeout_s,
             response_timeout_s=self._response_timeout_s + wait_s,
+            credentials=self._credentials,
             on_push=on_push,
             on_lost=on_lost,
         )
@@ -333,6 +354,17 @@ class MultiplexedConnection:
                 if opening.done() and self._opening is opening:
                     self._opening = None
 
+    async def authenticate(self, login: Login) -> None:
+        """Log the live connection in with other credentials, in order with its calls; a later one takes them itself.
+
+        Raises:
+            ServerError: the server refused; the connection keeps its log-in.
+            LostError: the connection was lost.
+        """
+        if self._link is not None:
+            self._watch()
+            raise_if_error(await self._link.send(("AUTH", login.username, login.password)))
+
     async def close(self) -> None:
         """Close the connection; running calls fail with `LostError`."""
         opening = self._opening
@@ -365,10 +397,20 @@ class MultiplexedConnection:
         return link
 
     async def _open(self) -> None:
+        credentials = self._credentials
+        renewals = 0 if credentials is None else credentials.renewals
+        login = None if credentials is None else await credentials.login()
+        await self._open_as(login)
+        if credentials is not None and credentials.renewals != renewals and credentials.latest is not None:
+            # Changed while this connection was opened: it was not there to be renewed.
+            with suppress(ServerError, LostError):
+                await self.authenticate(credentials.latest)
+
+    async def _open_as(self, login: Login | None) -> None:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 link = await self._connect()
-                await self._log_in(link)
+                await self._log_in(link, login)
         except LostError as error:
             # Since TLS 1.3 a server rejects a missing or wrong client certificate only after the handshake.
             unshown = self._address.tls and self._address.tls_cert_file is None
@@ -395,10 +437,12 @@ class MultiplexedConnection:
     def _new_link(self) -> _RedisProtocol:
         return _RedisProtocol(self._on_lost) if self._on_push is None else _PushProtocol(self._on_lost, self._on_push)
 
-    async def _log_in(self, link: _RedisProtocol) -> None:
+    async def _log_in(self, link: _RedisProtocol, login: Login | None) -> None:
         address = self._address
         commands: list[tuple[Argument, ...]] = []
-        if address.password is not None or address.username is not None:
+        if login is not None:
+            commands.append(("AUTH", login.username, login.password))
+        elif address.password is not None or address.username is not None:
             user = () if address.username is None else (address.username,)
             commands.append(("AUTH", *user, address.password or ""))  # some users have no password
         if address.database:
@@ -408,8 +452,11 @@ class MultiplexedConnection:
                 # A server that is loading its data refuses the ping; what it still serves, the calls find out.
                 if not isinstance(reply, ServerError) or not reply.is_transient:
                     raise_if_error(reply)
-        except BaseException:
+        except BaseException as error:
             link.abort()
+            refused = isinstance(error, ServerError) and error.code in LOGIN_REFUSALS
+            if refused and self._credentials is not None:
+                raise self._credentials.rejection(cast("ServerError", error)) from error
             raise
 
     def _on_lost(self, link: _RedisProtocol) -> None:

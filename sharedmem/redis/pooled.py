@@ -6,7 +6,7 @@ A client imports this on its first such call: redis-py takes as long to import a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, cast
 from weakref import WeakSet
@@ -17,43 +17,61 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from sharedmem.config import Settings
 from sharedmem.redis.address import RedisAddress
-from sharedmem.redis.replies import Command, Load, LostError, Reply, ServerError, raise_if_error
+from sharedmem.redis.credentials import Credentials, Login
+from sharedmem.redis.replies import (
+    LOGIN_REFUSALS,
+    Command,
+    CredentialsError,
+    Load,
+    LostError,
+    Reply,
+    ServerError,
+    raise_if_error,
+)
 
 Place = tuple[str, int]
 Server = bytes | Place | None
 """One of a cluster's servers, identified by its address or by one of its keys; None if there is only one server."""
 # Blocking calls and subscriptions use one connection each, without a time limit.
 _WITHOUT_TIMEOUT: dict[str, Any] = {"socket_timeout": None, "max_connections": 1 << 31}
+# With RESP2 a connection with subscriptions cannot log in again.
+_LISTENING: dict[str, Any] = _WITHOUT_TIMEOUT | {"protocol": 3}
 
 
-def open_pool(address: RedisAddress, settings: Settings) -> PooledConnection:
+def open_pool(address: RedisAddress, settings: Settings, credentials: Credentials | None) -> PooledConnection:
     """Return the pools of one server, without connections yet."""
     place: dict[str, Any] = {"unix_socket_path": address.path}
     if not address.path:
         place = dict(zip(("host", "port"), address.hosts[0], strict=True))
-    options = _options(address, settings) | place | {"db": address.database}
+    options = _options(address, settings, credentials) | place | {"db": address.database}
     return PooledConnection(
         redis.Redis(**options),
         redis.Redis(**options | _WITHOUT_TIMEOUT),
+        None if credentials is None else redis.Redis(**options | _LISTENING),
         response_timeout_s=settings.response_timeout_s,
         at_once=settings.max_connections,
+        credentials=credentials,
     )
 
 
-def open_sentinel_pool(address: RedisAddress, settings: Settings) -> SentinelPooledConnection:
+def open_sentinel_pool(
+    address: RedisAddress, settings: Settings, credentials: Credentials | None
+) -> SentinelPooledConnection:
     """Return the pools of the master that sentinels report, without connections yet."""
     sentinel: Any = Sentinel  # its constructor carries no types
-    options = _options(address, settings) | {"db": address.database}
+    options = _options(address, settings, credentials) | {"db": address.database}
     return SentinelPooledConnection(
         sentinel(list(address.hosts), sentinel_kwargs=_sentinel_options(options, len(address.hosts)), **options),
         address.service or "",
-        patient=_WITHOUT_TIMEOUT,
         response_timeout_s=settings.response_timeout_s,
         at_once=settings.max_connections,
+        credentials=credentials,
     )
 
 
@@ -62,19 +80,42 @@ def _sentinel_options(options: dict[str, Any], count: int) -> dict[str, Any]:
     share_s = options["socket_connect_timeout"] / (count + 1)
     own = {"socket_connect_timeout": share_s, "socket_timeout": min(share_s, options["socket_timeout"])}
     # Sentinels have users and databases of their own.
-    return {name: value for name, value in options.items() if name not in {"username", "password", "db"}} | own
+    of_master = {"username", "password", "credential_provider", "db"}
+    return {name: value for name, value in options.items() if name not in of_master} | own
 
 
-def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
+class _CurrentLogin(CredentialProvider):
+    """Gives redis-py the current credentials for each new connection.
+
+    Args:
+        credentials: is asked for them.
+    """
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    async def get_credentials_async(self) -> tuple[str, str]:
+        """Return (user name, password)."""
+        try:
+            login = await self._credentials.login()
+        except CredentialsError as error:
+            # After another error redis-py would keep the connection, without a log-in.
+            raise RedisConnectionError(str(error)) from error
+        return login.username, login.password
+
+
+def _options(address: RedisAddress, settings: Settings, credentials: Credentials | None) -> dict[str, Any]:
     options: dict[str, Any] = {
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),  # sharedmem retries itself, with an operation id
         "max_connections": settings.max_connections,
         "socket_timeout": settings.response_timeout_s,
         "socket_connect_timeout": settings.connect_timeout_s,
-        "username": address.username,
-        "password": address.password,
     }
+    if credentials is None:
+        options |= {"username": address.username, "password": address.password}
+    else:
+        options["credential_provider"] = _CurrentLogin(credentials)
     if address.tls:
         options |= {
             "ssl": True,
@@ -93,20 +134,29 @@ class PooledConnection:
     Args:
         client: for ordinary calls, with a socket timeout.
         waiting: for blocking calls and pub/sub, without a timeout.
+        listening: for pub/sub alone; None: `waiting`.
         response_timeout_s: longest wait for a reply, beyond the time that a blocking call asks to wait.
         at_once: most concurrent ordinary calls; more wait. None: no limit.
+        credentials: those that the clients use, if they change.
     """
 
     def __init__(
         self,
         client: redis.Redis,
         waiting: redis.Redis,
+        listening: redis.Redis | None = None,
         *,
         response_timeout_s: float,
         at_once: int | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._client: Any = client  # redis-py has types for only a part of it
         self._waiting: Any = waiting
+        self._listening: Any = listening or waiting
+        self._pubsubs: WeakSet[PubSubConnection] = WeakSet()
+        self._credentials = credentials
+        if credentials is not None:
+            credentials.add(self)
         self._response_timeout_s = response_timeout_s
         # A full pool would raise an error; here callers wait.
         self._room: AbstractAsyncContextManager[None] = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
@@ -205,7 +255,21 @@ class PooledConnection:
 
     def pubsub(self) -> PubSubConnection:
         """Return a new pub/sub connection, which the caller closes."""
-        return PubSubConnection(self._waiting.pubsub(ignore_subscribe_messages=False))
+        pubsub = PubSubConnection(self._listening.pubsub(ignore_subscribe_messages=False))
+        self._pubsubs.add(pubsub)
+        return pubsub
+
+    async def authenticate(self, login: Login) -> None:
+        """Use other credentials: idle connections are closed, busy ones after their call, and pub/sub logs in again.
+
+        Raises:
+            ServerError, LostError: a pub/sub connection was refused, or lost.
+        """
+        for client in (self._client, self._waiting):
+            await client.connection_pool.update_active_connections_for_reconnect()
+            await client.connection_pool.disconnect(inuse_connections=False)
+        for pubsub in list(self._pubsubs):
+            await pubsub.authenticate(login)
 
     async def ready(self) -> None:
         """Connect if necessary: one attempt.
@@ -218,8 +282,8 @@ class PooledConnection:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._client.aclose()
-        await self._waiting.aclose()
+        for client in {self._client, self._waiting, self._listening}:
+            await client.aclose()
 
     async def _greet(self, connection: AbstractConnection) -> None:
         await connection.on_connect()
@@ -242,6 +306,10 @@ class PooledConnection:
             return cast("Reply", await _translated(answer))
         except LostError:
             self.generation += 1
+            raise
+        except ServerError as error:
+            if self._credentials is not None and error.code in LOGIN_REFUSALS:
+                raise self._credentials.rejection(error) from error
             raise
 
 
@@ -292,6 +360,16 @@ class PubSubConnection:
         """
         await self._checked(self._pubsub.ping())
 
+    async def authenticate(self, login: Login) -> None:
+        """Log in with other credentials; the reply comes among the messages, a refusal as `next_message` raises it.
+
+        Raises:
+            LostError: the connection was lost.
+        """
+        connection = self._pubsub.connection
+        if connection is not None and connection.is_connected and not self._is_closed:
+            await _translated(connection.send_command("AUTH", login.username, login.password, check_health=False))
+
     async def close(self) -> None:
         """Close the connection; calls that wait on it fail."""
         self._is_closed = True
@@ -321,6 +399,8 @@ async def _translated(answer: Awaitable[Any]) -> Any:
         # The text after the colon is about internals of redis-py.
         raise LostError(str(error).partition(" : ")[0]) from error
     except RedisError as error:
+        if isinstance(error.__cause__, CredentialsError):
+            raise error.__cause__ from error
         # A rejected log-in is raised as a failure to connect, whose cause is the rejection.
         refused = _server_error(error) or _server_error(error.__cause__)
         raise refused or LostError(str(error) or type(error).__name__) from error
@@ -345,7 +425,7 @@ class SentinelPooledConnection(PooledConnection):
     Args:
         watchers: the sentinels.
         service: the name of the master that they watch.
-        patient: options of connections for blocking calls.
+        response_timeout_s, at_once, credentials: as `PooledConnection`.
     """
 
     def __init__(
@@ -353,13 +433,14 @@ class SentinelPooledConnection(PooledConnection):
         watchers: Sentinel,
         service: str,
         *,
-        patient: Mapping[str, Any],
         response_timeout_s: float,
         at_once: int | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._watchers: Any = watchers  # redis-py has no types for it
-        clients = self._watchers.master_for(service), self._watchers.master_for(service, **patient)
-        super().__init__(*clients, response_timeout_s=response_timeout_s, at_once=at_once)
+        kinds = [{}, _WITHOUT_TIMEOUT] if credentials is None else [{}, _WITHOUT_TIMEOUT, _LISTENING]
+        clients = [self._watchers.master_for(service, **options) for options in kinds]
+        super().__init__(*clients, response_timeout_s=response_timeout_s, at_once=at_once, credentials=credentials)
 
     async def ready(self) -> None:
         """Connect if necessary: one attempt.

@@ -46,6 +46,10 @@ class LostError(Exception):
     """The connection was lost, or could not be opened: the command may or may not have been executed."""
 
 
+class CredentialsError(LostError):
+    """There is no log-in now: the provider of credentials fails, or the server does not accept what it gives."""
+
+
 class Load(NamedTuple):
     """The load of a transport."""
 
@@ -86,6 +90,8 @@ _LOGIN = {
     "WRONGPASS": "user or password is wrong; check SHAREDMEM_REDIS_URL, or redis_username and redis_password",
     "NOAUTH": "the server requires a password; put it in the URL or in SHAREDMEM_REDIS_PASSWORD",
 }
+LOGIN_REFUSALS = frozenset(_LOGIN)
+"""Codes of the server for a log-in that it does not accept, or misses."""
 _REDIRECTION = frozenset({"MOVED", "ASK"})
 
 
@@ -99,7 +105,8 @@ def public_error(error: LostError | ServerError, address: str) -> SharedMemoryEr
     if isinstance(error, LostError):
         if (distrust := _certificate_problem(error)) is not None:
             return ConfigError("tls_ca_file", address, distrust)
-        return UnavailableError(f"Redis at {address}", f"{error}; is it running, and is the address right?")
+        question = "" if isinstance(error, CredentialsError) else "; is it running, and is the address right?"
+        return UnavailableError(f"Redis at {address}", f"{error}{question}")
     if (advice := _url_advice(error)) is not None:
         return ConfigError("redis_url", address, advice)
     if error.code == "ERR" and "AUTH" in error.text:

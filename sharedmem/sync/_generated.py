@@ -165,6 +165,7 @@ if TYPE_CHECKING:
     from sharedmem.models.notes import ChainDirection, SummaryMode, SynthesisMessage
     from sharedmem.models.recall import RecalledContext, RecallPart, RememberReceipt
     from sharedmem.providers.protocol import Embedder, LanguageModel
+    from sharedmem.redis.credentials import CredentialProvider
     from sharedmem.redis.scope import Grant, Need, PolicyName
     from sharedmem.runtime import Counters
     from sharedmem.search.protocol import IndexProgress
@@ -5746,6 +5747,7 @@ class Hub(HubFace):
         settings: None: read arguments, environment and files.
         clock: gives the time of this process.
         connect: creates the connection, for tests.
+        credentials: a provider of credentials that change; None: as in the settings.
         embedder: computes embeddings; None: as in the settings.
         model: writes summaries; None: as in the settings.
     """
@@ -5849,6 +5851,7 @@ class Hub(HubFace):
         url: str | None = None,
         *,
         settings: Settings | None = None,
+        credentials: CredentialProvider | None = None,
         embedder: Embedder | None = None,
         model: LanguageModel | None = None,
     ) -> Self:
@@ -5858,6 +5861,8 @@ class Hub(HubFace):
             url: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `redis+cluster://`. Without it
                 `SHAREDMEM_REDIS_URL` decides, without that the hub starts or joins a private server on this machine.
             settings: all other settings; None: read `SHAREDMEM_*`, `sharedmem.yaml` and `pyproject.toml`.
+            credentials: log in with tokens that expire: a `credential_provider` of redis-py, which the caller closes.
+                None: with user and password of the URL or the settings, or as `redis_auth` says.
             embedder: computes embeddings; None: as in the settings.
             model: writes summaries; None: as in the settings.
 
@@ -5867,4 +5872,4 @@ class Hub(HubFace):
             ConfigError: a setting is wrong, or the server rejects the log-in.
             UnsupportedError: there is no server to start, or a newer version of sharedmem wrote this server's data.
         """
-        return cls(url, settings=settings, embedder=embedder, model=model)
+        return cls(url, settings=settings, credentials=credentials, embedder=embedder, model=model)

