@@ -18,6 +18,7 @@ from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.replies import (
     Argument,
     Command,
+    CredentialsError,
     Load,
     LostError,
     Reply,
@@ -468,7 +469,7 @@ class RedisClient(ProcessBound):
             if self._is_closed:
                 raise UsageError(_HUB, _CLOSED) from error
             if not await self._mended(error, commands):
-                if not _is_transient(error):
+                if not _is_transient(error) and not await self._logged_in_again(error):
                     raise await self._public(error, commands) from error
                 if self._clock.monotonic() + pause > deadline:
                     raise public_error(error, self.address) from error
@@ -480,6 +481,14 @@ class RedisClient(ProcessBound):
             except (LostError, ServerError) as again:
                 error = again
         raise AssertionError  # the pauses never end
+
+    async def _logged_in_again(self, error: LostError | ServerError) -> bool:
+        """Return whether the connections have logged in again, because the server has ended the log-in of one."""
+        if self._credentials is None or not (isinstance(error, ServerError) and error.is_logged_out):
+            return False
+        with suppress(CredentialsError):
+            await self._credentials.renew()
+        return True
 
     async def _mended(self, error: LostError | ServerError, commands: Sequence[Command]) -> bool:
         """Repair the cause if possible: load a script that the server lacks; return whether that was done."""

@@ -125,6 +125,14 @@ class Credentials:
             self._known = found
         return found
 
+    async def renew(self) -> None:
+        """Ask the provider now, and log all live connections in with its answer.
+
+        Raises:
+            CredentialsError: as `login`.
+        """
+        await self._change(await self.login())
+
     def rejection(self, error: ServerError) -> CredentialsError:
         """Return the error for credentials that the server does not accept."""
         name = type(self._provider).__name__
@@ -163,7 +171,7 @@ class Credentials:
                 _logger.warning("Redis at %s: %s; the earlier credentials stay in use", self._address, error)
                 continue
             if login != self._known:
-                await self._renew(login)
+                await self._change(login)
 
     async def _pause(self) -> None:
         """Wait until the provider calls, or it is time to ask it."""
@@ -175,7 +183,7 @@ class Credentials:
                 end.cancel()
         self._called.clear()
 
-    async def _renew(self, login: Login) -> None:
+    async def _change(self, login: Login) -> None:
         self._known = login
         self.renewals += 1
         renewed = [connection.authenticate(login) for connection in list(self._connections)]

@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
+from redis.maint_notifications import MaintNotificationsConfig
 
 from sharedmem.config import Settings
 from sharedmem.redis.address import RedisAddress
@@ -41,7 +42,11 @@ Server = bytes | Place | None
 # Blocking calls and subscriptions use one connection each, without a time limit.
 _WITHOUT_TIMEOUT: dict[str, Any] = {"socket_timeout": None, "max_connections": 1 << 31}
 # With RESP2 a connection with subscriptions cannot log in again.
-_LISTENING: dict[str, Any] = _WITHOUT_TIMEOUT | {"protocol": 3}
+_LISTENING: dict[str, Any] = _WITHOUT_TIMEOUT | {
+    "protocol": 3,
+    # With RESP3 redis-py would ask for notices of maintenance, and move connections by itself.
+    "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+}
 
 
 def open_pool(address: RedisAddress, settings: Settings, credentials: Credentials | None) -> PooledConnection:

@@ -41,6 +41,11 @@ class ServerError(Exception):
         """Whether the same command may succeed in a moment."""
         return self.code in _TRANSIENT_CODES
 
+    @property
+    def is_logged_out(self) -> bool:
+        """Whether the connection has no log-in; the server closes it after a long command."""
+        return self.code == "NOAUTH" or "Protocol error: unauthenticated" in self.text
+
 
 class LostError(Exception):
     """The connection was lost, or could not be opened: the command may or may not have been executed."""

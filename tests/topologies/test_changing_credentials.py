@@ -210,6 +210,20 @@ async def test_connections_of_a_provider_that_does_not_renew_are_lost_and_come_b
         assert hub._require_open().connection.client.generation > generation
 
 
+async def test_a_live_connection_whose_log_in_the_server_has_ended_logs_in_again(settings: Settings) -> None:
+    with RedisProcess(tcp=True, password="of-the-administrator") as guarded:
+        allow(guarded, "one", _FIRST)
+        async with Hub.open(guarded.url, settings=settings, credentials=SilentCredentials()) as hub:
+            client, store = hub._require_open().connection.client, hub.store("team")
+            await store.write("k", 1)
+
+            for _ in range(2):
+                await client.call("RESET")  # from now on this connection has no user
+                assert await store.read("k") == 1
+            await client.call("RESET")
+            assert await store.incr("n") == 1
+
+
 async def test_a_provider_that_says_nothing_is_asked_by_the_clock(
     server: RedisProcess, settings: Settings, provider: RotatingCredentials
 ) -> None:
