@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
 
@@ -66,6 +66,7 @@ def connection_class(clock: ManualClock | None) -> type[FakeAsyncRedisConnection
             await super()._connect()
             assert self._sock is not None
             self._writer = Writer(self._sock)
+            _remember_compiled_scripts(self._sock, self._server)
 
         async def can_read(self, timeout: float | None = 0) -> bool:  # noqa: ASYNC109  # fakeredis calls it so
             # Fakeredis waits with `wait_for`, which before Python 3.12 can swallow a cancellation.
@@ -84,6 +85,30 @@ def connection_class(clock: ManualClock | None) -> type[FakeAsyncRedisConnection
             await super().disconnect(nowait, *args, **named)
 
     return Connection
+
+
+class _CompilingOnce:
+    """The Lua runtime of a fake server, which compiles a script once; fakeredis has it compiled for each call."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        self._compiled: dict[bytes, Callable[[], Any]] = {}
+
+    def execute(self, code: bytes | str) -> Any:
+        if isinstance(code, str):  # of fakeredis itself: it collects all garbage after each script, which Lua does too
+            return None
+        if (script := self._compiled.get(code)) is None:
+            script = self._compiled[code] = self._runtime.compile(code)
+        return script()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+
+def _remember_compiled_scripts(sock: Any, server: Any) -> None:
+    runtime = sock._get_server_runtime(server)  # noqa: SLF001  # it has no public way
+    if not isinstance(runtime, _CompilingOnce):
+        server._lua_runtime = _CompilingOnce(runtime)  # noqa: SLF001  # likewise
 
 
 def _install() -> None:
