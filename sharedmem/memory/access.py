@@ -44,6 +44,7 @@ class MemoryAccess:
         self.settings = context.settings_of(self.namespace)
         """The settings of the namespace."""
         self.actor = scope.signature
+        self._permitted: set[Need] = set()
 
     def permit(self, need: Need) -> None:
         """Reject an actor that may not read or write the namespace's memories.
@@ -51,7 +52,9 @@ class MemoryAccess:
         Raises:
             AccessDeniedError: this actor has no such right.
         """
-        self.scope.common(MEMORY, need)
+        if need not in self._permitted:  # an actor's rights stay as they are while its store is used
+            self.scope.common(MEMORY, need)
+            self._permitted.add(need)
 
     async def enter(self, need: Need) -> None:
         """Check rights as `permit`; then restore memories from the durable tier if Redis has lost them.
