@@ -28,8 +28,6 @@ from typing import Concatenate, NamedTuple, ParamSpec, Protocol, Self, TypeVar, 
 
 import redis
 
-from sharedmem.embedded.server import EmbeddedServer
-
 P = ParamSpec("P")
 T = TypeVar("T")
 Call = Callable[[int], Awaitable[object]]
@@ -163,6 +161,8 @@ class Server:
 @contextmanager
 def private_server(*, modules: Collection[str] = ("search", "json")) -> Iterator[Server]:
     """Start an embedded server with a socket, a TCP port and data of its own; delete it when the block ends."""
+    from sharedmem.embedded.server import EmbeddedServer  # noqa: PLC0415  # workers with other code do not need it
+
     with TemporaryDirectory(prefix="sm-bench-") as folder, asyncio.Runner() as runner:
         embedded = runner.run(EmbeddedServer.join(Path(folder), modules=modules, port=_free_port()))
         server = Server(embedded.url, str(embedded.tcp_url))
@@ -312,8 +312,8 @@ def can_choose_cores() -> bool:
 
 
 @contextmanager
-def _placed(fleets: Collection[Fleet], server: Server, load: Load) -> Iterator[None]:
-    """Keep the client and the server on one core if the load requires it."""
+def _placed(fleets: Collection[Fleet], servers: Collection[Server], load: Load) -> Iterator[None]:
+    """Keep clients and servers on one core if the load requires it."""
     if not load.one_core:
         yield
         return
@@ -321,13 +321,15 @@ def _placed(fleets: Collection[Fleet], server: Server, load: Load) -> Iterator[N
     one = {min(every)}
     for fleet in fleets:
         fleet.ask(load.processes, keep_to, one)
-    server.keep_to(one)
+    for server in servers:
+        server.keep_to(one)
     try:
         yield
     finally:
         for fleet in fleets:
             fleet.ask(load.processes, keep_to, every)
-        server.keep_to(every)
+        for server in servers:
+            server.keep_to(every)
 
 
 # -- passes ----------------------------------------------------------------------------------------
@@ -450,20 +452,21 @@ class Comparison:
 
 def compare(fleet: Fleet, server: Server, sides: list[str], load: Load, effort: Effort) -> Comparison:
     """Measure the open sides of the workers in turn, round by round."""
-    return compare_fleets(dict.fromkeys(sides, fleet), server, load, effort)
+    return compare_places(dict.fromkeys(sides, (fleet, server)), load, effort)
 
 
-def compare_fleets(fleets: Mapping[str, Fleet], server: Server, load: Load, effort: Effort) -> Comparison:
-    """As `compare`, of sides that are open in different workers."""
-    sides = list(fleets)
+def compare_places(places: Mapping[str, tuple[Fleet, Server]], load: Load, effort: Effort) -> Comparison:
+    """As `compare`, of sides that are open in different workers, or on different servers."""
+    sides = list(places)
     rounds: dict[str, list[Figures]] = {side: [] for side in sides}
-    with _placed(list(dict.fromkeys(fleets.values())), server, load):
+    fleets, servers = (list(dict.fromkeys(each)) for each in zip(*places.values(), strict=True))
+    with _placed(fleets, servers, load):
         for side in sides:
-            _whole_pass(fleets[side], load, side, _WARM_UP_S, timed=False)
+            _whole_pass(places[side][0], load, side, _WARM_UP_S, timed=False)
         for number in range(effort.rounds):
             turn = number % len(sides)
             for side in sides[turn:] + sides[:turn]:
-                rounds[side].append(_round(fleets[side], server, load, side, effort.seconds))
+                rounds[side].append(_round(*places[side], load, side, effort.seconds))
     return Comparison(rounds)
 
 

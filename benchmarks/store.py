@@ -29,7 +29,7 @@ from harness import (
     can_choose_cores,
     close_sides,
     compare,
-    compare_fleets,
+    compare_places,
     machine,
     open_sides,
 )
@@ -99,12 +99,12 @@ def _code_of(revision: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _open_versions(name: str, server: Server, fleets: Mapping[str, Fleet]) -> bool:
+def _open_versions(name: str, places: Mapping[str, tuple[Fleet, Server]]) -> bool:
     """Open a contest in the workers of each version; return whether all of them can do it."""
     try:
-        for number, (side, fleet) in enumerate(fleets.items()):
+        for side, (fleet, server) in places.items():
             for worker in range(PROCESSES):
-                opener = openers(name, server.urls["unix"], worker + number * PROCESSES)[OURS]
+                opener = openers(name, server.urls["unix"], worker)[OURS]
                 fleet.begin(worker, open_sides, {side: opener})()
     except RuntimeError as error:
         _say(f"{name}: left out, one version cannot do it: {str(error).strip().splitlines()[-1]}")
@@ -113,25 +113,30 @@ def _open_versions(name: str, server: Server, fleets: Mapping[str, Fleet]) -> bo
 
 
 def _compare_code(asked: argparse.Namespace, effort: Effort) -> int:
-    """Measure the contests by this checkout and by another revision in turn, on the same server."""
+    """Measure the contests by this checkout and by another revision in turn.
+
+    Each has a server of its own: one of them may know another layout of the data.
+    """
     then, now = f"sharedmem of {asked.compare}", "this checkout"
     with (
         _code_of(asked.compare) as code,
         started_server() as server,
+        started_server() as server_then,
         Fleet(PROCESSES) as new,
         Fleet(PROCESSES, code=code) as old,
     ):
         results = StoreResults(machine() | {"server": server.version}, asked.quick)
-        fleets = {now: new, then: old}
+        places = {now: (new, server), then: (old, server_then)}
         for name in [name for name in asked.only or CONTESTS if name in CONTESTS]:
             server.empty()
-            if _open_versions(name, server, fleets):
+            server_then.empty()
+            if _open_versions(name, places):
                 for load in _loads(asked):
                     _say(f"{name}, {load.name}")
-                    compared = compare_fleets(fleets, server, load, effort)
+                    compared = compare_places(places, load, effort)
                     sides, ratios = (compared.medians(now), compared.medians(then)), compared.ratios(now, then)
                     results.rows.append(Row(name, then, load.name, "unix", then, *sides, ratios))
-            for fleet in fleets.values():
+            for fleet in (new, old):
                 fleet.ask(PROCESSES, close_sides)
     show(results, [], title=f"{now} / {then}")
     save(results, [], asked.json)
