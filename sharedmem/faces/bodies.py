@@ -42,17 +42,12 @@ class SlowBodyError(RequestError):
         super().__init__(f"the body was not here within {patience_s:g} s; send it at once")
 
 
-async def body_chunks(
-    stream: AsyncIterable[bytes], *, announced: str, most_bytes: int, patience_s: float, each_in_time: bool = False
-) -> AsyncGenerator[bytes, None]:
-    """Return a body as it comes in.
+async def whole_body(stream: AsyncIterable[bytes], *, announced: str, most_bytes: int, patience_s: float) -> bytes:
+    """Return a body.
 
     Args:
-        stream: of the request.
-        announced: its header `Content-Length`, or `0`.
-        most_bytes: of all chunks together.
+        stream, announced, most_bytes: as `body_chunks`.
         patience_s: seconds within which the body has to be here.
-        each_in_time: whether each chunk may take as long as otherwise the whole body.
 
     Raises:
         BodyTooLargeError: it is longer; the rest was not read.
@@ -60,12 +55,42 @@ async def body_chunks(
     """
     if announced.isdigit() and int(announced) > most_bytes:
         raise BodyTooLargeError(most_bytes)
-    size, loop = 0, asyncio.get_running_loop()
-    ends_at = loop.time() + patience_s
+    chunks, size = [], 0
+    try:
+        # One limit for all chunks: most bodies are here already, and a limit for each would be most of the work.
+        async with asyncio.timeout(patience_s):
+            async for chunk in stream:
+                size += len(chunk)
+                if size > most_bytes:
+                    raise BodyTooLargeError(most_bytes)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise SlowBodyError(patience_s) from None
+    return b"".join(chunks)
+
+
+async def body_chunks(
+    stream: AsyncIterable[bytes], *, announced: str, most_bytes: int, patience_s: float
+) -> AsyncGenerator[bytes, None]:
+    """Return a body as it comes in.
+
+    Args:
+        stream: of the request.
+        announced: its header `Content-Length`, or `0`.
+        most_bytes: of all chunks together.
+        patience_s: seconds within which each chunk has to be here.
+
+    Raises:
+        BodyTooLargeError: it is longer; the rest was not read.
+        SlowBodyError: a chunk was not here in time.
+    """
+    if announced.isdigit() and int(announced) > most_bytes:
+        raise BodyTooLargeError(most_bytes)
+    size = 0
     chunks = aiter(stream)
     while True:
         try:
-            async with asyncio.timeout_at(ends_at):
+            async with asyncio.timeout(patience_s):
                 chunk = await anext(chunks, None)
         except TimeoutError:
             raise SlowBodyError(patience_s) from None
@@ -75,8 +100,6 @@ async def body_chunks(
         if size > most_bytes:
             raise BodyTooLargeError(most_bytes)
         yield chunk
-        if each_in_time:
-            ends_at = loop.time() + patience_s
 
 
 # -- answers --------------------------------------------------------------------------------------

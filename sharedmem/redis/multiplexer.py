@@ -101,15 +101,19 @@ class _RedisProtocol(asyncio.Protocol):
         return future
 
     def send_transaction(self, commands: Sequence[Command]) -> tuple[asyncio.Future[Reply], _QueuedReply]:
-        """Queue commands as one transaction, which is sent in one packet with earlier waiting commands."""
+        """Queue commands as one transaction; those of one tick are sent together, as other commands are."""
         refusal = _QueuedReply()
         executed = self._loop.create_future()
         waiting, outgoing = self._waiting, self._outgoing
+        is_alone, is_first = not waiting, not outgoing
         outgoing += (_MULTI, *map(hiredis.pack_command, commands), _EXEC)  # type: ignore[arg-type]  # as in `send`
         waiting.append(refusal)
         waiting.extend([refusal] * len(commands))
         waiting.append(executed)
-        self._flush()
+        if is_alone or len(outgoing) >= _PACKET:
+            self._flush()
+        elif is_first:
+            self._loop.call_soon(self._flush)
         if len(waiting) > _MOST_IN_FLIGHT:
             self.congested = True
         return executed, refusal

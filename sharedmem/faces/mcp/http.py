@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,7 +29,7 @@ from starlette.types import Message, Receive, Scope, Send
 from sharedmem.clock import Clock, SystemClock
 from sharedmem.errors import InternalError, LimitedError, SharedMemoryError, UnavailableError
 from sharedmem.faces.auth import Admission, TokenRefusedError
-from sharedmem.faces.bodies import BodyTooLargeError, SlowBodyError, body_chunks
+from sharedmem.faces.bodies import BodyTooLargeError, SlowBodyError, whole_body
 from sharedmem.faces.limits import CallerSlots, TokenRateLimiter
 from sharedmem.faces.mcp.callers import McpCaller, set_caller
 from sharedmem.faces.mcp.plain_calls import PlainToolCalls
@@ -124,7 +125,7 @@ class McpEndpoint:
         scope = request.scope
         set_caller(scope, caller)
         # Sessions of the protocol belong to the caller that opened them.
-        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.id, scopes=[]))
+        scope["user"] = _user_of(caller.id)
         inside = {**scope, "path": PATH, "root_path": "", "headers": _trimmed(scope["headers"])}
         if _is_stream(request):
             await self._streams.run(
@@ -163,13 +164,12 @@ class McpEndpoint:
 
     async def _body(self, request: Request) -> bytes:
         options = self._service.options
-        chunks = body_chunks(
+        return await whole_body(
             request.stream(),
             announced=request.headers.get("content-length", "0"),
             most_bytes=options.max_body_bytes,
             patience_s=options.body_patience_s,
         )
-        return b"".join([chunk async for chunk in chunks])
 
     def _noting(self, request: Request, caller: McpCaller, send: Send, headers: Mapping[str, str]) -> Send:
         """Add headers to the answer, and take note of the session that it names."""
@@ -343,6 +343,11 @@ def _security(host: str, *, hosts: Sequence[str], origins: Sequence[str], public
 def _trimmed(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return headers without blanks around their values: they do not belong to them, and the protocol compares them."""
     return [(name, value.strip(b" \t")) for name, value in headers]
+
+
+@lru_cache(maxsize=1024)
+def _user_of(caller_id: str) -> AuthenticatedUser:
+    return AuthenticatedUser(AccessToken(token="", client_id=caller_id, scopes=[]))
 
 
 def _is_stream(request: Request) -> bool:

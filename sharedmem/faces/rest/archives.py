@@ -123,7 +123,7 @@ class ArchiveEndpoints:
 
     async def _received(self, call: Call, folder: Path) -> Path:
         """The body as a file."""
-        async with aclosing(call.chunks(self._carrying.most_import_bytes, each_in_time=True)) as chunks:
+        async with aclosing(call.chunks(self._carrying.most_import_bytes)) as chunks:
             try:
                 return await _write_chunks(chunks, folder)
             except ClientDisconnect:

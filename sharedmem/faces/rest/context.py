@@ -25,7 +25,7 @@ from sharedmem.api import Operation
 from sharedmem.api.operation import HttpRoute
 from sharedmem.errors import InvalidError
 from sharedmem.faces.auth import Bearer
-from sharedmem.faces.bodies import RequestError, body_chunks, json_bytes
+from sharedmem.faces.bodies import RequestError, body_chunks, json_bytes, whole_body
 from sharedmem.faces.limits import CpuQuotas
 from sharedmem.faces.rest.problems import FieldsError, MediaTypeError
 from sharedmem.hub import Hub
@@ -66,26 +66,29 @@ class Call:
             SlowBodyError: it was not here in time.
         """
         if self._body is None:
-            self._body = b"".join([chunk async for chunk in self.chunks(self.terms.max_body_bytes)])
+            self._body = await whole_body(
+                self.request.stream(),
+                announced=self.request.headers.get("content-length", "0"),
+                most_bytes=self.terms.max_body_bytes,
+                patience_s=self.terms.body_patience_s,
+            )
         return self._body
 
-    def chunks(self, most_bytes: int, *, each_in_time: bool = False) -> AsyncGenerator[bytes, None]:
-        """The body as it comes in.
+    def chunks(self, most_bytes: int) -> AsyncGenerator[bytes, None]:
+        """The body as it comes in; each chunk may take as long as otherwise the whole body.
 
         Args:
             most_bytes: of all chunks together.
-            each_in_time: whether each chunk may take as long as otherwise the whole body.
 
         Raises (when read):
             BodyTooLargeError: it is longer.
-            SlowBodyError: it was not here in time.
+            SlowBodyError: a chunk was not here in time.
         """
         return body_chunks(
             self.request.stream(),
             announced=self.request.headers.get("content-length", "0"),
             most_bytes=most_bytes,
             patience_s=self.terms.body_patience_s,
-            each_in_time=each_in_time,
         )
 
 

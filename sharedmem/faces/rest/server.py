@@ -32,13 +32,46 @@ MOST_HEAD_BYTES = 256 * 1024
 _UvicornProtocol: Any = AutoHTTPProtocol
 
 
+class _JoinedWrites:
+    """A transport that sends the head of an answer together with its body, which uvicorn writes apart.
+
+    Half as many system calls and packets. What no second write follows is sent at the end of the tick.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        """Hold data, or send it with what is held."""
+        if self._held:
+            self._held += data
+            self._flush()
+        elif data:
+            self._held = data
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Close after everything was sent."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        held, self._held = self._held, b""
+        if held:
+            self._transport.write(held)
+
+
 class SlowClientProtocol(_UvicornProtocol):  # type: ignore[misc]  # which class it is depends on what is installed
     """One connection, whose heads of requests have to be here, and whose answers have to be read, in time."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Begin to wait for the first head."""
-        super().connection_made(transport)
-        self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_WITHIN_S, transport.close)
+        super().connection_made(_JoinedWrites(transport, self.loop))
+        self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_WITHIN_S, self.transport.close)
         self._head_bytes = 0
         self._unread: asyncio.TimerHandle | None = None
 
