@@ -27,6 +27,7 @@ from sharedmem.runtime import get_logger
 HEAD_WITHIN_S = 15.0
 READ_WITHIN_S = 60.0
 MOST_HEAD_BYTES = 256 * 1024
+_MOST_JOINED_BYTES = 64 * 1024
 
 # Whichever of its two parsers is installed.
 _UvicornProtocol: Any = AutoHTTPProtocol
@@ -43,8 +44,11 @@ class _JoinedWrites:
         self._held = b""
 
     def write(self, data: bytes) -> None:
-        """Hold data, or send it with what is held."""
-        if self._held:
+        """Hold data, or send it with what is held; a large body is not copied for that."""
+        if len(data) > _MOST_JOINED_BYTES:
+            self._flush()
+            self._transport.write(data)
+        elif self._held:
             self._held += data
             self._flush()
         elif data:
