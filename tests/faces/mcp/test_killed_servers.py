@@ -99,4 +99,5 @@ async def repeated(client: Client, tool: str) -> dict[str, Any]:
         result = await client.call_tool(tool, CALLS[tool], meta=META)
         if not result.is_error:
             return dict(result.structured_content or {})
-        assert "under way" in text_of(result)
+        # The other server has begun it; or this one took longer than its short lease, on a busy machine.
+        assert any(advice in text_of(result) for advice in ("under way", "no longer yours"))
