@@ -179,7 +179,7 @@ async def test_while_the_server_is_down_a_call_fails_in_time(call: str) -> None:
         "keys": lambda s: anext(s.keys()),
     }
     with RedisProcess() as server:
-        async with Hub.open(settings=impatient_settings(server.url)) as hub:
+        async with Hub.open(settings=impatient_settings(server.url, connect_timeout_s=10.0)) as hub:
             store = hub.store("team")
             await store.write("k", 1)
             await asyncio.to_thread(server.kill)

@@ -320,12 +320,12 @@ class BlockTests(StoreFixtures):
     async def test_a_block_keeps_its_task_for_as_long_as_it_takes(
         self, ada: SharedMemoryStore, bob: SharedMemoryStore
     ) -> None:
-        queue = ada.queue("jobs", visibility=0.3)
+        queue = ada.queue("jobs", visibility=1.0)
         await queue.put("long")
 
         async with queue.claimed() as held:
             assert held is not None
-            assert await bob.queue("jobs").claim(wait=0.8) is None
+            assert await bob.queue("jobs").claim(wait=1.5) is None
 
         assert (await queue.stats()).counters.done == 1
 
