@@ -73,6 +73,8 @@ _SLOW = (
     *("faces/console/", "faces/mcp/test_workers", "faces/mcp/test_serve", "faces/mcp/test_conformance"),
     *("faces/mcp/test_reference_memory", "faces/mcp/test_killed", "providers/test_onnx", "conversations/test_durable"),
     *("faces/rest/test_tenants", "faces/rest/test_large_answers", "faces/rest/test_bulk", "store/test_sync_face"),
+    *("graph/test_merging", "graph/test_check", "store/test_cloud_blobs", "synthesis/test_faults"),
+    *("providers/test_conformance", "faces/mcp/test_resources"),
 )
 _SERVERS = frozenset({"redis_url", "bare_server", "falkor_server", "browser", "azurite"})
 # What may stay without a TTL: the list of permanent keys (see DESIGN, "Nothing stays by accident").
