@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, closing, suppress
 from enum import Enum, auto
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from sharedmem.embedded.binaries import MODULES, find_cli, find_server
 from sharedmem.embedded.data_dir import PORT, SERVER, DataDir, FileLock, diagnose, from_os_error
@@ -19,6 +19,7 @@ from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.connect import parse_info, parse_pairs
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.replies import LostError, ServerError, raise_if_error
+from sharedmem.runtime.concurrency import settled
 
 _SPAWN_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8_192
@@ -126,8 +127,6 @@ _STOP_TIMEOUT_S = 30.0
 _STOP_PAUSE_S = 0.1
 _LAST_PORT = 65_535
 _FSYNC_BY_STRICTNESS = ("no", "everysec", "always")
-
-_T = TypeVar("_T")
 
 
 class ServerStatus(Record):
@@ -353,7 +352,8 @@ async def _launch_once(home: DataDir, order: LaunchOptions, launch: Launch | Non
         if launch is not None:
             raise await asyncio.to_thread(launch.exit_error)
         launch = await asyncio.to_thread(Launch, home, order)
-        await _finish_in_thread(launch.begin, guard)
+        # In a thread, and to its end even if cancelled: it must not be interrupted.
+        await settled(asyncio.to_thread(launch.begin, guard))
         return launch
 
 
@@ -484,13 +484,3 @@ async def _connection(home: DataDir, patience_s: float) -> AsyncIterator[Multipl
         yield connection
     finally:
         await connection.close()
-
-
-async def _finish_in_thread(function: Callable[..., _T], *arguments: object) -> _T:
-    """Run a function in a thread and await its end even if cancelled: it must not be interrupted."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise

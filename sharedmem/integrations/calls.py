@@ -96,22 +96,6 @@ def reach(store: SharedMemoryStore | BlockingStore) -> tuple[StoreParts, SharedM
     return parts_of(store), store, LoopCalls(loop)
 
 
-async def settled(work: Coroutine[Any, Any, _T]) -> _T:
-    """Await a change until it has ended, also if the caller is cancelled meanwhile; the cancellation is raised then."""
-    task = asyncio.ensure_future(work)
-    cancellation: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancellation = cancellation or error
-    if cancellation is None:
-        return task.result()
-    if not task.cancelled():
-        task.exception()  # otherwise asyncio reports that nobody has seen it
-    raise cancellation
-
-
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         return asyncio.get_running_loop() is loop

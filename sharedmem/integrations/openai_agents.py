@@ -21,10 +21,11 @@ try:
 except ModuleNotFoundError as error:
     raise UnsupportedError("Sessions of the OpenAI Agents SDK", "pip install 'sharedmem-hub[openai-agents]'") from error
 
-from sharedmem.integrations.calls import reach, settled
+from sharedmem.integrations.calls import reach
 from sharedmem.models import ConversationPage
 from sharedmem.redis.codec import encode_set_member
 from sharedmem.redis.keys import check_key
+from sharedmem.runtime.concurrency import settled
 from sharedmem.store import SharedMemoryStore
 from sharedmem.sync import SharedMemoryStore as BlockingStore
 

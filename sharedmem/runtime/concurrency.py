@@ -1,8 +1,8 @@
 """Concurrency in one event loop: background tasks, shared runs, pauses between attempts, and guards of objects.
 
 Each failure of a background task is logged and counted, and closing the hub stops them all. Concurrent callers of the
-same work share one run and its result. Pauses grow and are random, so that callers do not retry together. A guarded
-object works only in the process and event loop that opened it.
+same work share one run and its result. Work that must not be interrupted outlasts a cancellation. Pauses grow and are
+random, so that callers do not retry together. A guarded object works only in the process and event loop that opened it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, Protocol, SupportsIndex, TypeVar
 
@@ -298,6 +298,22 @@ class SingleFlight(Generic[T]):
 
 
 _MOST_DOUBLINGS = 60
+
+
+async def settled(work: Awaitable[T]) -> T:
+    """Await work until it has ended, also if the caller is cancelled meanwhile; the cancellation is raised then."""
+    task = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancellation = cancellation or error
+    if cancellation is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # otherwise asyncio reports that nobody has seen it
+    raise cancellation
 
 
 def backoff(first_s: float, longest_s: float, *, least: float = 0.0) -> Iterator[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -28,18 +28,6 @@ from sharedmem.integrations.langgraph import SharedMemSaver
 from sharedmem.testing import ManualClock, fake_hub
 
 data_dir = embedded_fixtures.data_dir
-
-
-@pytest.fixture(params=["fakeredis", "server"])
-async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[SharedMemoryStore]:
-    if request.param == "fakeredis":
-        async with fake_hub(settings=settings) as hub:
-            yield hub.store("team")
-        return
-    async with Hub.open(request.getfixturevalue("redis_url"), settings=settings) as hub:
-        store = hub.store(f"test-{new_id(8)}")
-        yield store
-        await store.clear()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypedDict
@@ -36,18 +36,6 @@ from sharedmem.integrations.langgraph import SharedMemCache, SharedMemStore
 from sharedmem.testing import fake_hub
 
 data_dir = embedded_fixtures.data_dir
-
-
-@pytest.fixture(params=["fakeredis", "server"])
-async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[SharedMemoryStore]:
-    if request.param == "fakeredis":
-        async with fake_hub(settings=settings) as hub:
-            yield hub.store("team")
-        return
-    async with Hub.open(request.getfixturevalue("redis_url"), settings=settings) as hub:
-        store = hub.store(f"test-{new_id(8)}")
-        yield store
-        await store.clear()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,18 +18,6 @@ from sharedmem import sync as blocking
 from sharedmem.clock import new_id
 from sharedmem.integrations.openai_agents import SharedMemSession
 from sharedmem.testing import ManualClock, fake_hub
-
-
-@pytest.fixture(params=["fakeredis", "server"])
-async def store(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[SharedMemoryStore]:
-    if request.param == "fakeredis":
-        async with fake_hub(settings=settings) as hub:
-            yield hub.store("team")
-        return
-    async with Hub.open(request.getfixturevalue("redis_url"), settings=settings) as hub:
-        store = hub.store(f"test-{new_id(8)}")
-        yield store
-        await store.clear()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from support.topologies import Certificates
 from sharedmem import ConfigError, Hub, Message, Missed, Settings, UnavailableError
 
 _LARGE = "x" * 200_000
-"""Larger than what the fast lane carries."""
+"""Larger than what the multiplexed connection carries."""
 
 
 @pytest.fixture(scope="module")
