@@ -12,7 +12,7 @@ from sharedmem.blobs.blobs import BlobReference
 from sharedmem.context import HubContext
 from sharedmem.conversations.access import KIND, ConversationAccess
 from sharedmem.conversations.arguments import TAGS, check_count, check_tag, check_tags, check_version, checked_ttl_ms
-from sharedmem.conversations.entries import encode_entries, encode_fields, encode_id, parse_entry
+from sharedmem.conversations.entries import encode_entries, encode_fields, encode_id, parse_entries
 from sharedmem.conversations.large_entries import LargeEntries
 from sharedmem.conversations.replies import (
     NO_ENTRY,
@@ -215,7 +215,7 @@ class Conversations(ProcessBound):
                     "revision": revision,
                     "length": length,
                     "first": first,
-                    "entries": [parse_entry(item) for item in items],
+                    "entries": parse_entries(items),
                 },
             )
 
@@ -256,7 +256,7 @@ class Conversations(ProcessBound):
         for size in sizes.split(b",") if sizes else ():
             items.append(body[at : at + int(size)])
             at += int(size)
-        entries = [parse_entry(item) for item in await self._large.resolved(target, items)]
+        entries = parse_entries(await self._large.resolved(target, items))
         await self._large.remove(target, body[at:].split(b"\n")[1:])
         return PoppedEntries(revision=int(revision), length=int(length), entries=entries)
 
@@ -603,7 +603,7 @@ class Conversations(ProcessBound):
             segments=len(shared) + 1,
         )
 
-    def _append_apart(self, space: Space, appends: Sequence[ConversationAppend]) -> Awaitable[builtins.list[bytes]]:
+    def _append_apart(self, space: Space, appends: Sequence[ConversationAppend]) -> Awaitable[bytes]:
         """Append to conversations in one call, each on its own condition."""
         return self._scripts.conversation_append(space, self._keys.actor, appends)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
-from sharedmem.clock import from_microseconds
 from sharedmem.data.keys import check_member
 from sharedmem.errors import InvalidError
 from sharedmem.models import ConversationEntry
-from sharedmem.models.record import of_checked
-from sharedmem.redis.codec import decode_json, decode_member, encode_member
+from sharedmem.models.record import all_of_checked
+from sharedmem.redis.codec import decode_json_bodies, decode_member, encode_member
 
 MOST_ENTRIES = 1000
 """Most entries of one call."""
@@ -20,7 +21,6 @@ _MOST_FIELDS = 1000
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _UUID_MARK = b"\0"
-_VERSION_BYTES = 16
 
 
 def encode_id(field: str, id_: object) -> bytes:
@@ -92,28 +92,24 @@ def encode_fields(state: Mapping[str, object] | None, *, largest: int) -> list[b
     return flat
 
 
-def parse_entry(item: bytes) -> ConversationEntry:
-    """Return the entry of a list item."""
-    # A page has many: this is most of the time of a read.
-    end = item.index(b"\n")
-    actor, _, size = item[_VERSION_BYTES + 1 : end].partition(b" ")
-    version = item[:_VERSION_BYTES].decode()
-    body_at = end + 1 + int(size) if size else end + 1
-    body = item[body_at:]
-    try:
-        value = decode_json(body)
-    except ValueError:
-        value = decode_member(body)
-    return of_checked(
-        ConversationEntry,
-        {
-            "id": _decode_id(item[end + 1 : body_at]) if size else version,
-            "value": value,
-            "actor": actor.decode(),
-            "at": from_microseconds(int(version)),
-            "cursor": version,
-        },
-    )
+def parse_entries(items: Sequence[bytes]) -> list[ConversationEntry]:
+    """Return the entries of list items."""
+    # A page has many, and this is most of the time of a read: one parse for all values, few calls for each.
+    rows: list[dict[str, Any]] = []
+    bodies = []
+    for item in items:
+        end = item.index(b"\n")
+        version, actor, size = item[:end].decode().split(" ")
+        id_, body = version, item[end + 1 :]
+        if size:
+            id_, body = _decode_id(body[: int(size)]), body[int(size) :]
+        at = datetime.fromtimestamp(int(version) / 1_000_000, UTC)
+        rows.append({"id": id_, "value": None, "actor": actor, "at": at, "cursor": version})
+        bodies.append(body)
+    values = (decode_json_bodies(bodies) if bodies else None) or map(decode_member, bodies)
+    for row, value in zip(rows, values, strict=True):
+        row["value"] = value
+    return all_of_checked(ConversationEntry, rows)
 
 
 def _decode_id(coded: bytes) -> str:

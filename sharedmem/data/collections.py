@@ -73,7 +73,7 @@ class CollectionWriter:
             was_unknown = await access.prepare_repeat(target, mode, reply, was_unknown=was_unknown)
         raise restored_in_vain_error(target)
 
-    def _send(self, space: Space, changes: Sequence[CollectionChange]) -> Awaitable[list[bytes]]:
+    def _send(self, space: Space, changes: Sequence[CollectionChange]) -> Awaitable[bytes]:
         return self._keys.scripts.collection_change(space, self._keys.actor, changes)
 
 

@@ -331,7 +331,7 @@ class Values:
                 for key, target in targets.items()
             ]
             call = self._value_scripts.value_write(space, access.actor, records, together=True)
-            replies = await access.explained(records[0].target, VALUE, call)
+            replies = (await access.explained(records[0].target, VALUE, call)).split(b"\n")
             for (key, target), reply in sorted(zip(targets.items(), replies, strict=True), key=_refusals_first):
                 versions[key] = await self._outcome(target, reply, _ANY)
         return {key: versions[key] for key in mapping}
@@ -351,7 +351,7 @@ class Values:
             near.drop(physical)
         return raw
 
-    def _write_apart(self, space: Space, records: Sequence[KeyWrite]) -> Awaitable[list[bytes]]:
+    def _write_apart(self, space: Space, records: Sequence[KeyWrite]) -> Awaitable[bytes]:
         """Write records of one call, each on its own condition."""
         return self._value_scripts.value_write(space, self._value_keys.actor, records, together=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -32,3 +33,16 @@ def of_checked(kind: type[R], values: dict[str, Any]) -> R:
     _set_slot(made, "__pydantic_extra__", None)
     _set_slot(made, "__pydantic_private__", None)
     return made
+
+
+def all_of_checked(kind: type[R], rows: Iterable[dict[str, Any]]) -> list[R]:
+    """As `of_checked`, for many records."""
+    new, set_slot, found = kind.__new__, _set_slot, []
+    for values in rows:
+        made = new(kind)
+        set_slot(made, "__dict__", values)
+        set_slot(made, "__pydantic_fields_set__", set(values))
+        set_slot(made, "__pydantic_extra__", None)
+        set_slot(made, "__pydantic_private__", None)
+        found.append(made)
+    return found

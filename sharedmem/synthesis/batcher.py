@@ -186,7 +186,7 @@ class Batcher(ProcessBound):
         """Store the batches; return False if another caller was faster."""
         codec, body = encode(waiting.model_dump(mode="json", exclude_defaults=True))
         record = KeyWrite(self._target, read.expect, _TTL_MS, codec, body)
-        (reply,) = await self._value_scripts.value_write(self._target.space, self._actor, (record,), together=False)
+        reply = await self._value_scripts.value_write(self._target.space, self._actor, (record,), together=False)
         return reply.partition(b" ")[0].isdigit()
 
     async def _set_timer(self, batch: str) -> None:

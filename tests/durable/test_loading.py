@@ -54,7 +54,7 @@ async def test_a_key_that_is_in_the_tier_alone_does_not_hold_up_other_changes_of
     await hub.append("warm", "1")
     await hub.settled("cold")
 
-    replies = await hub.mutations.collection_change(
+    reply = await hub.mutations.collection_change(
         hub.target("cold").space,
         b"ada",
         [
@@ -62,6 +62,7 @@ async def test_a_key_that_is_in_the_tier_alone_does_not_hold_up_other_changes_of
             for key, member in (("cold", b"2"), ("warm", b"2"), ("warm", b"3"), ("new", b"1"))
         ],
     )
+    replies = reply.split(b"\n")
     assert replies[0] == b"L"
     assert [reply.partition(b" ")[2] for reply in replies[1:3]] == [b"2", b"3"]
     assert replies[3] == b"L", "the tier was not read yet"

@@ -152,8 +152,7 @@ class OutboxHarness:
     async def write(self, key: str, body: str, *, mode: str = "k", ttl_ms: int = 0) -> int:
         """Write a value that is kept; returns its version."""
         record = KeyWrite(self.target(key), "*", ttl_ms, b"json", body.encode(), mode)
-        replies = await self.value_scripts.value_write(record.target.space, _ACTOR, [record], together=False)
-        return int(replies[0])
+        return int(await self.value_scripts.value_write(record.target.space, _ACTOR, [record], together=False))
 
     async def write_many(self, bodies: dict[str, str], *, mode: str = "k") -> None:
         """Write values that are kept, in one step."""
@@ -169,7 +168,7 @@ class OutboxHarness:
         """Change a list, hash, set or counter that is kept; returns the version and the result."""
         change = CollectionChange(self.target(key), operation, arguments, 0, 0, mode, 0)
         while True:
-            [reply] = await self.mutations.collection_change(change.target.space, _ACTOR, [change])
+            reply = await self.mutations.collection_change(change.target.space, _ACTOR, [change])
             if reply != REPLY_COLD:
                 return split_version(reply)
             await self.recalled(key, mode)

@@ -153,7 +153,8 @@ class RecoveryHarness(OutboxHarness):
         )
 
     async def _write_all(self, records: Sequence[KeyWrite]) -> list[bytes]:
-        return await self.value_scripts.value_write(records[0].target.space, _ACTOR, records, together=False)
+        space = records[0].target.space
+        return (await self.value_scripts.value_write(space, _ACTOR, records, together=False)).split(b"\n")
 
     async def newest_entry(self) -> bytes:
         """The id of the last entry of the outbox."""

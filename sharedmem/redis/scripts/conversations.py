@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes
@@ -71,9 +71,9 @@ class ConversationScripts:
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
 
-    async def conversation_append(
+    def conversation_append(
         self, space: Space, actor: bytes, appends: Sequence[ConversationAppend]
-    ) -> list[bytes]:
+    ) -> Awaitable[bytes]:
         """Append to conversations of one namespace; return one reply line for each (`lua/conversation_append.lua`)."""
         keys = [append.target.physical for append in appends]
         args: list[Argument] = []
@@ -85,8 +85,7 @@ class ConversationScripts:
         keep = None
         if appends[0].is_kept:
             keep = DurabilityModes(tuple([append.target for append in appends]), LOG_MODE * len(appends))
-        reply = await self._sender.mutate("conversation_append", space, keys, actor, args, large=size, keep=keep)
-        return reply.split(b"\n")
+        return self._sender.mutate("conversation_append", space, keys, actor, args, large=size, keep=keep)
 
     async def conversation_replace(
         self,

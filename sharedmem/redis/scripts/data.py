@@ -43,11 +43,11 @@ class WriteBatcher(Generic[W]):
     """Sends the writes of one actor; concurrent writes to a namespace share one call.
 
     Args:
-        write: sends writes to a namespace, and returns one reply line for each.
+        write: sends writes to a namespace, and returns one reply line for each, joined by line feeds.
         background: runs a shared call, so that a cancelled caller does not cancel it for the others.
     """
 
-    def __init__(self, write: Callable[[Space, Sequence[W]], Awaitable[list[bytes]]], background: Background) -> None:
+    def __init__(self, write: Callable[[Space, Sequence[W]], Awaitable[bytes]], background: Background) -> None:
         self._write = write
         self._background = background
         self._gathering: dict[Space, _Batch[W]] = {}
@@ -85,10 +85,9 @@ class WriteBatcher(Generic[W]):
     async def _write_alone(self, record: W) -> bytes:
         self._alone += 1
         try:
-            replies = await self._write(record.target.space, [record])
+            return await self._write(record.target.space, [record])
         finally:
             self._alone -= 1
-        return replies[0]
 
     def _send(self, space: Space, waiting: _Batch[W]) -> None:
         for part in _split_batch(waiting):
@@ -103,7 +102,7 @@ class WriteBatcher(Generic[W]):
     async def _carry(self, space: Space, waiting: _Batch[W]) -> None:
         records = [record for record, _ in waiting]
         try:
-            replies = await self._write(space, records)
+            replies = (await self._write(space, records)).split(b"\n")
         except UnsettledError as error:
             _settle_batch(waiting, error)
             return
@@ -183,9 +182,9 @@ class ValueScripts:
     def __init__(self, executor: ScriptExecutor) -> None:
         self._executor = executor
 
-    async def value_write(
+    def value_write(
         self, space: Space, actor: bytes, records: Sequence[KeyWrite], *, together: bool
-    ) -> list[bytes]:
+    ) -> Awaitable[bytes]:
         """Write records of one namespace; return one reply line for each (see `lua/value_write.lua`)."""
         args: list[Argument] = [int(together)]
         keys: list[bytes] = []
@@ -199,8 +198,7 @@ class ValueScripts:
         if modes := "".join([record.mode for record in records]):
             is_repeatable = all(record.expect == _ANY for record in records)
             keep = DurabilityModes(tuple([record.target for record in records]), modes, is_repeatable)
-        reply = await self._executor.mutate("value_write", space, keys, actor, args, large=size, keep=keep)
-        return reply.split(b"\n")
+        return self._executor.mutate("value_write", space, keys, actor, args, large=size, keep=keep)
 
 
 # -- collections, messages, namespaces -----------------------------------------------------------
@@ -243,7 +241,7 @@ class DataScripts:
         """Return (version or 0, b'1' if something changed)."""
         return await self._one("key_expire", key, actor, ttl_ms, keep=keep)
 
-    async def collection_change(self, space: Space, actor: bytes, changes: Sequence[CollectionChange]) -> list[bytes]:
+    def collection_change(self, space: Space, actor: bytes, changes: Sequence[CollectionChange]) -> Awaitable[bytes]:
         """Change collections of one namespace; return one reply line for each (see `lua/collection_change.lua`)."""
         args: list[Argument] = []
         keys: list[bytes] = []
@@ -258,8 +256,7 @@ class DataScripts:
             size += bytes_
             modes += mode
         keep = DurabilityModes(tuple([change.target for change in changes]), modes) if modes else None
-        reply = await self._executor.mutate("collection_change", space, keys, actor, args, large=size, keep=keep)
-        return reply.split(b"\n")
+        return self._executor.mutate("collection_change", space, keys, actor, args, large=size, keep=keep)
 
     async def set_pop(self, set_: Target, actor: bytes, *, keep: DurabilityModes | None = None) -> tuple[int, bytes]:
         """Return (version or 0 when empty, the member)."""
