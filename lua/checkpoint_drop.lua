@@ -3,7 +3,7 @@
 -- A checkpoint whose channel is stored as changes needs its ancestors up to the one that has the channel's value: what
 -- stays, stays with them.
 --
--- INCLUDE time ledger mutation header keeping pieces pieces_change checkpoint
+-- INCLUDE time ledger mutation header keeping changed pieces pieces_change checkpoint
 -- KEYS thread  hash  the thread
 -- ARGV mode     text  `old`: all but the newest of each namespace; `runs`: the checkpoints of some runs
 -- ARGV runs...  text  the ids of these runs

@@ -1,6 +1,6 @@
 -- checkpoint_write: store the writes of a task beside a checkpoint, which may follow later.
 --
--- INCLUDE time ledger mutation header keeping pieces pieces_change checkpoint
+-- INCLUDE time ledger mutation header keeping changed pieces pieces_change checkpoint
 -- KEYS thread  hash  the thread
 -- ARGV ttl_ms     int   new expiry of the thread in milliseconds; 0: unchanged
 -- ARGV most       int   bytes that one field may take

@@ -21,14 +21,6 @@ local FIRST_KEY, MOST = 3, 4000
 local EXACT = 9007199254740992
 local count, made, first_version = #KEYS - FIRST_KEY, 0, nil
 
--- Few functions: each one costs every call of a script.
-local function apply(key, operation, from, to)
-  if operation == 'hset' then return redis.pcall('HSET', key, unpack(ARGV, from, to)) end
-  if operation == 'sadd' then return redis.pcall('SADD', key, unpack(ARGV, from, to)) end
-  if operation == 'hdel' then return redis.pcall('HDEL', key, unpack(ARGV, from, to)) end
-  return redis.pcall('SREM', key, unpack(ARGV, from, to))
-end
-
 -- Make a change; returns its reply line, or the server's refusal, a table, after which nothing has changed.
 local function change(key, i, operation, from, to, ttl_ms, max_length)
   local announced, result = operation, nil
@@ -54,6 +46,13 @@ local function change(key, i, operation, from, to, ttl_ms, max_length)
       keep_element(i, 'hash', ARGV[from], type(result) == 'number' and whole(result) or result)
     end
   else
+    -- Here, since each function costs the calls that create it.
+    local function apply(key, operation, from, to)
+      if operation == 'hset' then return redis.pcall('HSET', key, unpack(ARGV, from, to)) end
+      if operation == 'sadd' then return redis.pcall('SADD', key, unpack(ARGV, from, to)) end
+      if operation == 'hdel' then return redis.pcall('HDEL', key, unpack(ARGV, from, to)) end
+      return redis.pcall('SREM', key, unpack(ARGV, from, to))
+    end
     result = apply(key, operation, from, math.min(from + MOST - 1, to))
     if type(result) == 'table' then return result end
     -- Lua passes a few thousand arguments at once.

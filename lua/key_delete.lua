@@ -1,6 +1,6 @@
 -- key_delete: delete a key of any type.
 --
--- INCLUDE time ledger mutation header keeping record
+-- INCLUDE time ledger mutation header keeping changed record
 -- KEYS key  any  the key to delete
 --
 -- RETURNS `<version> <path of the blob it held, if any>`, or `0 ` if it did not exist

@@ -1,6 +1,6 @@
 -- key_expire: set or remove the expiry of a key of any type.
 --
--- INCLUDE time ledger mutation header keeping
+-- INCLUDE time ledger mutation header keeping changed
 -- KEYS key  any  the key
 -- ARGV ttl_ms  int  expire after this; 0: never expire
 --

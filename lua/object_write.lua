@@ -1,6 +1,6 @@
 -- object_write: store an object of a user's model whole, as a hash or as a JSON document.
 --
--- INCLUDE time ledger mutation
+-- INCLUDE time ledger mutation changed
 -- KEYS object  any  where it is stored
 -- ARGV ttl_ms      int   expire after this; 0 leaves the expiry as it is
 -- ARGV condition   text  `nx`: only if it does not exist, `xx`: only if it exists; empty: always

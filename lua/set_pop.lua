@@ -1,6 +1,6 @@
 -- set_pop: remove and return a random member of a set; one of several racing callers gets it.
 --
--- INCLUDE time ledger mutation header keeping
+-- INCLUDE time ledger mutation header keeping changed
 -- KEYS set  set  the set
 --
 -- RETURNS `<version> <the member>`, or `0 ` if the set is empty

@@ -28,16 +28,17 @@ end
 -- Fails here if it is not a stream: a change that cannot be announced must not be made.
 redis.call('XLEN', changes)
 
--- The index of the names in use lacks none in a new namespace (see names.lua).
-local function begin_names(names)
-  redis.pcall('ZADD', names, '0', '$complete')
-end
-
 -- Assign `count` versions and return the first: above every earlier one, else the time in microseconds.
 local function tick(count)
   if not last then
     local newest = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
-    if not newest then begin_names(string.sub(clock, 1, -6) .. 'names') end
+    if not newest then
+      -- The index of the names in use lacks none in a new namespace (see names.lua).
+      local function begin_names(names)
+        redis.pcall('ZADD', names, '0', '$complete')
+      end
+      begin_names(string.sub(clock, 1, -6) .. 'names')
+    end
     last = newest and string.match(newest[1], '^%d+') or '0'
   end
   local version = microseconds()
@@ -80,13 +81,4 @@ local keep_change, hand_over
 local function done(reply)
   if hand_over then reply = hand_over(reply) end
   return remember(operations, slot, number, keep_ms, reply)
-end
-
--- The end of a mutation of one key, the first of the script's own: version, expiry, announcement, ledger.
-local function changed(operation, key, ttl_ms, result)
-  local version = whole(tick(1))
-  if ttl_ms ~= '0' then redis.call('PEXPIRE', key, ttl_ms) end
-  if keep_change then keep_change(1, version, ttl_ms) end
-  announce(version, operation, key)
-  return done(version .. ' ' .. result)
 end

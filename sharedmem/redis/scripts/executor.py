@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from sharedmem.clock import Clock
 from sharedmem.errors import InternalError, SharedMemoryError, UnavailableError
@@ -80,16 +80,6 @@ class OperationLedger:
         self._slots[operations].free.append(slot)
 
 
-class _OperationId(NamedTuple):
-    """By which the server recognises a repeat of an operation."""
-
-    operations: bytes
-    """Key of the ledger."""
-    slot: int | str
-    number: int
-    keep_ms: int
-
-
 @dataclass
 class _RepeatableCall:
     """A call whose operations have ids that follow from a key, so that another process can repeat it."""
@@ -99,12 +89,11 @@ class _RepeatableCall:
     name: str
     done: Counter[str] = field(default_factory=Counter)
 
-    def id(self, script: str, space: Space) -> _OperationId:
+    def id(self, script: str, space: Space) -> tuple[bytes, str, int, int]:
+        """Return (key of the ledger, slot, number, expiry of the ledger in milliseconds)."""
         ledgers = space.operations.rpartition(b":")[0]
         # By script: a repeat that took another way never gets the reply of another script.
-        return _OperationId(
-            b"%b:%b" % (ledgers, self.name.encode()), f"{script}.{self.done[script]}", 1, _REPEATED_WITHIN_MS
-        )
+        return b"%b:%b" % (ledgers, self.name.encode()), f"{script}.{self.done[script]}", 1, _REPEATED_WITHIN_MS
 
 
 _repeatable: ContextVar[_RepeatableCall | None] = ContextVar("sharedmem_repeatable_call", default=None)
@@ -184,12 +173,12 @@ class ScriptExecutor:
             large: bytes of the arguments, if there may be many: large calls use another connection.
             keep: durability modes of its first own keys, with a durable tier.
         """
-        command, operation = self._command(script, space, keys, actor, args)
+        command, slot = self._command(script, space, keys, actor, args)
         call = self._client.call_aside if large > POOLED_ABOVE_BYTES else self._client.call
         try:
             reply = await call(*command)
         finally:
-            self._free(space, operation)
+            self._free(space, slot)
             if self._when_changed is not None:
                 self._when_changed(keys)
         self._note_done(script)
@@ -207,44 +196,46 @@ class ScriptExecutor:
         large: int,
     ) -> bytes:
         """As `mutate`; add each lost attempt that the server may have executed to `losses`."""
-        command, operation = self._command(script, space, keys, actor, args)
+        command, slot = self._command(script, space, keys, actor, args)
         try:
             reply = await self._client.call_noting(losses, command, aside=large > POOLED_ABOVE_BYTES)
         finally:
-            self._free(space, operation)
+            self._free(space, slot)
             if self._when_changed is not None:
                 self._when_changed(keys)
         return _check_bytes(reply)
 
     def _command(
         self, script: str, space: Space, keys: Sequence[bytes], actor: bytes, args: Sequence[Argument]
-    ) -> tuple[Command, _OperationId]:
-        """Return (command, its operation id)."""
+    ) -> tuple[Command, int | str]:
+        """Return (command, slot of its operation)."""
         repeatable = _repeatable_call()
         if repeatable is None:
-            operation = _OperationId(space.operations, *self._ledger.take(space.operations))
+            operations: bytes = space.operations
+            slot: int | str
+            slot, number, keep_ms = self._ledger.take(operations)
         else:
-            operation = repeatable.id(script, space)
+            operations, slot, number, keep_ms = repeatable.id(script, space)
         return (
             b"EVALSHA",
             self._digests[script],
             _FIXED_KEYS + len(keys),
             space.clock,
             space.changes,
-            operation.operations,
+            operations,
             *keys,
-            operation.slot,
-            operation.number,
-            operation.keep_ms,
+            slot,
+            number,
+            keep_ms,
             actor,
             self._cap,
             *args,
-        ), operation
+        ), slot
 
-    def _free(self, space: Space, operation: _OperationId) -> None:
+    def _free(self, space: Space, slot: int | str) -> None:
         """Free the slot of a call that has a reply, or is no longer repeated."""
-        if isinstance(operation.slot, int):
-            self._ledger.free(space.operations, operation.slot)
+        if isinstance(slot, int):
+            self._ledger.free(space.operations, slot)
 
     def _note_done(self, script: str) -> None:
         """Let the next operation with a script be another one, where repeats are recognised by a name."""
