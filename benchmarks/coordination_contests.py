@@ -44,6 +44,7 @@ from sharedmem.redis.scripts.coordination import (
     PutTerms,
     QueueScripts,
     RateLimitScripts,
+    TaskAck,
 )
 from sharedmem.redis.scripts.coordination import LeaseKeys as Line
 from sharedmem.redis.scripts.coordination import NamedLeaseKeys as Places
@@ -265,14 +266,12 @@ def _bare_queue(bare: BareRedis) -> Call:
         held = await queueing.queue_ack(
             bare.space,
             ack,
-            bare.part(f"work:{task_id}", "queue.result"),
+            [bare.part(f"work:{task_id}", "queue.result")],
             ACTOR,
-            id_=task_id,
-            token=int(receipt[1]),
             keep_result_ms=86_400_000,
-            outcome=result,
+            acks=[TaskAck(task_id, int(receipt[1]), result)],
         )
-        assert held
+        assert held == b"1"
 
     return call
 

@@ -25,8 +25,8 @@ local function unclaim(claims, id, attempt, worker, unique, text)
 end
 
 -- Counters expire after a week without a change.
-local function tally(counts, name)
-  redis.call('HINCRBY', counts, name, 1)
+local function tally(counts, name, number)
+  redis.call('HINCRBY', counts, name, number or 1)
   redis.call('PEXPIRE', counts, COUNTS_LIVE_MS)
 end
 

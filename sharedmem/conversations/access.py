@@ -15,7 +15,7 @@ from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.conversation_heads import first_segment, is_behind, log_key, newest_version, read_head
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, Tier, UnsettledError
-from sharedmem.redis.keys import KeySpace, Target
+from sharedmem.redis.keys import KeySpace, Space, Target
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.scripts.conversations import ConversationAppend
 from sharedmem.redis.scripts.data import WriteBatcher
@@ -44,7 +44,7 @@ class ConversationAccess:
         appender: sends appends, which share calls.
     """
 
-    def __init__(self, keys: KeyAccess, appender: WriteBatcher[ConversationAppend]) -> None:
+    def __init__(self, keys: KeyAccess, appender: WriteBatcher[Space, ConversationAppend]) -> None:
         self._keys = keys
         self._appender = appender
         self.tier = keys.tier
@@ -88,7 +88,7 @@ class ConversationAccess:
             UnavailableError: the server is out of memory.
         """
         try:
-            reply = await self._appender.put(append)
+            reply = await self._appender.put(append.target.space, append)
         except UnsettledError as error:
             raise durability_pending_error(target, error) from error.cause
         if reply[:2] != _REFUSED:

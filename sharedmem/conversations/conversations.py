@@ -76,7 +76,7 @@ class Conversations(ProcessBound):
         self._keys = KeyAccess(context, scope)
         self._scripts = ConversationScripts(context.executor)
         self._access = ConversationAccess(
-            self._keys, WriteBatcher[ConversationAppend](self._append_apart, context.background)
+            self._keys, WriteBatcher[Space, ConversationAppend](self._append_apart, context.background)
         )
         self._largest = context.settings.blob_threshold_bytes
         self._large = LargeEntries(context)

@@ -31,7 +31,10 @@ from sharedmem.redis.scripts.coordination import (
     QueueScripts,
     ReleaseKeys,
     RenewKeys,
+    TaskAck,
+    TaskPayload,
 )
+from sharedmem.redis.scripts.data import WriteBatcher
 from sharedmem.runtime.telemetry import AttributeValue, current_traceparent, work_span
 
 LONGEST_PAUSE_S = 31 * 86_400.0
@@ -362,6 +365,7 @@ class QueueProducer:
 
     def __init__(self, queue: QueueAccess) -> None:
         self._queue = queue
+        self._batcher = WriteBatcher[PutTerms, TaskPayload](self._put_alike, queue.context.background)
 
     async def put(
         self,
@@ -383,8 +387,8 @@ class QueueProducer:
             traced = with_trace(coded, current_traceparent())
             if id is not None:
                 return await self._offer(traced, terms, check_dedup_id(id), unique_for)
-            first = await self._put(terms, (traced,))
-        return PutResult.model_construct(id=str(first), is_new=True)
+            task_id = await queue.explained(self._batcher.put(terms, TaskPayload(traced)))
+        return PutResult.model_construct(id=task_id.decode(), is_new=True)
 
     async def put_many(
         self,
@@ -406,6 +410,11 @@ class QueueProducer:
             traceparent = current_traceparent()
             first = await self._put(terms, [with_trace(one, traceparent) for one in coded])
         return [PutResult.model_construct(id=str(first + number), is_new=True) for number in range(len(coded))]
+
+    async def _put_alike(self, terms: PutTerms, payloads: Sequence[TaskPayload]) -> bytes:
+        """Put tasks of several callers; return the id of each, one a line."""
+        first = await self._put(terms, [one.payload for one in payloads])
+        return b"\n".join([b"%d" % number for number in range(first, first + len(payloads))])
 
     async def _put(self, terms: PutTerms, payloads: Sequence[bytes]) -> int:
         """Put tasks; return the number of the first."""
@@ -446,6 +455,7 @@ class QueueConsumer:
 
     def __init__(self, queue: QueueAccess) -> None:
         self._queue = queue
+        self._acks = WriteBatcher[None, TaskAck](self._ack_together, queue.context.background)
 
     # -- claiming
 
@@ -571,18 +581,20 @@ class QueueConsumer:
         """As `TaskQueue.ack`."""
         queue = self._queue
         held = check_receipt(task)
-        call = queue.scripts.queue_ack(
+        ack = TaskAck(held.id, held.token, queue.encoded("result", result))
+        if await queue.explained(self._acks.put(None, ack)) != b"1":
+            raise ClaimLostError("task", held.id, held.token)
+
+    def _ack_together(self, _: None, acks: Sequence[TaskAck]) -> Awaitable[bytes]:
+        queue = self._queue
+        return queue.scripts.queue_ack(
             queue.space,
             queue.keys(AckKeys),
-            queue.item("queue.result", held.id),
+            [queue.item("queue.result", ack.id) for ack in acks],
             queue.actor,
-            id_=held.id,
-            token=held.token,
             keep_result_ms=queue.terms.result_ms,
-            outcome=queue.encoded("result", result),
+            acks=acks,
         )
-        if not await queue.explained(call):
-            raise ClaimLostError("task", held.id, held.token)
 
     async def retry(self, task: Receipt, *, error: str = "", delay: float | None = None) -> bool:
         """As `TaskQueue.retry`."""

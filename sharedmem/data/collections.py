@@ -30,7 +30,7 @@ class CollectionWriter:
 
     def __init__(self, keys: KeyAccess) -> None:
         self._keys = keys
-        self._batcher = WriteBatcher[CollectionChange](self._send, keys.context.background)
+        self._batcher = WriteBatcher[Space, CollectionChange](self._send, keys.context.background)
 
     async def change(
         self,
@@ -61,7 +61,7 @@ class CollectionWriter:
         change = CollectionChange(target, operation, arguments, ttl_ms, max_length, mode, size)
         for _ in range(MOST_TRIES):
             try:
-                reply = await self._batcher.put(change)
+                reply = await self._batcher.put(target.space, change)
             except ServerError as error:
                 raise await access.key_error(error, target, wanted) from error
             except UnsettledError as error:

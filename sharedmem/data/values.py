@@ -83,7 +83,7 @@ class Values:
         self._blobs = context.blobs
         self._largest = context.settings.blob_threshold_bytes
         self._value_scripts = ValueScripts(context.executor)
-        self._writer = WriteBatcher[KeyWrite](self._write_apart, context.background)
+        self._writer = WriteBatcher[Space, KeyWrite](self._write_apart, context.background)
 
     @overload
     async def read(self, key: str, default: Any = None) -> Any: ...
@@ -455,7 +455,7 @@ class Values:
         target, was_unknown = record.target, False
         for _ in range(MOST_TRIES):
             try:
-                reply = await self._writer.put(record)
+                reply = await self._writer.put(target.space, record)
             except ServerError as error:
                 raise await access.key_error(error, target, VALUE) from error
             except UnsettledError as error:

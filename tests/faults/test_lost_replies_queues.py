@@ -161,3 +161,21 @@ async def test_a_large_task_whose_replies_were_lost_is_put_and_claimed_once(dire
         assert (await direct.store(NAMESPACE).queue("jobs").result(put.id)).value == "y" * 100_000
         assert (await queue.stats()).counters.put == 1
     assert proxy.cuts == 3
+
+
+async def test_tasks_that_share_a_call_whose_reply_was_lost_are_put_and_acknowledged_once(
+    direct: Hub, proxy: ChaosProxy
+) -> None:
+    async with Hub.open(settings=persistent_settings(proxy.url)) as hub:
+        queue = hub.store(NAMESPACE, actor="a").queue("jobs")
+        for script in ("queue_put", "queue_ack"):
+            proxy.lose_replies(scripts()[script].digest.encode(), 2)
+        put = await asyncio.gather(*(queue.put(number) for number in range(40)))
+        tasks = await queue.claim_many(100)
+        assert {task.id: task.payload for task in tasks} == {one.id: number for number, one in enumerate(put)}
+        await asyncio.gather(*(queue.ack(task, task.payload) for task in tasks))
+
+        seen = direct.store(NAMESPACE).queue("jobs")
+        assert [(await seen.result(one.id)).value for one in put] == list(range(40))
+        assert (await seen.stats()).counters.done == 40
+    assert proxy.cuts == 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, cast
 
 from sharedmem.errors import InternalError
@@ -325,6 +325,17 @@ class PutKeys(NamedTuple):
     waiters: bytes
 
 
+class TaskPayload(NamedTuple):
+    """The encoded payload of a new task."""
+
+    payload: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.payload)
+
+
 class OfferKeys(NamedTuple):
     """The keys of `queue_offer` that do not depend on the deduplication id."""
 
@@ -379,6 +390,19 @@ class AckKeys(NamedTuple):
     dedup: bytes
     counts: bytes
     followers: bytes
+
+
+class TaskAck(NamedTuple):
+    """A task that is done."""
+
+    id: str
+    token: int
+    outcome: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the result."""
+        return len(self.outcome)
 
 
 class ReleaseKeys(NamedTuple):
@@ -548,22 +572,23 @@ class QueueScripts:
         """Return whether the claim is valid."""
         return await self._sender.run("queue_renew", keys, (id_, token, visibility_ms)) == 1
 
-    async def queue_ack(
+    def queue_ack(
         self,
         space: Space,
         keys: AckKeys,
-        result: bytes,
+        results: Sequence[bytes],
         actor: bytes,
         *,
-        id_: str,
-        token: int,
         keep_result_ms: int,
-        outcome: bytes,
-    ) -> bool:
-        """Return whether the claim was valid."""
-        args = (id_, token, keep_result_ms, outcome)
-        reply = await self._sender.mutate("queue_ack", space, (*keys, result), actor, args, large=len(outcome))
-        return reply == b"1"
+        acks: Sequence[TaskAck],
+    ) -> Awaitable[bytes]:
+        """Return a line for each task: `1`, or `0` if the claim is lost."""
+        args: list[Argument] = [keep_result_ms]
+        for id_, token, outcome in acks:
+            args += (id_, token, outcome)
+        return self._sender.mutate(
+            "queue_ack", space, (*keys, *results), actor, args, large=sum([ack.size for ack in acks])
+        )
 
     async def queue_retry(
         self, space: Space, keys: MoveKeys, actor: bytes, *, id_: str, token: int, delay_ms: int, reason: str

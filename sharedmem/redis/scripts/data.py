@@ -7,7 +7,7 @@ record is independent in the call: it has its own condition, its own version and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -24,11 +24,7 @@ _MOST_BYTES = 49_152
 
 
 class BatchedWrite(Protocol):
-    """A write that may share a call with others of its namespace."""
-
-    @property
-    def target(self) -> Target:
-        """The key that is written."""
+    """A write that may share a call with others."""
 
     @property
     def size(self) -> int:
@@ -36,73 +32,78 @@ class BatchedWrite(Protocol):
 
 
 W = TypeVar("W", bound=BatchedWrite)
+G = TypeVar("G", bound=Hashable)
 _Batch: TypeAlias = "list[tuple[W, asyncio.Future[bytes]]]"
 
 
-class WriteBatcher(Generic[W]):
-    """Sends the writes of one actor; concurrent writes to a namespace share one call.
+class WriteBatcher(Generic[G, W]):
+    """Sends the writes of one actor; concurrent writes of a group share one call.
 
     Args:
-        write: sends writes to a namespace, and returns one reply line for each, joined by line feeds.
+        write: sends writes of a group, and returns one reply line for each, joined by line feeds.
         background: runs a shared call, so that a cancelled caller does not cancel it for the others.
     """
 
-    def __init__(self, write: Callable[[Space, Sequence[W]], Awaitable[bytes]], background: Background) -> None:
+    def __init__(self, write: Callable[[G, Sequence[W]], Awaitable[bytes]], background: Background) -> None:
         self._write = write
         self._background = background
-        self._gathering: dict[Space, _Batch[W]] = {}
+        self._gathering: dict[G, _Batch[W]] = {}
         # Writes of a single task are sent at once; concurrent writes are batched.
         self._crowded = False
         self._alone = 0
 
-    def put(self, record: W) -> Awaitable[bytes]:
-        """Write one record; return its reply line. One round trip, shared with concurrent writes."""
+    def put(self, group: G, record: W) -> Awaitable[bytes]:
+        """Write one record of a group, such as a namespace; return its reply line.
+
+        One round trip, shared with concurrent writes.
+        """
         if is_repeatable():
             # A shared call would belong to all of its callers.
-            return self._write_alone(record)
-        space = record.target.space
-        gathered = self._gathering.get(space)
+            return self._write_alone(group, record)
+        gathered = self._gathering.get(group)
         if gathered is None:
-            return self._gather(space, record) if self._crowded or self._alone else self._write_alone(record)
+            if self._crowded or self._alone:
+                return self._gather(group, record)
+            return self._write_alone(group, record)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         gathered.append((record, future))
         return future
 
-    async def _gather(self, space: Space, record: W) -> bytes:
+    async def _gather(self, group: G, record: W) -> bytes:
         """Write a record together with those that are written in this tick."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._gathering[space] = mine = [(record, future)]
+        self._gathering[group] = mine = [(record, future)]
         # Other tasks that run in this tick of the loop join before the first one continues.
         try:
             await asyncio.sleep(0)
         finally:
-            del self._gathering[space]
+            del self._gathering[group]
             self._crowded = len(mine) > 1
             if self._crowded:
-                self._send(space, mine)
-        return await (future if len(mine) > 1 else self._write_alone(record))
+                self._send(group, mine)
+        return await (future if len(mine) > 1 else self._write_alone(group, record))
 
-    async def _write_alone(self, record: W) -> bytes:
+    async def _write_alone(self, group: G, record: W) -> bytes:
         self._alone += 1
         try:
-            return await self._write(record.target.space, [record])
+            return await self._write(group, [record])
         finally:
             self._alone -= 1
 
-    def _send(self, space: Space, waiting: _Batch[W]) -> None:
+    def _send(self, group: G, waiting: _Batch[W]) -> None:
         for part in _split_batch(waiting):
             try:
-                work = self._background.start("write together", self._carry(space, part))
+                work = self._background.start("write together", self._carry(group, part))
             except UsageError as error:
                 _fail_batch(part, error)
             else:
                 # The hub may close before its first step.
                 work.when_done(partial(_fail_closed_batch, part))
 
-    async def _carry(self, space: Space, waiting: _Batch[W]) -> None:
+    async def _carry(self, group: G, waiting: _Batch[W]) -> None:
         records = [record for record, _ in waiting]
         try:
-            replies = (await self._write(space, records)).split(b"\n")
+            replies = (await self._write(group, records)).split(b"\n")
         except UnsettledError as error:
             _settle_batch(waiting, error)
             return

@@ -149,6 +149,22 @@ class ClaimTests(StoreFixtures):
         assert (outcome.state, outcome.value, outcome.is_done) == ("done", {"rows": 3, "raw": b"\x00"}, True)
         assert await queue.claim() is None
 
+    async def test_tasks_put_and_acknowledged_at_the_same_moment_are_independent(self, ada: SharedMemoryStore) -> None:
+        queue = ada.queue("jobs")
+        put = await asyncio.gather(*(queue.put(number, priority=number % 2) for number in range(60)))
+        tasks = await queue.claim_many(100)
+        assert [task.payload for task in tasks] == [*range(1, 60, 2), *range(0, 60, 2)]
+        assert [task.id for task in tasks] == [put[task.payload].id for task in tasks]
+
+        # One of them twice: its claim serves once.
+        outcomes = await asyncio.gather(
+            *(queue.ack(task, task.payload) for task in [*tasks, tasks[0]]), return_exceptions=True
+        )
+
+        assert [type(outcome) for outcome in outcomes if outcome is not None] == [ClaimLostError]
+        assert [(await queue.result(one.id)).value for one in put] == list(range(60))
+        assert (await queue.stats()).counters.done == 60
+
     async def test_a_queue_can_keep_no_results(self, ada: SharedMemoryStore) -> None:
         queue = ada.queue("jobs", result_ttl=0)
         await queue.put("a")
