@@ -59,83 +59,88 @@ for id in string.gmatch(similar, '%d+') do
   end
 end
 
--- Whether a plan with this symbol was saved after one that the caller has compared.
-local function is_behind()
-  for i = -1, -redis.call('LLEN', order), -1 do
-    local id, of = string.match(redis.call('LINDEX', order, i), '^(%d+) %x+ (.*)$')
-    if tonumber(id) <= tonumber(seen) then return false end
-    if of == symbol then return true end
+if seen ~= '' then
+  -- Whether a plan with this symbol was saved after one that the caller has compared.
+  local function is_behind()
+    for i = -1, -redis.call('LLEN', order), -1 do
+      local id, of = string.match(redis.call('LINDEX', order, i), '^(%d+) %x+ (.*)$')
+      if tonumber(id) <= tonumber(seen) then return false end
+      if of == symbol then return true end
+    end
+    return false
   end
-  return false
-end
 
-if seen ~= '' and is_behind() then return done('behind') end
+  if is_behind() then return done('behind') end
+end
 
 local version = tick(1)
 local id = whole(version)
-
-local function decision_in(text)
-  return (string.match(text, '("symbol":.-),"confidence":') or text) .. (string.match(text, '"reasoning":.*$') or '')
-end
-
--- Whether no window can match a listed plan any more: it is too old, or the newest plan with its hash is the same.
-local function is_spent(old, newest)
-  if now - tonumber(old) > LONGEST_WINDOW_US then return true end
-  if newest == old then return false end
-  local texts = redis.call('HMGET', plans, old, newest or old)
-  -- Another client has deleted one of them: there is nothing to match.
-  if not texts[1] or not texts[2] then return true end
-  return decision_in(texts[1]) == decision_in(texts[2])
-end
-
--- The tier no longer needs a plan, unless it is history.
-local function forget_plan(old)
-  if not history then keep_document(1, 'plan', 'plan/' .. old, id) end
-end
-
--- The tier no longer needs a plan that matched by its digest, unless it is listed.
-local function drop_unlisted(known)
-  local old = known and string.match(known, '^%d+')
-  if old and redis.call('HEXISTS', plans, old) == 0 then forget_plan(old) end
-end
-
--- Delete the oldest plan, but its execution can still be read by its hash.
-local function evict()
-  local old, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
-  if not old then return end
-  local newest = redis.call('HGET', plans, bearing)
-  if is_kept(1) and is_spent(old, newest) then forget_plan(old) end
-  if newest ~= old then
-    redis.call('HDEL', plans, old)
-    return
-  end
-  redis.call('HDEL', plans, old, bearing)
-  if redis.call('HEXISTS', executions, old) == 0 then return end
-  redis.call('HSET', executions, bearing, old)
-  keep_document(1, 'name', 'name/' .. bearing, id, '{"plan_id":"' .. old .. '"}')
-end
-
--- Delete digests that no window can match any more.
-local function prune()
-  local past = redis.call('ZRANGEBYSCORE', ages, '-inf', whole(now - LONGEST_WINDOW_US), 'LIMIT', 0, MOST_PRUNED)
-  if #past == 0 then return end
-  if is_kept(1) then
-    for _, known in ipairs(redis.call('HMGET', duplicates, unpack(past))) do drop_unlisted(known) end
-  end
-  redis.call('HDEL', duplicates, unpack(past))
-  redis.call('ZREM', ages, unpack(past))
-end
-
 local text = '{"timestamp_ms":' .. at_ms(version) .. ',"plan_id":"' .. id .. '",' .. body
 redis.call('HSET', plans, id, text, plan_hash, id)
-if is_kept(1) then drop_unlisted(redis.call('HGET', duplicates, digest)) end
+local replaced = is_kept(1) and redis.call('HGET', duplicates, digest)
 redis.call('HSET', duplicates, digest, id .. ' ' .. merits)
 redis.call('ZADD', ages, id, digest)
 local length = redis.call('RPUSH', order, id .. ' ' .. plan_hash .. ' ' .. symbol)
 if length == 1 then redis.call('SADD', sessions, string.match(session, '[^:]*$')) end
-for _ = 1, math.min(length - most, MOST_EVICTED) do evict() end
--- One call in sixteen checks, and may delete more than sixteen calls add.
-if string.sub(digest, 1, 1) == '0' then prune() end
+-- One call in sixteen prunes, and may delete more than sixteen calls add.
+local prunes = string.sub(digest, 1, 1) == '0'
+if replaced or length > most or prunes then
+  local function decision_in(text)
+    return (string.match(text, '("symbol":.-),"confidence":') or text) .. (string.match(text, '"reasoning":.*$') or '')
+  end
+
+  -- Whether no window can match a listed plan any more: it is too old, or the newest plan with its hash is the same.
+  local function is_spent(old, newest)
+    if now - tonumber(old) > LONGEST_WINDOW_US then return true end
+    if newest == old then return false end
+    local texts = redis.call('HMGET', plans, old, newest or old)
+    -- Another client has deleted one of them: there is nothing to match.
+    if not texts[1] or not texts[2] then return true end
+    return decision_in(texts[1]) == decision_in(texts[2])
+  end
+
+  -- The tier no longer needs a plan, unless it is history.
+  local function forget_plan(old)
+    if not history then keep_document(1, 'plan', 'plan/' .. old, id) end
+  end
+
+  -- The tier no longer needs a plan that matched by its digest, unless it is listed.
+  local function drop_unlisted(known)
+    local old = known and string.match(known, '^%d+')
+    if old and redis.call('HEXISTS', plans, old) == 0 then forget_plan(old) end
+  end
+
+  -- Delete the oldest plan, but its execution can still be read by its hash.
+  local function evict()
+    local old, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
+    if not old then return end
+    local newest = redis.call('HGET', plans, bearing)
+    if is_kept(1) and is_spent(old, newest) then forget_plan(old) end
+    if newest ~= old then
+      redis.call('HDEL', plans, old)
+      return
+    end
+    redis.call('HDEL', plans, old, bearing)
+    if redis.call('HEXISTS', executions, old) == 0 then return end
+    redis.call('HSET', executions, bearing, old)
+    keep_document(1, 'name', 'name/' .. bearing, id, '{"plan_id":"' .. old .. '"}')
+  end
+
+  -- Delete digests that no window can match any more.
+  local function prune()
+    local past = redis.call('ZRANGEBYSCORE', ages, '-inf', whole(now - LONGEST_WINDOW_US), 'LIMIT', 0, MOST_PRUNED)
+    if #past == 0 then return end
+    if is_kept(1) then
+      for _, known in ipairs(redis.call('HMGET', duplicates, unpack(past))) do drop_unlisted(known) end
+    end
+    redis.call('HDEL', duplicates, unpack(past))
+    redis.call('ZREM', ages, unpack(past))
+  end
+
+  drop_unlisted(replaced)
+  for _ = 1, math.min(length - most, MOST_EVICTED) do evict() end
+  if prunes then prune() end
+end
 
 keep_document(1, 'plan', 'plan/' .. id, id, text)
 keep(id)

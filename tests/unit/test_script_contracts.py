@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sharedmem.redis.scripts import DURABLE_SUFFIX, lua_directory, scripts
+from sharedmem.errors import InternalError
+from sharedmem.redis.scripts import DURABLE_SUFFIX, Script, lua_directory, scripts
 from sharedmem.redis.scripts.conversations import ConversationAppend, ConversationScripts
 from sharedmem.redis.scripts.coordination import (
     BarrierScripts,
@@ -222,6 +224,20 @@ def test_without_a_tier_whatever_a_script_says_of_lasting_does_nothing() -> None
     assert "is_unknown" in offered
     assert offered <= set(local_names(code(LUA / "include" / "kept.lua")))
     assert "redis" not in body
+
+
+@pytest.mark.parametrize("name", scripts())
+def test_a_script_creates_no_function_that_it_does_not_use(name: str) -> None:
+    source = scripts()[name].source
+    words = Counter(re.findall(r"\w+", re.sub(r"--.*", "", source)))
+
+    functions = re.findall(r"^local function (\w+)", source, re.MULTILINE)
+    assert [one for one in functions if words[one] == 1] == []
+
+
+def test_a_script_that_was_changed_without_its_digest_says_what_to_do() -> None:
+    with pytest.raises(InternalError, match="'value_write'; run make generate"):
+        _ = Script("value_write", "0" * 40).source
 
 
 # -- dialect --------------------------------------------------------------------------------------
