@@ -5,7 +5,7 @@ python benchmarks/short_facts.py --embedder onnx    another one; `none` for word
 python benchmarks/short_facts.py --facts benchmarks/short_facts_languages.jsonl
                                                     25 facts, the same in four languages, and across two
 
-Facts and questions are our own (short_facts.jsonl), 50 of each in a set. The rules of `text.attributes` were tuned with
+Facts and questions are our own (short_facts.jsonl), 50 of each in a set. The rules of `text.statements` were tuned with
 `tuned`; `held_out` was written before that by the same person, `fresh` after the first version and seen since, `blind`
 after the last version and never tuned with.
 """

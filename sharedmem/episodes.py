@@ -27,7 +27,7 @@ from sharedmem.redis.scripts.knowledge import EpisodeKeys, EpisodeScripts
 from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import Counters, measured
 from sharedmem.runtime.concurrency import ProcessBound
-from sharedmem.text.sentences import MOST_CHARACTERS_READ, MOST_SENTENCES_READ, summarize
+from sharedmem.text.summaries import MOST_CHARACTERS_READ, MOST_SENTENCES_READ, summarize
 
 if TYPE_CHECKING:
     from sharedmem.providers.protocol import Embedder, OpenEmbedder

@@ -33,8 +33,8 @@ from sharedmem.redis.scripts.knowledge import CachePutKeys, CacheScripts
 from sharedmem.redis.vectors import Vector, to_half
 from sharedmem.runtime import elapsed_ms, get_logger, log_event
 from sharedmem.runtime.concurrency import BackgroundTask
-from sharedmem.search.protocol import Every, Tagged, join_tags, split_tags
-from sharedmem.text.analysis import normalize_text
+from sharedmem.search.protocol import Every, Tagged
+from sharedmem.text.analysis import join_tags, normalize_text, split_tags
 from sharedmem.text.contradictions import find_contradiction
 
 CACHE = "cache"

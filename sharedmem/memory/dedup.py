@@ -24,8 +24,8 @@ from sharedmem.memory.access import MEMORY, matches_filter, to_index_filter
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES, NewMemory, more_important
 from sharedmem.models import MemoryItem, MemoryType
 from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half
-from sharedmem.search.protocol import IndexHit, encode_tag
-from sharedmem.text.analysis import normalize_text
+from sharedmem.search.protocol import IndexHit
+from sharedmem.text.analysis import encode_tag, normalize_text
 
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]")
 

@@ -29,9 +29,8 @@ from sharedmem.redis.vectors import Vector
 from sharedmem.search.protocol import IndexHit, IndexResult
 from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
 from sharedmem.text.analysis import WORD
-from sharedmem.text.attributes import attribute_fits, decode_told
 from sharedmem.text.fact_tokens import datetime_from_ms, find_query_dates
-from sharedmem.text.statements import NAME, NUMBER, TIME, query_cues
+from sharedmem.text.statements import NAME, NUMBER, TIME, attribute_fits, decode_told, query_cues
 
 Fusion = Literal["weighted", "rrf"]
 

@@ -45,7 +45,7 @@ from sharedmem.runtime import Counters, get_logger
 from sharedmem.search.protocol import IndexResult
 from sharedmem.search.scoring import reciprocal_rank_scores, sum_scores
 from sharedmem.text.analysis import share_of_terms
-from sharedmem.text.attributes import best_match
+from sharedmem.text.statements import best_match
 
 RelevanceModel = Literal["hybrid", "semantic", "similar", "words", "keywords"]
 """Which search the coefficients are for: `similar` has no query, and `words` is a hybrid search without a vector."""

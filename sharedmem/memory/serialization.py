@@ -24,10 +24,17 @@ from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
-from sharedmem.search.protocol import encode_tag, join_tags
-from sharedmem.text.analysis import WORD, indexed_terms, normalize_text
-from sharedmem.text.attributes import encode_told, told_by
-from sharedmem.text.statements import LONGEST_STATEMENT, Standing, StandingKind, claims_of, find_standing, text_cues
+from sharedmem.text.analysis import WORD, encode_tag, indexed_terms, join_tags, normalize_text
+from sharedmem.text.statements import (
+    LONGEST_STATEMENT,
+    Standing,
+    StandingKind,
+    claims_of,
+    encode_told,
+    find_standing,
+    text_cues,
+    told_by,
+)
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")
@@ -179,7 +186,7 @@ class RankingFeatures(NamedTuple):
     claims: tuple[str, ...] = ()
     """What it says of subjects in the present, as `text.statements.StatementClaim.encoded`."""
     told: tuple[str, ...] = ()
-    """Of a short statement that is no turn: what it is about, as `text.attributes.encode_told`."""
+    """Of a short statement that is no turn: what it is about, as `text.statements.encode_told`."""
 
     def encoded(self) -> bytes:
         """Return the features as Redis stores them: a JSON array, without the last ones if these are empty."""

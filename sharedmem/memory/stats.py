@@ -26,7 +26,8 @@ from sharedmem.models import MemoryFilter, MemoryItem, MemoryStats, MemoryUse, P
 from sharedmem.providers.protocol import ChatMessage, LanguageModel
 from sharedmem.redis.replies import Reply
 from sharedmem.redis.service_keys import decoding
-from sharedmem.search.protocol import Every, encode_tag
+from sharedmem.search.protocol import Every
+from sharedmem.text.analysis import encode_tag
 
 SAMPLE = 2000
 """Memories that are read one by one for statistics; if there are more, this many of the newest are the sample."""

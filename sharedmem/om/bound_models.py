@@ -41,7 +41,7 @@ from sharedmem.redis.scope import Need, Scope
 from sharedmem.redis.scripts.data import DataScripts
 from sharedmem.redis.scripts.integrations import ObjectForm, ObjectScripts, WriteCondition
 from sharedmem.redis.service_keys import corruption_error
-from sharedmem.search.protocol import SEPARATOR, Every, encode_tag
+from sharedmem.search.protocol import Every
 from sharedmem.search.redisearch.queries import (
     named_distances,
     named_documents,
@@ -52,6 +52,7 @@ from sharedmem.search.redisearch.queries import (
     search_documents,
 )
 from sharedmem.search.redisearch.server import is_missing, parse_index_info
+from sharedmem.text.analysis import TAG_SEPARATOR, encode_tag
 
 
 class ModelBinding(NamedTuple):
@@ -461,7 +462,7 @@ class ObjectSchema:
     def _definition(self, part: SchemaField) -> list[Argument]:
         head: list[Argument] = [part.path, *(("AS", part.name) if part.path != part.name else ()), part.kind]
         if part.kind == "TAG":
-            return [*head, *(("SEPARATOR", SEPARATOR) if self.form == "hash" else ()), "CASESENSITIVE"]
+            return [*head, *(("SEPARATOR", TAG_SEPARATOR) if self.form == "hash" else ()), "CASESENSITIVE"]
         return [*head, *part.options]
 
 

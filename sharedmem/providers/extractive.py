@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from sharedmem.errors import UnsupportedError
 from sharedmem.providers.protocol import ChatMessage, LanguageModel, Model
-from sharedmem.text.sentences import summarize
+from sharedmem.text.summaries import summarize
 
 _CHARACTERS_PER_TOKEN = 4
 _CHARACTERS = 2_000
@@ -24,7 +24,7 @@ def can_follow_instructions(model: LanguageModel) -> bool:
 
 
 class ExtractiveSummarizer:
-    """A summary of picked sentences (see `text.sentences`); not a language model.
+    """A summary of picked sentences (see `text.summaries`); not a language model.
 
     It reads the messages of user and assistant, and ignores system instructions.
     """

@@ -15,11 +15,10 @@ from sharedmem.models.memory import StandingKind
 from sharedmem.models.recall import RecalledItem, RecallSource
 from sharedmem.providers.chunks import count_tokens
 from sharedmem.providers.protocol import EmbedderThresholds
-from sharedmem.text.analysis import document_terms, query_terms
-from sharedmem.text.attributes import asked_by, best_match
+from sharedmem.text.analysis import document_terms, query_terms, sentence_spans
 from sharedmem.text.contradictions import find_contradiction
 from sharedmem.text.escaping import quote_label, quote_text
-from sharedmem.text.sentences import sentence_spans
+from sharedmem.text.statements import asked_by, best_match
 from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 RELATED = 0.38

@@ -21,7 +21,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Command, Reply, ServerError, public_error
 from sharedmem.redis.vectors import Vector, from_half, normalize
-from sharedmem.search.protocol import split_tags
+from sharedmem.text.analysis import split_tags
 
 COMMANDS_EACH = 2
 """Commands that the read of one record takes."""

@@ -8,59 +8,19 @@ to an index. Fields of the hash:
 `vector`  half-precision vector, missing if none exists
 `facts`   features for the ranking, opaque here
 `pool`    `1` while the namespace shares an index with others (see `KeySpace.record_place`)
-and the family's tags (several values separated by U+001F) and numbers, each in a field of its own.
-
-Writers and filters encode tags alike. An index on a server drops the blanks around a tag's value, ends it at a NUL and
-splits it at the separator. Values with such characters are percent-encoded (`%` and the encoded value), so that each
-value matches only itself.
+and the family's tags, as `text.analysis` encodes them, and numbers, each in a field of its own.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
-from urllib.parse import quote, unquote
 
 from sharedmem.errors import InvalidError
 from sharedmem.models import IndexStatus
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.vectors import Vector
-
-# -- tags -------------------------------------------------------------------------------------------
-
-SEPARATOR = "\x1f"
-"""Separates the values of a tag field."""
-NO_VALUE = SEPARATOR
-"""A value that no record has."""
-_ENCODED_PREFIX = "%"
-# Inside a value, blanks and signs have no meaning; at its ends blanks are dropped, and so is a backslash before one.
-_PLAIN = re.compile(r"(?![%\s])[^\x00-\x1f\x7f\\]*(?<!\s)")
-
-
-def encode_tag(value: str) -> str:
-    """Encode a value for the hash and for filters."""
-    if value and _PLAIN.fullmatch(value):
-        return value
-    return _ENCODED_PREFIX + quote(value, safe="", errors="surrogatepass")
-
-
-def join_tags(values: Iterable[str]) -> str:
-    """Encode the values of a tag field; write no field if none exist."""
-    return SEPARATOR.join(map(encode_tag, values))
-
-
-def split_tags(field: str) -> list[str]:
-    """Decode the values of a tag field."""
-    return [_decode_tag(value) for value in field.split(SEPARATOR)] if field else []
-
-
-def _decode_tag(value: str) -> str:
-    if value.startswith(_ENCODED_PREFIX):
-        return unquote(value[len(_ENCODED_PREFIX) :], errors="surrogatepass")
-    return value
-
 
 # -- filters ----------------------------------------------------------------------------------------
 

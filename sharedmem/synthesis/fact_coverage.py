@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from sharedmem.errors import InvalidError
 from sharedmem.synthesis.note_text import KEYWORDS, LEAD_INS, TAGS, parse_sections
+from sharedmem.text.analysis import split_sentences
 from sharedmem.text.contradictions import COMMON_OPENERS
 from sharedmem.text.fact_tokens import FactToken, PartialDate, fact_tokens, find_dates, plain_characters
-from sharedmem.text.sentences import split_sentences
 from sharedmem.text.vocabulary import CALENDAR_NAMES
 
 MOST_NAMED = 5

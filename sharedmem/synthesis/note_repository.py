@@ -23,7 +23,7 @@ from sharedmem.redis.scripts.knowledge import NOTE_FAMILY, NoteScripts, NoteWrit
 from sharedmem.redis.service_keys import corruption_error, decoding
 from sharedmem.redis.vectors import Vector, check_vector, finite_half_or_none, from_half, normalize, to_half
 from sharedmem.runtime import get_logger
-from sharedmem.search.protocol import Condition, Every, IndexQuery, IndexResult, Tagged, encode_tag
+from sharedmem.search.protocol import Condition, Every, IndexQuery, IndexResult, Tagged
 from sharedmem.synthesis.note_serialization import (
     MissingTermsFiller,
     chain_id_of,
@@ -47,6 +47,7 @@ from sharedmem.synthesis.protocol import (
     StaleNotes,
     UserNotesVersion,
 )
+from sharedmem.text.analysis import encode_tag
 
 NOTES_COLLECTION = "notes"
 """The key that an actor needs rights to (`<namespace>:shared:notes`)."""

@@ -22,9 +22,8 @@ from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument, Command, Reply
 from sharedmem.redis.scripts.knowledge import NOTE_FAMILY, NoteScripts
 from sharedmem.runtime.concurrency import BackgroundTask
-from sharedmem.search.protocol import encode_tag
 from sharedmem.synthesis.note_text import own_text, searchable_text
-from sharedmem.text.analysis import indexed_terms, namespace_term_prefix
+from sharedmem.text.analysis import encode_tag, indexed_terms, namespace_term_prefix
 
 LONGEST_NAME_BYTES = 256
 _NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f{}\ud800-\udfff]")

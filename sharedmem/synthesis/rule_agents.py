@@ -45,9 +45,8 @@ from sharedmem.synthesis.note_text import (
 from sharedmem.synthesis.protocol import Consolidation
 from sharedmem.synthesis.rule_notes import REPLACES, describe_interaction, fast_summary, is_courtesy, summarize_messages
 from sharedmem.synthesis.schemas import EpisodicOutput, SummaryOutput
-from sharedmem.text.analysis import document_terms
+from sharedmem.text.analysis import document_terms, split_sentences
 from sharedmem.text.contradictions import is_negated
-from sharedmem.text.sentences import split_sentences
 
 T = TypeVar("T")
 

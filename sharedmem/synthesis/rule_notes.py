@@ -1,7 +1,7 @@
 """A note of a conversation by rules: its summary, the interaction of user and assistant, and its complexity.
 
 A heuristic without any understanding, with patterns and word lists of some languages. Statements of users and every
-sentence with a fact are kept word for word, and of the others the sentences that `text.sentences` finds central.
+sentence with a fact are kept word for word, and of the others the sentences that `text.summaries` finds central.
 Nothing is reworded. Evidence of the interaction is quoted or counted, and the rest stays empty.
 """
 
@@ -27,8 +27,8 @@ from sharedmem.synthesis.schemas import (
     WhatFailed,
     WhatWorked,
 )
-from sharedmem.text.analysis import STOP_WORDS, query_terms
-from sharedmem.text.sentences import split_sentences, summarize
+from sharedmem.text.analysis import STOP_WORDS, query_terms, split_sentences
+from sharedmem.text.summaries import summarize
 
 # -- the interaction -----------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from sharedmem.synthesis.note_text import searchable_text
 from sharedmem.synthesis.protocol import LEAST_WORD_SHARE, NoteRepository, SimilarNote
 from sharedmem.synthesis.tasks import check_id
 from sharedmem.text.analysis import query_terms
-from sharedmem.text.attributes import asked_by, best_match, is_about_another, rarity_of, related_terms
+from sharedmem.text.statements import asked_by, best_match, is_about_another, rarity_of, related_terms
 
 RECENCY_BOOST = 0.1
 IMPORTANCE_BOOST = 0.1
@@ -228,7 +228,7 @@ def rank_hits(
     """Return the hits of a query, most relevant first; ties by id.
 
     Source: "Self-Evolving Composite Memory Synthesis Architecture", section 5.1 Query Pipeline. Scores and thresholds
-    are its own; the order also counts the words of the question and what it asks for (`text.attributes`).
+    are its own; the order also counts the words of the question and what it asks for (`text.statements`).
 
     Args:
         near: candidates, in any order.

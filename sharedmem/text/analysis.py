@@ -1,4 +1,4 @@
-"""Text analysis: the normal forms by which texts are compared, and the search terms of documents and queries.
+"""Text analysis: normal forms by which texts are compared, terms and tags that an index contains, and sentences.
 
 Search terms are the same for every index. A word is a run of letters and digits, in normal form (NFKC) and without
 case, reduced to its English stem; stop words such as "the" are left out. Scripts without blanks between words,
@@ -7,10 +7,15 @@ so that no server's tokenizer, stemmer or case folding can change it, and no tex
 query language.
 
 Other rules split texts for another purpose, and keep what search terms leave out: `text.fact_tokens` numbers with
-units, ids and links; `text.contradictions` negations, signs, capital letters and ends of sentences; `text.sentences`
+units, ids and links; `text.contradictions` negations, signs, capital letters and ends of sentences; `text.summaries`
 compound words; the rules of graphs every sign that a rule may contain. They share `WORD` where they mean any word.
 
-A phrase of a query is words in quotation marks, found only side by side and in this order.
+A tag is matched as a whole. Writers and filters encode tags alike. An index on a server drops the blanks around a tag's
+value, ends it at a NUL and splits it at the separator. Values with such characters are percent-encoded (`%` and the
+encoded value), so that each value matches only itself.
+
+A phrase of a query is words in quotation marks, found only side by side and in this order. A text is split into
+sentences the same way for statements, summaries, notes and the rules of graphs.
 """
 
 from __future__ import annotations
@@ -22,6 +27,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Protocol
+from urllib.parse import quote, unquote
+
+from sharedmem.text.vocabulary import ABBREVIATION_END, CALENDARS
 
 WORD = re.compile(r"[^\W_]+")
 """Any word: a run of letters and digits, of every script."""
@@ -206,6 +214,40 @@ def _stemmer() -> _Stemmer:
     return made
 
 
+# -- tags -----------------------------------------------------------------------------------------
+
+TAG_SEPARATOR = "\x1f"
+"""Separates the values of a tag field."""
+NO_TAG = TAG_SEPARATOR
+"""A value that no record has."""
+_ENCODED_PREFIX = "%"
+# Inside a value, blanks and signs have no meaning; at its ends blanks are dropped, and so is a backslash before one.
+_PLAIN = re.compile(r"(?![%\s])[^\x00-\x1f\x7f\\]*(?<!\s)")
+
+
+def encode_tag(value: str) -> str:
+    """Encode a value for the hash and for filters."""
+    if value and _PLAIN.fullmatch(value):
+        return value
+    return _ENCODED_PREFIX + quote(value, safe="", errors="surrogatepass")
+
+
+def join_tags(values: Iterable[str]) -> str:
+    """Encode the values of a tag field; write no field if none exist."""
+    return TAG_SEPARATOR.join(map(encode_tag, values))
+
+
+def split_tags(field: str) -> list[str]:
+    """Decode the values of a tag field."""
+    return [_decode_tag(value) for value in field.split(TAG_SEPARATOR)] if field else []
+
+
+def _decode_tag(value: str) -> str:
+    if value.startswith(_ENCODED_PREFIX):
+        return unquote(value[len(_ENCODED_PREFIX) :], errors="surrogatepass")
+    return value
+
+
 # -- phrases in queries --------------------------------------------------------------------------
 
 
@@ -236,3 +278,73 @@ def _pattern(phrase: str) -> re.Pattern[str]:
     begin = "" if DENSE_RUN.match(words[0]) else r"(?<![^\W_])"
     end = "" if DENSE_RUN.match(words[-1]) else r"(?![^\W_])"
     return re.compile(begin + _BETWEEN.join(map(re.escape, words)) + end)
+
+
+# -- sentences ------------------------------------------------------------------------------------
+
+
+# A sentence does not begin with signs of code, mathematics or markup alone: `... */`, `3! = 6`.
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?…])[\"')\]\u201d\u00bb]?\s+(?=\S)(?![-*/<>=|{}()]+(?:\s|$)|\\)"
+    r"|(?<=[\u3002\uff01\uff1f])|[\r\n\u2028\u2029]\s*"
+)
+_CLAUSE_END = re.compile(rf"{_SENTENCE_END.pattern}|;\s")
+_SMALL_LETTER = re.compile(r"[\"'(\u201c\u201e\u00ab]?[a-zß-öø-ÿ]")
+_ENDS_LINE = frozenset("\r\n\u2028\u2029")
+_CLOSING = "\"')]\u201d\u00bb"
+_LONGEST_ABBREVIATION = 12
+_LONGEST_JOINED = 300
+"""Length from which every full stop ends a sentence: a text of nothing but abbreviations has more than one."""
+_LIST_NUMBER = re.compile(r"[\s#*>-]*\d{1,2}\.")
+# A German date, `1. Mai 2026`: elsewhere months that follow a full stop have no capital.
+_DAY = re.compile(r"(?<!\d)\d{1,2}\.$")
+_MONTH = re.compile(rf"\s*(?:{'|'.join(CALENDARS['de'].months.split())})\b", re.IGNORECASE)
+
+
+def split_sentences(text: str, *, small_letters: bool = False) -> list[str]:
+    """Return the sentences and lines of a text, each with single blanks and none around it.
+
+    Args:
+        text: any text.
+        small_letters: whether a sentence may begin with a small letter, as some models and people write.
+    """
+    spans = sentence_spans(text, small_letters=small_letters)
+    pieces = (" ".join(text[begin:end].split()) for begin, end in spans)
+    return [piece for piece in pieces if piece]
+
+
+def sentence_spans(
+    text: str, *, is_free: bytearray | None = None, clauses: bool = False, small_letters: bool = False
+) -> Iterator[tuple[int, int]]:
+    """Yield where the sentences of a text begin and end. Linear in its length.
+
+    Args:
+        text: any text.
+        is_free: for each character 0 inside a name, in which no sentence ends; None without names.
+        clauses: whether a semicolon ends a sentence.
+        small_letters: as `split_sentences` takes it.
+    """
+    begin = 0
+    for found in (_CLAUSE_END if clauses else _SENTENCE_END).finditer(text):
+        at, following = found.span()
+        if _ENDS_LINE.isdisjoint(found[0]):
+            if is_free is not None and not is_free[at - 1]:
+                continue
+            if at - begin < _LONGEST_JOINED and not found[0].startswith(";"):
+                goes_on = not small_letters and _SMALL_LETTER.match(text, following)
+                if goes_on or _is_abbreviation(text, begin, at, following):
+                    continue
+        # A closing quote after the full stop belongs to the sentence.
+        yield begin, at + (text[at : at + 1] in _CLOSING and at < following)
+        begin = following
+    yield begin, len(text)
+
+
+def _is_abbreviation(text: str, begin: int, at: int, following: int) -> bool:
+    """Return whether the full stop before a place belongs to an abbreviation, a list number or the day of a date."""
+    if text[at - 1] != ".":
+        return False
+    end = text[max(begin, at - _LONGEST_ABBREVIATION) : at]
+    if ABBREVIATION_END.search(end) or (at - begin <= _LONGEST_ABBREVIATION and _LIST_NUMBER.fullmatch(end)):
+        return True
+    return bool(_DAY.search(end) and _MONTH.match(text, following))

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharedmem.episodes import format_event
-from sharedmem.text.sentences import (
+from sharedmem.text.analysis import split_sentences
+from sharedmem.text.summaries import (
     LONGEST_SENTENCE,
     LONGEST_TEXT,
     MOST_CHARACTERS_READ,
     MOST_SENTENCES_READ,
     bounded_sentences,
-    split_sentences,
     summarize,
 )
 

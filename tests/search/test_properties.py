@@ -19,23 +19,12 @@ from sharedmem.redis.address import parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import open_client
 from sharedmem.redis.keys import KeySpace
-from sharedmem.search.protocol import (
-    ALL,
-    SEPARATOR,
-    Between,
-    Condition,
-    Every,
-    IndexQuery,
-    Tagged,
-    encode_tag,
-    join_tags,
-    split_tags,
-)
+from sharedmem.search.protocol import ALL, Between, Condition, Every, IndexQuery, Tagged
 from sharedmem.search.redisearch import RediSearchIndex
 from sharedmem.search.redisearch.queries import render_filter, search_by_words, within_namespace
 from sharedmem.testing.index_suite import IndexedNamespace, suite_family
 from sharedmem.testing.index_suite.base import direction, ids_of
-from sharedmem.text.analysis import document_terms, query_terms
+from sharedmem.text.analysis import TAG_SEPARATOR, document_terms, encode_tag, join_tags, query_terms, split_tags
 
 FAMILY = suite_family()
 _SYNTAX = ("|", "(", ")", "{", "}", "[", "]", "@ns:{theirs}", "-", "~", "*", "%", "=>", "$t0", "$v", "the", "and", ":")
@@ -104,7 +93,7 @@ def test_what_is_spelled_survives_a_server_that_trims_and_parts(value: str) -> N
 
     assert lies_there
     assert lies_there.strip() == lies_there
-    assert not {"\x00", SEPARATOR} & set(lies_there)
+    assert not {"\x00", TAG_SEPARATOR} & set(lies_there)
 
 
 @given(st.lists(STORABLE))

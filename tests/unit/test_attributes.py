@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharedmem.text.attributes import asked_by, attributes_of, best_match, related_terms
+from sharedmem.text.statements import asked_by, attributes_of, best_match, related_terms
 
 
 @pytest.mark.parametrize(

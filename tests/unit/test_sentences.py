@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharedmem.text.sentences import sentence_spans, split_sentences
+from sharedmem.text.analysis import sentence_spans, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,7 @@ from sharedmem.redis.durability import LOG_MODE, DurabilityModes
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, ServerError, public_key_error
 from sharedmem.redis.scripts.knowledge import GRAPH_FAMILY
-from sharedmem.search.protocol import encode_tag
-from sharedmem.text.analysis import document_terms, namespace_term_prefix
+from sharedmem.text.analysis import document_terms, encode_tag, namespace_term_prefix
 
 SEPARATOR = "\x1f"
 KIND_CODES = {EpisodeRow: "e", EntityRow: "n", FactRow: "f"}

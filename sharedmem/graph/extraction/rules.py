@@ -21,7 +21,7 @@ from sharedmem.graph.extraction.dates import DateMention
 from sharedmem.graph.extraction.entity_spans import AMOUNT, FILLERS, PERSON, EntitySpan
 from sharedmem.graph.protocol import Statement
 from sharedmem.models import UNKNOWN, Unknown
-from sharedmem.text.sentences import sentence_spans
+from sharedmem.text.analysis import sentence_spans
 
 FIRST_PLACEHOLDER, DATE_PLACEHOLDER = 0xE000, "\uf8ff"
 NAME_PLACEHOLDERS = "\ue000-\uf7ff"

@@ -29,20 +29,8 @@ from sharedmem.errors import InvalidError
 from sharedmem.record_family import RecordFamily
 from sharedmem.redis.replies import Argument, Reply
 from sharedmem.redis.service_keys import corruption_error
-from sharedmem.search.protocol import (
-    NO_VALUE,
-    Between,
-    Condition,
-    Either,
-    Every,
-    IndexHit,
-    Inverse,
-    RecordPage,
-    Tagged,
-    Worded,
-    encode_tag,
-    split_tags,
-)
+from sharedmem.search.protocol import Between, Condition, Either, Every, IndexHit, Inverse, RecordPage, Tagged, Worded
+from sharedmem.text.analysis import NO_TAG, encode_tag, split_tags
 
 NAMESPACE_TAG = "ns"
 DISTANCE = "d"
@@ -152,7 +140,7 @@ class _FilterWriter:
         return f"${name}"
 
     def _no_value(self) -> str:
-        self._nobody = self._nobody or self._add(NO_VALUE)
+        self._nobody = self._nobody or self._add(NO_TAG)
         return self._nobody
 
 
@@ -179,7 +167,7 @@ def within_namespace(filters: RenderedFilter, namespace: str) -> RenderedFilter:
     """Return the filters limited to one namespace, for an index of several namespaces."""
     text = f"@{NAMESPACE_TAG}:{{$n}} {filters.text}".rstrip()
     weightless = f"((@{NAMESPACE_TAG}:{{$n|$o}})=>{{$weight:0}}) {filters.weightless}".rstrip()
-    params = ("n", namespace, "o", NO_VALUE, *filters.params)
+    params = ("n", namespace, "o", NO_TAG, *filters.params)
     return RenderedFilter(text, params, weightless, filters.required)
 
 

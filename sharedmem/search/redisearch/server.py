@@ -17,8 +17,9 @@ from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Argument, Command, Reply, ServerError, public_error
-from sharedmem.search.protocol import SEPARATOR, IndexProgress
+from sharedmem.search.protocol import IndexProgress
 from sharedmem.search.redisearch.queries import parse_pairs
+from sharedmem.text.analysis import TAG_SEPARATOR
 
 Algorithm = Literal["FLAT", "HNSW"]
 FIRST_BUILD = 1
@@ -105,7 +106,7 @@ class IndexLayout:
         """Return the command that creates an index."""
         only = ("FILTER", self._filter(spec)) if spec.shares else ()
         head = ("FT.CREATE", spec.name, "ON", "HASH", "PREFIX", 1, spec.prefix, *only, "NOOFFSETS", "NOHL")
-        tags = [word for tag in self._family.tags for word in (tag, "TAG", "SEPARATOR", SEPARATOR, "CASESENSITIVE")]
+        tags = [word for tag in self._family.tags for word in (tag, "TAG", "SEPARATOR", TAG_SEPARATOR, "CASESENSITIVE")]
         numbers = [word for number in self._family.numbers for word in (number, "NUMERIC", "SORTABLE")]
         words = ("terms", "TEXT", "NOSTEM", *tags, *numbers, *self._vector(algorithm))
         return (*head, "STOPWORDS", 0, "SCHEMA", *words)

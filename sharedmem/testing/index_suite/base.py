@@ -13,8 +13,8 @@ from sharedmem.record_family import RecordFamily
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.vectors import Vector, normalize, to_half
-from sharedmem.search.protocol import ALL, Every, Index, IndexHit, IndexQuery, join_tags
-from sharedmem.text.analysis import document_terms, namespace_term_prefix, query_terms
+from sharedmem.search.protocol import ALL, Every, Index, IndexHit, IndexQuery
+from sharedmem.text.analysis import document_terms, join_tags, namespace_term_prefix, query_terms
 
 DIMENSION = 8
 TAGS = ("ns", "user", "tags")
