@@ -37,6 +37,7 @@ from sharedmem.redis.scripts import scripts
 from sharedmem.redis.scripts.coordination import (
     AckKeys,
     ClaimKeys,
+    DoneTask,
     LeaseScripts,
     OnceKeys,
     OnceScripts,
@@ -44,7 +45,6 @@ from sharedmem.redis.scripts.coordination import (
     PutTerms,
     QueueScripts,
     RateLimitScripts,
-    TaskAck,
 )
 from sharedmem.redis.scripts.coordination import LeaseKeys as Line
 from sharedmem.redis.scripts.coordination import NamedLeaseKeys as Places
@@ -269,7 +269,7 @@ def _bare_queue(bare: BareRedis) -> Call:
             [bare.part(f"work:{task_id}", "queue.result")],
             ACTOR,
             keep_result_ms=86_400_000,
-            acks=[TaskAck(task_id, int(receipt[1]), result)],
+            acks=[DoneTask(task_id, int(receipt[1]), result)],
         )
         assert held == b"1"
 

@@ -23,6 +23,7 @@ from sharedmem.redis.pubsub import Waiter
 from sharedmem.redis.scripts.coordination import (
     AckKeys,
     ClaimKeys,
+    DoneTask,
     LeaveKeys,
     MoveKeys,
     OfferKeys,
@@ -31,7 +32,6 @@ from sharedmem.redis.scripts.coordination import (
     QueueScripts,
     ReleaseKeys,
     RenewKeys,
-    TaskAck,
     TaskPayload,
 )
 from sharedmem.redis.scripts.data import WriteBatcher
@@ -455,7 +455,7 @@ class QueueConsumer:
 
     def __init__(self, queue: QueueAccess) -> None:
         self._queue = queue
-        self._acks = WriteBatcher[None, TaskAck](self._ack_together, queue.context.background)
+        self._acks = WriteBatcher[None, DoneTask](self._ack_together, queue.context.background)
 
     # -- claiming
 
@@ -581,11 +581,11 @@ class QueueConsumer:
         """As `TaskQueue.ack`."""
         queue = self._queue
         held = check_receipt(task)
-        ack = TaskAck(held.id, held.token, queue.encoded("result", result))
+        ack = DoneTask(held.id, held.token, queue.encoded("result", result))
         if await queue.explained(self._acks.put(None, ack)) != b"1":
             raise ClaimLostError("task", held.id, held.token)
 
-    def _ack_together(self, _: None, acks: Sequence[TaskAck]) -> Awaitable[bytes]:
+    def _ack_together(self, _: None, acks: Sequence[DoneTask]) -> Awaitable[bytes]:
         queue = self._queue
         return queue.scripts.queue_ack(
             queue.space,

@@ -392,7 +392,7 @@ class AckKeys(NamedTuple):
     followers: bytes
 
 
-class TaskAck(NamedTuple):
+class DoneTask(NamedTuple):
     """A task that is done."""
 
     id: str
@@ -580,7 +580,7 @@ class QueueScripts:
         actor: bytes,
         *,
         keep_result_ms: int,
-        acks: Sequence[TaskAck],
+        acks: Sequence[DoneTask],
     ) -> Awaitable[bytes]:
         """Return a line for each task: `1`, or `0` if the claim is lost."""
         args: list[Argument] = [keep_result_ms]
