@@ -107,13 +107,13 @@ def _digest_of(source: str) -> str:
 # -- building ------------------------------------------------------------------------------------
 
 
-class _Piece(NamedTuple):
+class _Excerpt(NamedTuple):
     """A file, or a part of it."""
 
     file: str
     """Its path below `lua/`."""
     before: int
-    """Number of its lines before the piece."""
+    """Number of its lines before the excerpt."""
     text: str
 
 
@@ -131,16 +131,16 @@ class BuiltScript(NamedTuple):
     """The text of a script, and what it was built from."""
 
     source: str
-    pieces: Sequence[_Piece]
+    excerpts: Sequence[_Excerpt]
 
     def place(self, line: int) -> str:
         """Return the file and line that a line of the text came from."""
-        for file, before, text in self.pieces:
+        for file, before, text in self.excerpts:
             lines = text.count("\n")
             if line <= lines:
                 return f"lua/{file}:{before + line}"
             line -= lines
-        return f"lua/{self.pieces[-1].file}"
+        return f"lua/{self.excerpts[-1].file}"
 
 
 @cache
@@ -153,18 +153,18 @@ def build(name: str) -> BuiltScript:
     file = name.removesuffix(DURABLE_SUFFIX) + ".lua"
     text = (lua_directory() / file).read_text(encoding="utf-8")
     keeping = "unkept" if name + ".lua" == file else "kept"
-    pieces: list[_Piece] = []
+    excerpts: list[_Excerpt] = []
     at = 0
     for number, included in enumerate(_INCLUDE.finditer(text)):
         if number:
-            pieces.append(_Piece(file, text.count("\n", 0, at), text[at : included.start()]))
+            excerpts.append(_Excerpt(file, text.count("\n", 0, at), text[at : included.start()]))
             at = included.end() + 1
         for one in included[1].split():
             path = f"include/{keeping if one == _DURABILITY_INCLUDE else one}.lua"
-            pieces.append(_Piece(path, 0, _read(path)))
-    pieces.append(_Piece(file, text.count("\n", 0, at), text[at:]))
+            excerpts.append(_Excerpt(path, 0, _read(path)))
+    excerpts.append(_Excerpt(file, text.count("\n", 0, at), text[at:]))
     return BuiltScript(
-        _without_unused_functions([block for piece in pieces for block in _blocks_of(piece.text)]), pieces
+        _without_unused_functions([block for excerpt in excerpts for block in _blocks_of(excerpt.text)]), excerpts
     )
 
 
