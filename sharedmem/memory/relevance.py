@@ -1,4 +1,4 @@
-"""What follows the ranking: how likely a hit is relevant, standing instructions, latest statements, and reranking.
+"""What follows the ranking: relevance and passages of hits, standing instructions, latest statements, and reranking.
 
 `Hit.score` is the calibrated probability that a hit is relevant.
 
@@ -39,12 +39,12 @@ from typing import Any, Literal, NamedTuple
 from sharedmem.errors import SharedMemoryError
 from sharedmem.memory.ranking import NeighbourTurns, RankedMemory, RankingWeights, is_role
 from sharedmem.memory.serialization import RankingFeatures, decode_features, is_short_statement, searchable_texts
-from sharedmem.models import MemoryItem, Signal
+from sharedmem.models import MemoryItem, Passage, Signal
 from sharedmem.providers.protocol import Reranker
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.search.protocol import IndexResult
 from sharedmem.search.scoring import reciprocal_rank_scores, sum_scores
-from sharedmem.text.analysis import share_of_terms
+from sharedmem.text.analysis import find_passage, share_of_terms
 from sharedmem.text.statements import best_match
 
 RelevanceModel = Literal["hybrid", "semantic", "similar", "words", "keywords"]
@@ -351,3 +351,12 @@ def _text_in_context(item: MemoryItem, before: MemoryItem | None) -> str:
         return text
     said = f"{item.author}: {text}"
     return said if before is None else f"{before.author}: {before.memory[-_LONGEST_BEFORE:]}\n{said}"
+
+
+# -- passages ------------------------------------------------------------------------------------
+
+
+def passage_of(text: str, terms: Sequence[str]) -> Passage | None:
+    """Return the part of a long text that has to do with the terms of a query; see `Hit.passage`."""
+    span = find_passage(terms, text)
+    return None if span is None else Passage(start=span[0], end=span[1], text=text[span[0] : span[1]])

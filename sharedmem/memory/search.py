@@ -37,6 +37,7 @@ from sharedmem.memory.relevance import (
     latest_first,
     learned_weights,
     lift_standing,
+    passage_of,
     relevance,
     relevance_coefficients,
     relevance_features,
@@ -330,12 +331,14 @@ class MemorySearcher:
             request_units=round(charged.units, 2),
         )
         self._reader.count_uses([fetched[ranked.id].item for ranked in order])
+        terms = query_terms(request.query)
         hits = [
             Hit(
                 item=fetched[ranked.id].item,
                 score=likely[ranked.id],
                 rank_score=ranked.score,
                 why=Why(signals=ranked.signals, cost=cost) if request.explain else None,
+                passage=passage_of(fetched[ranked.id].item.memory, terms),
             )
             for ranked in order
         ]

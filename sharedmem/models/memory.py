@@ -214,6 +214,16 @@ class Why(Record):
     cost: SearchCost
 
 
+class Passage(Record):
+    """The part of a long memory that has to do with a query: sentences in a row, of 120 words together at most."""
+
+    start: int
+    """Offset of its first character in the text of the memory."""
+    end: int
+    """Offset behind its last character."""
+    text: str
+
+
 class Hit(Record):
     """A memory that was found."""
 
@@ -233,6 +243,9 @@ class Hit(Record):
     """Ids of older memories in this result that it replaces: they say otherwise of the same thing."""
     superseded_by: str | None = None
     """Id of a newer memory in this result that replaces it."""
+    passage: Passage | None = None
+    """Of a memory of more than 120 words the part in which most words of the query occur, rare ones first; None for a
+    shorter one, and where no word of the query occurs."""
 
 
 class MemoryVersion(Record):

@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
+from math import log
 from typing import Protocol
 from urllib.parse import quote, unquote
 
@@ -88,6 +90,9 @@ PREFIX_LENGTH = 8
 _HEX_PREFIX = "0u"
 _LONGEST_COMPARED = 20_000
 _SHORTEST_STEM = 3
+_PASSAGE_WORDS = 120
+# Sentences of a passage are not cut, but a text without any is.
+_PASSAGE_PIECE = re.compile(r"(?:\S{1,256}\s*){1,60}")
 # Han, kana, Hangul, Thai, Lao, Myanmar and Khmer, with their vowel signs, without their punctuation.
 _DENSE = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ece\u1000-\u103f\u1780-\u17d3\u1100-\u11ff\u3005-\u3007"
@@ -137,6 +142,70 @@ def share_of_terms(terms: Sequence[str], text: str) -> float:
 
 
 @lru_cache(maxsize=4096)
+def find_passage(terms: Sequence[str], text: str) -> tuple[int, int] | None:
+    """Return where the part of a long text is that has to do with some terms of a query.
+
+    It is sentences in a row with 120 words together at most. The term that fewest sentences have counts most. As
+    `share_of_terms` it looks for stems, in the first 20,000 characters.
+
+    Returns:
+        Offsets of the part; None if the text has 120 words at most, or no sentence a term.
+    """
+    if len(text) <= _PASSAGE_WORDS or not terms:
+        return None
+    pieces = list(_passage_pieces(text[:_LONGEST_COMPARED]))
+    words = [_count_words(text[begin:end]) for begin, end in pieces]
+    if sum(words) <= _PASSAGE_WORDS:
+        return None
+    stems = [_bare_stem(term) for term in terms]
+    folded = [fold_text(text[begin:end]) for begin, end in pieces]
+    found = [frozenset(stem for stem in stems if stem in piece) for piece in folded]
+    held_by = Counter(stem for piece in found for stem in piece)
+    worth = {stem: log(1 + len(pieces) / count) for stem, count in held_by.items()}
+
+    best, first, last = 0.0, 0, 0
+    for begin in (at for at, piece in enumerate(found) if piece):
+        room, seen = _PASSAGE_WORDS, set[str]()
+        for end in range(begin, len(pieces)):
+            room -= words[end]
+            if room < 0 and end > begin:
+                break
+            seen |= found[end]
+            if found[end] and (value := sum(worth[stem] for stem in seen)) > best:
+                best, first, last = value, begin, end
+    if not best:
+        return None
+    first, last = _widened(first, last, words)
+    return pieces[first][0], pieces[last][1]
+
+
+def _widened(first: int, last: int, words: Sequence[int]) -> tuple[int, int]:
+    """Return the first and last piece of a passage together with pieces around it, as many as there is room for."""
+    room = _PASSAGE_WORDS - sum(words[first : last + 1])
+    while True:
+        before = first > 0 and words[first - 1] <= room
+        after = last + 1 < len(words) and words[last + 1] <= room
+        if not before and not after:
+            return first, last
+        if after:
+            last += 1
+            room -= words[last]
+        if before and words[first - 1] <= room:
+            first -= 1
+            room -= words[first]
+
+
+def _passage_pieces(text: str) -> Iterator[tuple[int, int]]:
+    for begin, end in sentence_spans(text):
+        for piece in _PASSAGE_PIECE.finditer(text, begin, end):
+            yield piece.start(), piece.start() + len(piece[0].rstrip())
+
+
+def _count_words(text: str) -> int:
+    """Return the number of words; two characters of a script without blanks count as one."""
+    return len(text.split()) + sum(len(run) for run in DENSE_RUN.findall(text)) // 2
+
+
 def _bare_stem(term: str) -> str:
     """Return what each form of a word begins with."""
     if term.startswith(_HEX_PREFIX):
