@@ -9,6 +9,7 @@
 local count = #KEYS - 6
 local log, endings, gone = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local first, dropped = tick(count), 0
+if count > 1 then packet = {} end
 for i = 1, count do
   local version = whole(first + i - 1)
   if redis.call('DEL', KEYS[3 + i]) == 1 then

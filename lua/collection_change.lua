@@ -83,6 +83,7 @@ local function change(key, i, operation, from, to, ttl_ms, max_length)
 end
 
 local replies, at = {}, 6
+if count > 1 then packet = {} end
 for i = 1, count do
   local operation, needed, ttl_ms, max_length = ARGV[at], 1, '0', '0'
   if operation == 'hset' or operation == 'hincrby' then

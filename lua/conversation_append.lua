@@ -119,6 +119,7 @@ while next_at <= most do
 end
 
 local version = tick(needed)
+if group > 1 then packet = {} end
 group, next_at = 1, FIRST_GROUP
 while next_at <= most do
   local is_made, reply = pcall(append_plainly, group, next_at, version)

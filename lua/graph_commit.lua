@@ -195,6 +195,7 @@ put(names, merged)
 for i = named.first, named.last, 2 do set_name(ARGV[i], ARGV[i + 1]) end
 put(merges, merges_new)
 note_changed()
+if versions > 1 then packet = {} end
 for i = spoken.first, spoken.last, 2 do
   announce(whole(version + (i - spoken.first) / 2), ARGV[i], ARGV[i + 1])
 end

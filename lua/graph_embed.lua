@@ -8,6 +8,7 @@
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local count, log = #KEYS - 4, KEYS[#KEYS]
 local version, given = tick(count), 0
+if count > 1 then packet = {} end
 
 local function give(record, i)
   local id, expect, vector = ARGV[3 + 3 * i], ARGV[4 + 3 * i], ARGV[5 + 3 * i]

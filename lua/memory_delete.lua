@@ -18,6 +18,7 @@ local log, digests, endings = KEYS[last_own + 1], KEYS[last_own + 2], KEYS[last_
 local authors, pending, stats = KEYS[last_own + 4], KEYS[last_own + 5], KEYS[last_own + 6]
 if lacks_records() then return 'COLD' end
 local version, deleted = tick(count), 0
+if count > 1 then packet = {} end
 
 local function delete(record, history, turns, i)
   local from = 9 + (i - 1) * TERMS

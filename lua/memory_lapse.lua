@@ -9,6 +9,7 @@
 local count = (#KEYS - 6) / 2
 local log, digests, endings = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local version, lapsed = tick(count), 0
+if count > 1 then packet = {} end
 
 local function leave_thread(turns, id, turn)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', turns, turn, turn)) do

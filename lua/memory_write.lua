@@ -42,6 +42,7 @@ if behind then return behind end
 
 local pool = redis.call('EXISTS', place) == 0
 local version = tick(count)
+if count > 1 then packet = {} end
 
 -- Keys that all memories share are read once and written once, after the last write.
 local holders, tops, turned, taken, logged, counted, spoken = {}, {}, {}, {}, {}, {}, {}

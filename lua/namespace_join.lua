@@ -10,7 +10,7 @@
 -- the present data began: an entry of the outbox that is older may have been lost with earlier data. Hubs send it with
 -- each change, since their ledgers were lost as well.
 --
--- INCLUDE time
+-- INCLUDE time packet
 -- KEYS clock    string  last assigned version, then the time until which the namespace is closed, if it is
 -- KEYS changes  stream  the namespace's change stream
 -- KEYS kept     hash    `s` or `k` by the key that is durable by argument, the mark, and `$steps`: the number of steps
@@ -54,11 +54,16 @@ if not held and last == 0 then begin_names(string.sub(clock, 1, -6) .. 'names') 
 -- A writer that did not notice the loss may have raised the clock by now, but the stream still shows the gap: the last
 -- change before it, or nothing.
 local function gap()
-  local oldest = number_of(redis.call('XRANGE', changes, '-', '+', 'COUNT', '1')[1])
-  if not oldest or oldest > highest then return nil end
-  local stamp = whole(highest)
-  if redis.call('XRANGE', changes, stamp, stamp, 'COUNT', '1')[1] then return nil end
-  return number_of(redis.call('XREVRANGE', changes, whole(highest - 1), '-', 'COUNT', '1')[1])
+  local oldest = redis.call('XRANGE', changes, '-', '+', 'COUNT', '1')[1]
+  if not oldest or number_of(changes_of(oldest)[1]) > highest then return nil end
+  local before = number_of(redis.call('XREVRANGE', changes, whole(highest - 1), '-', 'COUNT', '1')[1])
+  local following = redis.call('XRANGE', changes, whole(highest), '+', 'COUNT', '1')[1]
+  for _, change in ipairs(following and changes_of(following) or {}) do
+    local version = number_of(change)
+    if version == highest then return nil end
+    if version < highest then before = version end
+  end
+  return before
 end
 
 -- The stamp above which Redis may lack data of the tier; nil: it lacks nothing.

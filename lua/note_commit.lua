@@ -54,6 +54,7 @@ if #behind > 0 then return 'behind ' .. table.concat(behind, ' ') end
 if reader ~= '' and newest_of(users, reader) > seen then return 'behind' end
 
 local version = tick(count)
+if count > 1 then packet = {} end
 local pool = redis.call('EXISTS', place) == 0
 
 local function store(record, one, stamp)

@@ -12,6 +12,7 @@ local log, apps, ids = KEYS[own + 1], KEYS[own + 3], KEYS[own + 4]
 local users, chains = KEYS[own + 5], KEYS[own + 6]
 if lacks_records() then return 'COLD' end
 local version, erased, whose = tick(count), 0, {}
+if count > 1 then packet = {} end
 
 local function erase(record, i)
   local held = redis.call('HMGET', record, 'version', 'user', 'chain')

@@ -9,6 +9,7 @@
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local count, log, field = #KEYS - 4, KEYS[#KEYS], ARGV[6]
 local version, given = tick(count), 0
+if count > 1 then packet = {} end
 
 local function give(record, i)
   local id, expect, value = ARGV[4 + 3 * i], ARGV[5 + 3 * i], ARGV[6 + 3 * i]

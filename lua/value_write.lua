@@ -55,6 +55,7 @@ end
 if stopped then return table.concat(replies, '\n') end
 
 local version = tick(count)
+if count > 1 then packet = {} end
 for i = 1, count do
   local at = first_argument + i * 2
   replies[i] = write(i, KEYS[first_key + i], ARGV[at - 1], ARGV[at], whole(version + i - 1))

@@ -15,6 +15,7 @@ local function lapse(presence, facts, now)
   if #gone == 0 then return false end
   redis.call('HDEL', facts, unpack(gone))
   local version = tick(#gone)
+  if #gone > 1 then packet = {} end
   for i, member in ipairs(gone) do
     redis.call('ZREM', presence, member)
     announce(whole(version + i - 1), 'presence.lapse', announcement_key(presence, member))

@@ -11,8 +11,10 @@
 local clock, changes, operations = KEYS[1], KEYS[2], KEYS[3]
 local slot, number, keep_ms, actor, cap = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local before = replayed(operations, slot, number)
-if before then return before end
+do -- a script has 200 locals at most, outside of blocks
+  local before = replayed(operations, slot, number)
+  if before then return before end
+end
 
 local last = redis.call('GET', clock)
 if last and (#last ~= 16 or not string.find(last, '^%d+$')) then
@@ -52,7 +54,7 @@ end
 local closing = string.find(clock, '}', 1, true)
 local namespace = string.match(clock, '{(.*)}')
 local function logical(key)
-  if string.sub(key, 1, closing) == string.sub(clock, 1, closing) then
+  if string.byte(key, closing) == 125 then -- the brace: the others have it further on
     return namespace .. string.sub(key, closing + 1)
   end
   -- A searchable record has a separate key, `<prefix>:$<family>:{<namespace>}:<id>`.
@@ -60,15 +62,31 @@ local function logical(key)
   return namespace .. ':' .. family .. id
 end
 
--- One announcement of a call trims the stream, for all of them.
-local is_trimmed = false
+-- One announcement of a call trims the stream, for all of them. A script that makes several changes sets `packet` to a
+-- table: then up to 32 changes, which are more than one shared call has, are one entry (see packet.lua). `done` writes it.
+local is_trimmed, packet, write_packet = false, nil, nil
 local function announce_as(version, operation, name)
-  if is_trimmed then
+  if packet then
+    local last = #packet
+    packet[last + 1], packet[last + 2], packet[last + 3], packet[last + 4] = version, operation, #name, name
+    if last == 124 then write_packet() end
+  elseif is_trimmed then
     redis.call('XADD', changes, version .. '-0', 'op', operation, 'key', name, 'by', actor)
   else
     redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', name, 'by', actor)
     is_trimmed = true
   end
+end
+
+write_packet = function()
+  local version, operation, name = packet[#packet - 3], packet[#packet - 2], packet[#packet]
+  if #packet > 4 then
+    redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'by', actor, 'changes', table.concat(packet, ' '))
+  elseif version then
+    packet = nil
+    announce_as(version, operation, name)
+  end
+  packet = {}
 end
 
 local function announce(version, operation, key)
@@ -79,6 +97,7 @@ end
 local keep_change, hand_over
 
 local function done(reply)
+  if packet then write_packet() end
   if hand_over then reply = hand_over(reply) end
   return remember(operations, slot, number, keep_ms, reply)
 end

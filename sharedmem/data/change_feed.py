@@ -7,7 +7,8 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from sharedmem.context import HubContext
 from sharedmem.data.keys import check_integer
@@ -17,6 +18,7 @@ from sharedmem.redis.change_stream import (
     BATCH,
     START,
     as_list,
+    is_packet,
     newest_cursor,
     next_changes,
     next_changes_commands,
@@ -27,7 +29,7 @@ from sharedmem.redis.change_stream import (
 )
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import LONGEST_TTL_S
-from sharedmem.redis.keys import Space, check_name
+from sharedmem.redis.keys import GROUP_PARTS, Space, check_name
 from sharedmem.redis.multiplexer import MultiplexedConnection
 from sharedmem.redis.replies import (
     Argument,
@@ -39,6 +41,7 @@ from sharedmem.redis.replies import (
     raise_if_error,
 )
 from sharedmem.redis.scope import Scope
+from sharedmem.redis.scripts.data import GroupKeys, GroupScripts
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.concurrency import Background, ProcessBound
 
@@ -51,6 +54,15 @@ _MOST_DEAD_LETTERS = 10_000
 _consumer_logger = get_logger("consumers")
 
 
+class _PendingEntry(NamedTuple):
+    """An entry that was delivered and is not acknowledged."""
+
+    position: tuple[int, int]
+    stream: bytes
+    id: str
+    deliveries: int
+
+
 class Consumer(ProcessBound):
     """One consumer of a group: an async iterator of the changes that it must handle.
 
@@ -59,10 +71,14 @@ class Consumer(ProcessBound):
     so a change that crashes its consumers does not take other changes into the dead letters.
     """
 
+    # The server delivers and acknowledges entries, so the changes of a packet move to a stream of the group first, one
+    # by one (`lua/packet_split.lua`). What is there is older than what the group has not read, and is delivered before.
+
     def __init__(
         self,
         client: RedisClient,
-        space: Space,
+        scripts: GroupScripts,
+        keys: GroupKeys,
         dead_letters: bytes,
         *,
         group: str,
@@ -71,13 +87,16 @@ class Consumer(ProcessBound):
         max_deliveries: int,
     ) -> None:
         self._client = client
-        self._space = space
+        self._scripts = scripts
+        self._keys = keys
         self.group = group
         self.name = name
         self._idle_ms = idle_ms
         self._max_deliveries = max_deliveries
         self._dead_key = dead_letters
-        self._after = "-"
+        self._after = {keys.changes: "-", keys.split: "-"}
+        # Prefetched changes count as delivered: with max_deliveries=1 none may be prefetched.
+        self._batch = _CONSUMER_BATCH if max_deliveries > 1 else 1
 
     async def join(self, start: str) -> None:
         """Create the group, beginning at `start`, unless it exists. One round trip.
@@ -86,10 +105,9 @@ class Consumer(ProcessBound):
             UnavailableError, AccessDeniedError: as `write`.
         """
         try:
-            await self._client.call("XGROUP", "CREATE", self._space.changes, self.group, start, "MKSTREAM")
+            await self._scripts.group_join(self._keys, group=self.group, start=start)
         except ServerError as error:
-            if "BUSYGROUP" not in error.text:  # fakeredis says ERR before it
-                raise public_error(error, self._client.address) from error
+            raise public_error(error, self._client.address) from error
 
     async def __aiter__(self) -> AsyncIterator[Change]:
         # First the unacknowledged changes of this consumer, then the ones of idle consumers, then new ones.
@@ -109,93 +127,145 @@ class Consumer(ProcessBound):
             UnavailableError, AccessDeniedError: as `write`.
         """
         cursors = [change.cursor for change in changes]
-        done = await self._client.call("XACK", self._space.changes, self.group, *cursors) if cursors else 0
-        return done if isinstance(done, int) else 0
+        return await self._scripts.change_ack(self._keys, group=self.group, cursors=cursors) if cursors else 0
 
     async def pending(self) -> int:
         """Return how many changes of the group are delivered but not acknowledged. One round trip."""
-        summary = as_list(await self._client.call("XPENDING", self._space.changes, self.group))
-        return summary[0] if summary and isinstance(summary[0], int) else 0
+        summaries = await asyncio.gather(*(self._pending_in(stream) for stream in self._after))
+        return sum(summary[0] for summary in summaries if summary and isinstance(summary[0], int))
 
     async def dead_letters(self) -> list[Change]:
         """Return the changes that became dead letters, oldest first. One round trip."""
         entries = as_list(await self._client.call("XRANGE", self._dead_key, "-", "+", "COUNT", _MOST_DEAD_LETTERS))
-        letters = {letter.cursor: letter for letter in map(_parse_dead_letter, entries)}
+        letters = {letter.cursor: letter for letter in map(parse_change, map(_unwrap, entries))}
         return sorted(letters.values(), key=lambda letter: letter.version)
 
     async def _own_pending(self) -> AsyncIterator[Change]:
         """Yield the changes that were delivered to this consumer and are not acknowledged."""
-        while (found := await self._first_pending(self._after, "+", 1, self.name)) is not None:
-            self._after = f"({found[0]}"
-            if (change := await self._claim_pending(*found, idle_ms=0)) is not None:
+        while (found := await self._first_pending(own=True)) is not None:
+            self._after[found.stream] = f"({found.id}"
+            entry = await self._claim(found, idle_ms=0)
+            if entry is not None and is_packet(entry):
+                await self._split([entry])
+                while entries := await self._read(self._keys.split):
+                    for each in entries:
+                        yield parse_change(each)
+            elif entry is not None and (change := await self._deliver(entry, found.deliveries)) is not None:
                 yield change
 
     async def _claim_idle(self) -> Change | None:
         """Claim the oldest change of an idle consumer; return it, or None."""
-        while (found := await self._first_pending("IDLE", self._idle_ms, "-", "+", 1)) is not None:
-            if (change := await self._claim_pending(*found, idle_ms=self._idle_ms)) is not None:
+        while (found := await self._first_pending(own=False)) is not None:
+            entry = await self._claim(found, idle_ms=self._idle_ms)
+            if entry is not None and is_packet(entry):
+                await self._split([entry])
+            elif entry is not None and (change := await self._deliver(entry, found.deliveries)) is not None:
                 return change
         return None
 
     async def _fresh(self) -> AsyncIterator[Change]:
-        wait_ms = int(_CONSUMER_WAIT_S * 1000)
-        # Prefetched changes count as delivered: with max_deliveries=1 none may be prefetched.
-        count = _CONSUMER_BATCH if self._max_deliveries > 1 else 1
-        reader = ("GROUP", self.group, self.name, "COUNT", count, "BLOCK", wait_ms)
+        """Yield new changes, after waiting for some."""
         try:
-            reply = await self._client.block(
-                "XREADGROUP", *reader, "STREAMS", self._space.changes, ">", wait_s=_CONSUMER_WAIT_S
-            )
+            entries = await self._read(self._keys.split)
+            if not entries:
+                entries = await self._read(self._keys.changes, wait_ms=int(_CONSUMER_WAIT_S * 1000))
         except LostError as error:
             # The server may have delivered changes whose reply was lost: they are pending here.
             _consumer_logger.warning("consumer %s of %s: %s", self.name, self.group, error)
             async for change in self._own_pending():
                 yield change
             return
+        alone = list(takewhile(lambda entry: not is_packet(entry), entries))
+        # What follows a packet moves with it, so that the changes stay in order; other consumers may take some.
+        await self._split(entries[len(alone) :])
+        for entry in alone:
+            yield parse_change(entry)
+
+    async def _read(self, stream: bytes, *, wait_ms: int | None = None) -> list[Reply]:
+        """Return entries that no consumer of the group has; the server delivers them to this one.
+
+        Raises:
+            LostError: the connection was lost; the server may have delivered some.
+            UnavailableError, AccessDeniedError: as `write`.
+        """
+        reader: list[Argument] = ["GROUP", self.group, self.name, "COUNT", self._batch]
+        blocking = () if wait_ms is None else ("BLOCK", wait_ms)
+        try:
+            reply = await self._client.block(
+                "XREADGROUP", *reader, *blocking, "STREAMS", stream, ">", wait_s=_CONSUMER_WAIT_S
+            )
         except ServerError as error:
+            if stream == self._keys.split and _lacks_group(error):
+                await self.join("$")  # the namespace was cleared
+                return []
             raise public_error(error, self._client.address) from error
-        changes = _parse_changes(reply)
-        if changes:
-            self._after = f"({changes[-1].cursor}"
-        for change in changes:
-            yield change
+        entries = [entry for found in as_list(reply) for entry in as_list(as_list(found)[1])]
+        if entries:
+            self._after[stream] = f"({_id_of(entries[-1])}"
+        return [self._plain(stream, entry) for entry in entries]
 
-    async def _first_pending(self, *which: Argument) -> tuple[str, int] | None:
-        """Return (cursor, deliveries so far) of the oldest unacknowledged change that matches."""
-        rows = as_list(await self._client.call("XPENDING", self._space.changes, self.group, *which))
-        if not rows:
-            return None
-        cursor, _, _, deliveries = as_list(rows[0])
-        return text_of(cursor), deliveries if isinstance(deliveries, int) else 0
+    async def _split(self, entries: Sequence[Reply]) -> None:
+        """Move the changes of delivered entries to the stream of the group."""
+        if entries:
+            await self._scripts.packet_split(self._keys, group=self.group, ids=[_id_of(entry) for entry in entries])
 
-    async def _claim_pending(self, cursor: str, deliveries: int, *, idle_ms: int) -> Change | None:
-        """Claim a change and return it; None if another consumer has it, it was trimmed, or it became a dead letter."""
-        reply = await self._client.call("XCLAIM", self._space.changes, self.group, self.name, idle_ms, cursor)
-        for entry in filter(as_list, as_list(reply)):
-            if deliveries < self._max_deliveries:
-                return parse_change(entry)
-            await self._move_to_dead_letters(entry)
-        return None
+    async def _first_pending(self, *, own: bool) -> _PendingEntry | None:
+        """Return the oldest unacknowledged entry of this consumer behind the last one, or of any idle consumer."""
+        whose = {
+            stream: (after, "+", 1, self.name) if own else ("IDLE", self._idle_ms, "-", "+", 1)
+            for stream, after in self._after.items()
+        }
+        found = await asyncio.gather(*(self._pending_in(stream, *which) for stream, which in whose.items()))
+        entries = []
+        for stream, rows in zip(whose, found, strict=True):
+            for id_, _, _, deliveries in map(as_list, rows):
+                count = deliveries if isinstance(deliveries, int) else 0
+                entries.append(_PendingEntry(position(text_of(id_)), stream, text_of(id_), count))
+        return min(entries, default=None)
 
-    async def _move_to_dead_letters(self, entry: Reply) -> None:
+    async def _pending_in(self, stream: bytes, *which: Argument) -> list[Reply]:
+        try:
+            return as_list(await self._client.call("XPENDING", stream, self.group, *which))
+        except ServerError as error:
+            if stream == self._keys.split and _lacks_group(error):
+                return []  # the namespace was cleared
+            raise
+
+    async def _claim(self, found: _PendingEntry, *, idle_ms: int) -> Reply:
+        """Claim an entry and return it; None if another consumer has it, or it was trimmed."""
+        reply = await self._client.call("XCLAIM", found.stream, self.group, self.name, idle_ms, found.id)
+        return next((self._plain(found.stream, entry) for entry in as_list(reply) if as_list(entry)), None)
+
+    async def _deliver(self, entry: Reply, deliveries: int) -> Change | None:
+        """Return the change of a claimed entry; None if it became a dead letter."""
+        if deliveries < self._max_deliveries:
+            return parse_change(entry)
         cursor, fields = as_list(entry)
         words: list[Argument] = [field for field in as_list(fields) if isinstance(field, bytes)]
         # Under a new id: changes become dead letters in any order, and twice if a reply was lost.
         await self._client.call(
             "XADD", self._dead_key, "MAXLEN", "~", _MOST_DEAD_LETTERS, "*", "cursor", text_of(cursor), *words
         )
-        await self._client.call("XACK", self._space.changes, self.group, text_of(cursor))
+        await self._scripts.change_ack(self._keys, group=self.group, cursors=[text_of(cursor)])
+        return None
+
+    def _plain(self, stream: bytes, entry: Reply) -> Reply:
+        """Return an entry of either stream as one of the change stream."""
+        return _unwrap(entry) if stream == self._keys.split else entry
 
 
-def _parse_dead_letter(entry: Reply) -> Change:
-    """Return the change in a dead letter."""
+def _unwrap(entry: Reply) -> Reply:
+    """Return the entry of the change stream that is in a dead letter, or in the stream of a group."""
     fields = as_list(as_list(entry)[1])
-    return parse_change([fields[1], fields[2:]])
+    return [fields[1], fields[2:]]
 
 
-def _parse_changes(reply: Reply) -> list[Change]:
-    streams = as_list(reply)
-    return [parse_change(entry) for entry in as_list(as_list(streams[0])[1])] if streams else []
+def _id_of(entry: Reply) -> str:
+    return text_of(as_list(entry)[0])
+
+
+def _lacks_group(error: ServerError) -> bool:
+    return "NOGROUP" in error.text or "UNBLOCKED" in error.text  # fakeredis says ERR before it
 
 
 # An idle reader reads again this often, so that it notices a dead connection.
@@ -351,7 +421,7 @@ class ChangeFeed:
                     if wanted and (may_read_all or self._feed_scope.identity.may("read", change.key)):
                         self._drop_copy(change)
                         yield change
-                if len(changes) == BATCH:
+                if len(changes) >= BATCH:
                     break
                 changes = []
 
@@ -412,10 +482,13 @@ class ChangeFeed:
         if check_integer("max_deliveries", max_deliveries) < 1:
             raise InvalidError("max_deliveries", max_deliveries, "give at least one")
         start = "$" if since is None else parse_cursor(since)
-        dead = self._feed_scope.keyspace.service(space.namespace, f"dead:{group}")
+        split, places, dead = (
+            self._feed_scope.keyspace.group_part(space.namespace, part, group) for part in (*GROUP_PARTS, "dead")
+        )
         consumer = Consumer(
             self._feed_client,
-            space,
+            GroupScripts(self._feed_context.executor),
+            GroupKeys(space.changes, split, places),
             dead,
             group=group,
             name=name,

@@ -22,7 +22,7 @@ from sharedmem.durable.protocol import DurableContext, has_expired
 from sharedmem.durable.record_recovery import GATHERING, RECOVERED_MARK
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
-from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.change_stream import as_list, parse_changes, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import LOG_MODE, RULE_MODES, KeyRestorer
 from sharedmem.redis.keys import KeySpace, is_lasting_record
@@ -413,18 +413,18 @@ async def present_data(
     asked, changes = sorted(set(stamps)), keyspace.space(namespace).changes
     commands: list[Command] = [("HGET", keyspace.kept(namespace), _MARK_FIELD)]
     commands.append(("XRANGE", changes, "-", "+", "COUNT", 1))
-    commands += [("XRANGE", changes, stamp, stamp) for stamp in asked]
+    # The change is in the first entry from there on, if in any: a packet has the id of its last change.
+    commands += [("XRANGE", changes, stamp, "+", "COUNT", 1) for stamp in asked]
     mark, first, *found = await client.read_many(commands)
     words = text_of(mark).split() if isinstance(mark, bytes) else []
     began_ms = int(words[_EPOCH]) // 1000 if len(words) > _EPOCH else 0
     # The stream is trimmed to its newest changes, and does not show older ones. Entries are dated in milliseconds, so a
     # change of the very millisecond in which the present data began may have been lost before.
-    cut_at = _first_stamp(first) if began_ms and left_ms > began_ms else 0
-    missing = [stamp for stamp, page in zip(asked, found, strict=True) if not page and stamp >= cut_at]
+    cut_at = next(iter(_stamps(first)), 0) if began_ms and left_ms > began_ms else 0
+    listed = zip(asked, map(_stamps, found), strict=True)
+    missing = [stamp for stamp, stamps in listed if stamp not in stamps and stamp >= cut_at]
     return PresentData(began_ms, frozenset(missing))
 
 
-def _first_stamp(page: Reply) -> int:
-    for row in map(as_list, as_list(page)):
-        return int(text_of(row[0]).partition("-")[0])
-    return 0
+def _stamps(page: Reply) -> list[int]:
+    return [change.version for entry in as_list(page) for change in parse_changes(entry)]

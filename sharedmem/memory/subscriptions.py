@@ -19,7 +19,7 @@ from sharedmem.memory.search import Filters, check_query, check_share
 from sharedmem.memory.serialization import decode_version, indexed_text
 from sharedmem.models import MemoryEvent, MemoryFilter, MemoryItem
 from sharedmem.providers.embedding import embed_query
-from sharedmem.redis.change_stream import BATCH, as_list, newest_cursor, parse_change, text_of
+from sharedmem.redis.change_stream import BATCH, as_list, newest_cursor, parse_changes, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import Space
 from sharedmem.redis.replies import LostError, Reply, ServerError
@@ -99,7 +99,7 @@ class ChangeNotifier:
         wait_ms = int(_WAIT_S * 1000)
         command = ("XREAD", "BLOCK", wait_ms, "COUNT", BATCH, "STREAMS", self._space.changes, cursor)
         entries = _parse_entries(await self._client.block(*command, wait_s=_WAIT_S))
-        changes = [parse_change(entry) for entry in entries]
+        changes = [change for entry in entries for change in parse_changes(entry)]
         self.clearings += sum(change.operation == "clear" for change in changes)
         # Beyond a full batch, entries may have been trimmed unread.
         if len(changes) >= BATCH or any(_is_relevant(change.operation) for change in changes):

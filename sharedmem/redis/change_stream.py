@@ -1,11 +1,14 @@
-"""The change stream of a namespace: one entry for every mutation, read by cursor.
+"""The change stream of a namespace: one entry for every mutation, or for those of a shared call, read by cursor.
 
 A reader that keeps its cursor misses nothing that is still in the stream. If entries were trimmed before it read them,
-it receives a gap. The id of an entry is `<version>-0`, so a cursor is a version and a time.
+it receives a gap. The cursor of a change is `<version>-0`, so a cursor is a version and a time. An entry with several
+changes, a packet, has the cursor of its last change as its id (`lua/include/packet.lua` describes it); a cursor may be
+within it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sharedmem.clock import from_microseconds
@@ -16,6 +19,8 @@ from sharedmem.redis.replies import Command, Reply
 
 START = "0-0"
 BATCH = 500
+"""Entries that are read at once."""
+_PACKED = re.compile(rb"([0-9]{1,19}) (\S+) ([0-9]{1,9}) ")
 
 
 async def newest_cursor(line: RedisClient, space: Space) -> str:
@@ -33,8 +38,8 @@ async def read_changes(line: RedisClient, space: Space, cursor: str) -> tuple[bo
         cursor: position of the reader.
 
     Returns:
-        (whether changes between the cursor and the first of these were trimmed, at most `BATCH` changes).
-        One round trip, a second one if trimming is possible.
+        (whether changes between the cursor and the first of these were trimmed, the changes of at most `BATCH`
+        entries). One round trip, a second one if trimming is possible.
     """
     after, oldest = await line.read_many(
         [
@@ -42,11 +47,11 @@ async def read_changes(line: RedisClient, space: Space, cursor: str) -> tuple[bo
             ("XRANGE", space.changes, "-", "+", "COUNT", 1),
         ]
     )
-    first = _id_of(oldest)
-    passed = first is not None and position(first) > position(cursor)
+    first = _first_position(oldest)
+    passed = first is not None and first > position(cursor)
     # From `START` every trimmed stream has lost entries; from another cursor, its own entry must still exist.
     gap = passed and (cursor != START or await _was_trimmed(line, space))
-    return gap, [parse_change(entry) for entry in as_list(after)]
+    return gap, _changes_after(cursor, after)
 
 
 def next_changes_commands(space: Space, cursor: str, *, wait_ms: int) -> list[Command]:
@@ -66,15 +71,57 @@ def next_changes(cursor: str, replies: Sequence[Reply]) -> list[Change]:
             cursor, nothing was trimmed in between.
     """
     woken, oldest = replies
-    first = _id_of(oldest)
-    if not woken or first is None or position(first) > position(cursor):
+    first = _first_position(oldest)
+    if not woken or first is None or first > position(cursor):
         return []
     (stream,) = as_list(woken)
-    return [parse_change(entry) for entry in as_list(as_list(stream)[1])]
+    return _changes_after(cursor, as_list(stream)[1])
+
+
+def _changes_after(cursor: str, entries: Reply) -> list[Change]:
+    """Return the changes of entries after a cursor, which may be within the first of them."""
+    changes = [change for entry in as_list(entries) for change in parse_changes(entry)]
+    seen, passed = position(cursor), 0
+    while passed < len(changes) and position(changes[passed].cursor) <= seen:
+        passed += 1
+    return changes[passed:]
+
+
+def parse_changes(entry: Reply) -> list[Change]:
+    """Return the changes of a stream entry, in the order of their versions."""
+    if not is_packet(entry):
+        return [parse_change(entry)]
+    id_, fields = as_list(entry)
+    _, actor, _, text = as_list(fields)
+    assert isinstance(actor, bytes)
+    assert isinstance(text, bytes)
+    by, at, last = actor.decode(errors="replace"), 0, 0
+    changes = []
+    while (found := _PACKED.match(text, at)) is not None and (version := int(found[1])) > last:
+        last, at = version, found.end() + int(found[3]) + 1
+        changes.append(
+            Change.model_construct(
+                key=text[found.end() : at - 1].decode(errors="replace"),
+                operation=found[2].decode(errors="replace"),
+                version=version,
+                actor=by,
+                at=from_microseconds(version),
+                cursor=f"{version}-0",
+            )
+        )
+    if at == len(text) + 1 and changes[-1].cursor == text_of(id_):
+        return changes
+    return [parse_change(entry)]  # another client has written it
+
+
+def is_packet(entry: Reply) -> bool:
+    """Return whether a stream entry has several changes."""
+    fields = as_list(as_list(entry)[1])
+    return len(fields) == 4 and fields[2] == b"changes"
 
 
 def parse_change(entry: Reply) -> Change:
-    """Return the change of a stream entry."""
+    """Return the change of a stream entry that is no packet."""
     cursor, fields = as_list(entry)
     pairs = as_list(fields)
     # Entries of other clients that are not UTF-8 are passed on, so that they do not block readers.
@@ -111,6 +158,15 @@ async def _was_trimmed(line: RedisClient, space: Space) -> bool:
 def _id_of(entries: Reply) -> str | None:
     found = as_list(entries)
     return text_of(as_list(found[0])[0]) if found else None
+
+
+def _first_position(entries: Reply) -> tuple[int, int] | None:
+    """Return the position of the first change of the first entry; None without entries."""
+    for entry in as_list(entries):
+        id_, fields = as_list(entry)
+        found = _PACKED.match(as_list(fields)[3]) if is_packet(entry) else None
+        return position(text_of(id_)) if found is None else (int(found[1]), 0)
+    return None
 
 
 def position(cursor: str) -> tuple[int, int]:

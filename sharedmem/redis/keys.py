@@ -51,6 +51,8 @@ RECORD_PARTS = (
     *("graph.falkor", "graph.falkor.ready"),
     *(f"note.{part}" for part in ("apps", "ids", "users", "chains")),
 )
+GROUP_PARTS = ("split", "split.places")
+"""Keys of a consumer group of the change stream (`KeySpace.group_part`): changes that it got in packets."""
 NAME_KINDS = frozenset({"lock", "leader", "semaphore", "rwlock", "barrier", "limit", "queue"})
 """Kinds of names that are indexed while in use (see `lua/include/names.lua`); all but `queue` are parts of one key."""
 # One of these parts exists as long as a queue has or counts a task, or is paused.
@@ -75,7 +77,7 @@ ITEM_PARTS = (
     *("conversation.log", "conversation.ids", "conversation.readers"),
 )
 _STATE = b"}:$kept.state:"
-_PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS)
+_PARTS = frozenset(part.encode() for part in EXPIRING_PARTS + LASTING_PARTS + GROUP_PARTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +320,10 @@ class KeySpace:
     def kept(self, namespace: str) -> bytes:
         """Return the hash of the keys that are durable by argument, not by rule."""
         return self.service(namespace, "kept")
+
+    def group_part(self, namespace: str, part: str, group: str) -> bytes:
+        """Return a key of a consumer group (see `GROUP_PARTS`)."""
+        return self.service(namespace, f"{part}:{group}")
 
     def presence(self, target: Target) -> bytes:
         """Return the key that exists if and only if a logical key does: it, or its record (`<ns>:$memory:<id>`)."""

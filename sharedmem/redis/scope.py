@@ -18,6 +18,7 @@ from sharedmem.redis.keys import (
     EXPIRING_PARTS,
     FAMILIES,
     GLOBAL_NAMESPACE,
+    GROUP_PARTS,
     ITEM_PARTS,
     LASTING_PARTS,
     MAX_NAME_BYTES,
@@ -519,7 +520,7 @@ def _namespaces(patterns: list[str]) -> list[str]:
 def _service_keys(keyspace: KeySpace, namespace: str) -> list[str]:
     space = keyspace.space(namespace)
     ledgers = space.operations.decode().rpartition(":")[0]
-    dead_letters = keyspace.service(namespace, "dead:*").decode()
+    groups = [keyspace.group_part(namespace, part, "*").decode() for part in ("dead", *GROUP_PARTS)]
     keeping = (keyspace.outbox(namespace), keyspace.dead_outbox(namespace), keyspace.kept(namespace))
     always = (space.clock, space.changes, keyspace.names(namespace))
-    return [f"{ledgers}:*", dead_letters, *map(bytes.decode, always + keeping)]
+    return [f"{ledgers}:*", *groups, *map(bytes.decode, always + keeping)]

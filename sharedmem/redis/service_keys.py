@@ -60,6 +60,10 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
         ("string",), "delete it: the next change creates it again", re.compile(rb"\d{16}(?: \d{1,16})?")
     ),
     "changes": KeyFormat(("stream",), "delete it: its readers receive a gap"),
+    "split": KeyFormat(("stream",), "delete it: its consumer group loses changes that are not acknowledged"),
+    "split.places": KeyFormat(
+        ("hash",), "delete it: changes of its consumer group may come again", re.compile(rb"\d+-\d+")
+    ),
     "ops": KeyFormat(("hash",), "delete it: only repeats of running calls are affected", re.compile(rb"(?s)\d+ .*")),
     "names": KeyFormat(("zset",), "delete it: the next caller that lists names looks through all keys once"),
     **_formats(

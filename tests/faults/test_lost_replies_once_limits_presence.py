@@ -13,6 +13,7 @@ import pytest
 from redis import Redis
 from support.chaos_proxy import ChaosProxy
 from support.faulty_hubs import hub_without_ids, persistent_settings
+from support.footprint import read_changes
 from support.waiting import wait_until
 
 from sharedmem import BarrierError, Hub, LockHeldError, SharedMemoryError, SharedMemoryStore
@@ -37,8 +38,8 @@ class Scene:
 
     async def changes(self) -> list[tuple[bytes, bytes]]:
         """What is on the change feed."""
-        entries: Any = self.raw.xrange(f"sm:{{{self.store.namespace}}}:$changes")
-        return [(fields[b"op"], fields[b"key"].rpartition(b":")[2]) for _, fields in entries]
+        found = read_changes(self.raw, self.store.namespace)
+        return [(change.operation.encode(), change.key.rpartition(":")[2].encode()) for change in found]
 
 
 Act = Callable[[Scene], Awaitable[object]]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 from support.chaos_proxy import ChaosProxy
@@ -23,6 +22,7 @@ from support.episode_processes import (
 )
 from support.example_budget import example_count
 from support.faulty_hubs import persistent_settings
+from support.footprint import read_changes
 from support.redis_process import RedisProcess
 
 from sharedmem import Hub
@@ -188,6 +188,5 @@ async def test_an_episode_added_under_lost_replies_is_there_once(
     assert version.episode_ids == ("story",)
     assert version.superseded_at is not None
     with server.client() as raw:
-        client: Any = raw  # redis-py types its answers for both of its faces at once
-        changes = [told[b"op"] for _, told in client.xrange(f"sm:{{{NAMESPACE}}}:$changes")]
-    assert changes.count(b"graph.episode") == changes.count(b"graph.undone") == 1
+        changes = [change.operation for change in read_changes(raw, NAMESPACE)]
+    assert changes.count("graph.episode") == changes.count("graph.undone") == 1

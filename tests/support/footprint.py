@@ -8,6 +8,9 @@ from typing import Any
 
 from redis import Redis
 
+from sharedmem import Change
+from sharedmem.redis.change_stream import parse_changes
+
 _VERSION = re.compile(rb"\d{16}")
 
 
@@ -29,14 +32,28 @@ class Footprint:
 def take_footprint(client: Redis, namespace: str, answer: object = None) -> Footprint:
     """What a namespace holds now; `answer` is that of the call that led there."""
     head = f"sm:{{{namespace}}}:".encode()
-    entries: Any = client.xrange(head + b"$changes")
-    ranks = {cursor.partition(b"-")[0]: b"v%d" % rank for rank, (cursor, _) in enumerate(entries)}
+    changes = read_changes(client, namespace)
+    ranks = {str(change.version).encode(): b"v%d" % rank for rank, change in enumerate(changes)}
     keys = [key for key in client.scan_iter(head + b"*", count=1000) if not key.startswith(head + b"$")]
     return Footprint(
         answer=_ranked(answer, ranks),
         contents={key.removeprefix(head): _content(client, key, ranks) for key in sorted(keys)},
-        changes=[(told[b"op"], told[b"key"].partition(b":")[2], told[b"by"]) for _, told in entries],
+        changes=[
+            (change.operation.encode(), change.key.partition(":")[2].encode(), change.actor.encode())
+            for change in changes
+        ],
     )
+
+
+def read_changes(client: Redis, namespace: str) -> list[Change]:
+    """Every change that the stream of a namespace has."""
+    return changes_of(client.xrange(f"sm:{{{namespace}}}:$changes"))
+
+
+def changes_of(entries: Any) -> list[Change]:
+    """The changes of some entries, as redis-py returns them."""
+    flat = [[cursor, [part for pair in told.items() for part in pair]] for cursor, told in entries]
+    return [change for entry in flat for change in parse_changes(entry)]
 
 
 def contents_of(server: Redis, match: str | None = None) -> dict[bytes, object]:

@@ -13,7 +13,7 @@ from support.contexts import parts_of
 
 from sharedmem import Hub, InternalError, Settings, UnavailableError
 from sharedmem.clock import new_id
-from sharedmem.redis.change_stream import as_list, parse_change
+from sharedmem.redis.change_stream import as_list, parse_changes
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, Reply, ServerError, public_error
@@ -43,7 +43,7 @@ class Bench:
 
     async def announced(self) -> list[tuple[str, str]]:
         entries = await self.redis("XRANGE", self.keyspace.space(self.namespace).changes, "-", "+")
-        changes = [parse_change(entry) for entry in as_list(entries)]
+        changes = [change for entry in as_list(entries) for change in parse_changes(entry)]
         assert {change.actor for change in changes} <= {"ada"}
         return [(change.operation, change.key.rpartition(":")[2]) for change in changes]
 

@@ -293,3 +293,35 @@ class DataScripts:
     ) -> tuple[int, bytes]:
         reply = await self._executor.mutate(script, key.space, [key.physical], actor, args, keep=keep)
         return split_version(reply)
+
+
+# -- consumer groups -------------------------------------------------------------------------------
+
+
+class GroupKeys(NamedTuple):
+    """The keys of a consumer group of a change stream."""
+
+    changes: bytes
+    split: bytes
+    """The changes that it got in packets, one by one, until they are acknowledged."""
+    places: bytes
+    """Their ids in `split`, where these are not their cursors."""
+
+
+class GroupScripts:
+    """Hands out changes within consumer groups."""
+
+    def __init__(self, executor: ScriptExecutor) -> None:
+        self._executor = executor
+
+    async def group_join(self, keys: GroupKeys, *, group: str, start: str) -> bool:
+        """Create a consumer group of a change stream that begins after `start`; return False if it exists."""
+        return await self._executor.run("group_join", keys, [group, start]) == 1
+
+    async def packet_split(self, keys: GroupKeys, *, group: str, ids: Sequence[str]) -> int:
+        """Move the changes of delivered entries to the stream of their group; return how many were moved."""
+        return int(cast("int", await self._executor.run("packet_split", keys, [group, *ids])))
+
+    async def change_ack(self, keys: GroupKeys, *, group: str, cursors: Sequence[str]) -> int:
+        """Acknowledge changes; return how many of them were pending in the group."""
+        return int(cast("int", await self._executor.run("change_ack", keys, [group, *cursors])))

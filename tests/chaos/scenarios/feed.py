@@ -7,13 +7,13 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 from support.chaos_proxy import ChaosProxy
 from support.closed_iterators import closed_at_exit
 from support.faulty_hubs import persistent_settings
+from support.footprint import changes_of
 from support.redis_process import RedisProcess
 from support.waiting import wait_until
 
@@ -124,10 +124,9 @@ class _Reader:
             entries: Any = []
             with suppress(RedisError, OSError):
                 entries = await asyncio.to_thread(self._entries, cursor)
-            for id_, told in entries:
-                cursor, version = id_.decode(), int(id_.partition(b"-")[0])
-                key, at = told[b"key"].decode(), datetime.now(UTC)
-                yield Change(key=key, operation="", version=version, actor="", at=at, cursor=cursor)
+            for change in changes_of(entries):
+                cursor = change.cursor
+                yield change
             await asyncio.sleep(0.01)
 
     def _entries(self, cursor: str) -> Any:
