@@ -164,7 +164,8 @@ def _first_position(entries: Reply) -> tuple[int, int] | None:
     """Return the position of the first change of the first entry; None without entries."""
     for entry in as_list(entries):
         id_, fields = as_list(entry)
-        found = _PACKED.match(as_list(fields)[3]) if is_packet(entry) else None
+        text = as_list(fields)[3] if is_packet(entry) else b""
+        found = _PACKED.match(text) if isinstance(text, bytes) else None
         return position(text_of(id_)) if found is None else (int(found[1]), 0)
     return None
 

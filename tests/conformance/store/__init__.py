@@ -11,6 +11,7 @@ Needs pytest and pytest-asyncio with `asyncio_mode = "auto"`. Each test works in
 
 from conformance.store.messages import FeedTests, MessageTests
 from conformance.store.namespace import AccessTests, NamespaceTests
+from conformance.store.shared_changes import SharedChangeTests
 from conformance.store.structures import CounterTests, HashTests, ListTests, SetTests
 from conformance.store.typed_reads import TypedReadTests
 from conformance.store.values import ConditionTests, LifetimeTests, ValueTests
@@ -29,6 +30,7 @@ class StoreSuite(
     CounterTests,
     MessageTests,
     FeedTests,
+    SharedChangeTests,
     NamespaceTests,
     AccessTests,
 ):
