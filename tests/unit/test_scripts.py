@@ -13,12 +13,14 @@ from support.contexts import parts_of
 
 from sharedmem import Hub, InternalError, Settings, UnavailableError
 from sharedmem.clock import new_id
+from sharedmem.durable.loss_detection import present_data
 from sharedmem.redis.change_stream import as_list, parse_changes
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace, Target
 from sharedmem.redis.replies import Argument, Reply, ServerError, public_error
 from sharedmem.redis.scripts import scripts
 from sharedmem.redis.scripts.data import CollectionChange, DataScripts, KeyWrite, ValueScripts
+from sharedmem.redis.scripts.durable import DurableScripts, NamespaceJoinKeys
 from sharedmem.testing import fake_hub
 
 ADA = b"ada"
@@ -246,6 +248,36 @@ async def test_changes_in_one_call_have_rising_versions_and_a_refused_one_does_n
     versions = [int(reply.split()[0]) for reply in (first, second, counted)]
     assert versions == [versions[0], versions[0] + 1, versions[0] + 2]
     assert await bench.announced() == [("hset", "h"), ("append", "list"), ("append", "list"), ("incr", "n")]
+
+
+async def test_a_packet_lists_the_versions_of_its_changes_and_no_others(bench: Bench) -> None:
+    await result(bench, "before", "incr", 1)
+    await bench.redis("RPUSH", bench.key("list").physical, 1)
+    replies = await write(
+        bench, *(KeyWrite(bench.key(name), "*", 0, b"json", b"1") for name in ("a", "list", "b", "c"))
+    )
+    assert replies[1] == b"T list"
+    first, second, third = (int(reply) for reply in (replies[0], *replies[2:]))
+    assert (second, third) == (first + 2, first + 3)
+    context = parts_of(bench.hub).context
+    space, kept = context.keyspace.space(bench.namespace), context.keyspace.kept(bench.namespace)
+
+    stamps = [first - 1, first, first + 1, second, third, third + 1]
+    present = await present_data(context.client, context.keyspace, bench.namespace, stamps, left_ms=0)
+    assert present.missing == {first - 1, first + 1, third + 1}
+
+    # A tier whose newest change is within the packet lacks nothing here; one that has another version there, does.
+    async def join(highest: int) -> str:
+        await bench.redis("HSET", kept, "$joined", f"joined {first - 1} 1")
+        keys = NamespaceJoinKeys(space.clock, space.changes, kept)
+        scripts = DurableScripts(context.executor)
+        return await scripts.namespace_join(keys, highest=highest, restored="", token="t", lease_ms=1)
+
+    assert [(await join(stamp)).partition(" ")[0] for stamp in (first, second, third)] == ["joined"] * 3
+    assert await join(first + 1) == f"behind {first}"
+    await bench.redis("XTRIM", space.changes, "MAXLEN", 1)
+    assert (await join(first)).startswith("joined")
+    await bench.redis("DEL", kept)
 
 
 async def test_set_pop_takes_each_member_once(bench: Bench) -> None:
