@@ -63,13 +63,14 @@ local function logical(key)
 end
 
 -- One announcement of a call trims the stream, for all of them. A script that makes several changes sets `packet` to a
--- table: then up to 32 changes, which are more than one shared call has, are one entry (see packet.lua). `done` writes it.
+-- table: then up to 16 changes are one entry (see packet.lua), which `done` writes at the latest. More would save little,
+-- and the stream is trimmed by entries: it keeps up to 16 times as many changes as it has to.
 local is_trimmed, packet, write_packet = false, nil, nil
 local function announce_as(version, operation, name)
   if packet then
     local last = #packet
     packet[last + 1], packet[last + 2], packet[last + 3], packet[last + 4] = version, operation, #name, name
-    if last == 124 then write_packet() end
+    if last == 60 then write_packet() end
   elseif is_trimmed then
     redis.call('XADD', changes, version .. '-0', 'op', operation, 'key', name, 'by', actor)
   else

@@ -2,7 +2,7 @@
 --
 -- An entry with `op`, `key` and `by` is one change; its id is `<version>-0`. A packet has several changes of one call, in
 -- the order of their versions: `by`, and `changes` with `<version> <operation> <bytes of the key> <key>` of each, a blank
--- between two. Its id is `<version of the last>-0`. `sharedmem/redis/change_stream.py` reads the same grammar.
+-- between two; versions rise. Its id is `<version of the last>-0`. `sharedmem/redis/change_stream.py` reads the same grammar.
 
 -- Cursor, operation, key and actor of each change. What another client has written is one change, whatever it has.
 local function changes_of(entry)

@@ -286,7 +286,10 @@ class Settings(MemorySettings, ProviderSettings, SynthesisSettings, Observabilit
     )
     max_connections: int = Field(50, ge=1, le=10_000, description="Most connections that one hub opens.")
     change_log_length: int = Field(
-        100_000, ge=1, le=1_000_000_000, description="Changes in the change feed of a namespace, approximately."
+        100_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Entries in the change feed of a namespace, approximately: a change, or up to 16 of one call.",
     )
     near_cache_staleness_s: float = Field(
         1.0,

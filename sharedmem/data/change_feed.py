@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _CONSUMER_BATCH = 50
 _CONSUMER_WAIT_S = 1.0
 _MOST_DEAD_LETTERS = 10_000
+_MOST_REMEMBERED = 10_000
 _consumer_logger = get_logger("consumers")
 
 
@@ -95,6 +96,8 @@ class Consumer(ProcessBound):
         self._max_deliveries = max_deliveries
         self._dead_key = dead_letters
         self._after = {keys.changes: "-", keys.split: "-"}
+        # Changes that are entries under their cursors, by the stream: no script is needed to acknowledge them.
+        self._delivered: dict[bytes, set[str]] = {keys.changes: set(), keys.split: set()}
         # Prefetched changes count as delivered: with max_deliveries=1 none may be prefetched.
         self._batch = _CONSUMER_BATCH if max_deliveries > 1 else 1
 
@@ -127,7 +130,14 @@ class Consumer(ProcessBound):
             UnavailableError, AccessDeniedError: as `write`.
         """
         cursors = [change.cursor for change in changes]
-        return await self._scripts.change_ack(self._keys, group=self.group, cursors=cursors) if cursors else 0
+        if not cursors:
+            return 0
+        for stream, known in self._delivered.items():
+            if known.issuperset(cursors):
+                known.difference_update(cursors)
+                done = await self._client.call("XACK", stream, self.group, *cursors)
+                return done if isinstance(done, int) else 0
+        return await self._scripts.change_ack(self._keys, group=self.group, cursors=cursors)
 
     async def pending(self) -> int:
         """Return how many changes of the group are delivered but not acknowledged. One round trip."""
@@ -168,18 +178,31 @@ class Consumer(ProcessBound):
         try:
             entries = await self._read(self._keys.split)
             if not entries:
-                entries = await self._read(self._keys.changes, wait_ms=int(_CONSUMER_WAIT_S * 1000))
+                entries = await self._read_changes()
         except LostError as error:
             # The server may have delivered changes whose reply was lost: they are pending here.
             _consumer_logger.warning("consumer %s of %s: %s", self.name, self.group, error)
             async for change in self._own_pending():
                 yield change
             return
+        for entry in entries:
+            yield parse_change(entry)
+
+    async def _read_changes(self) -> list[Reply]:
+        """Wait for new entries of the change stream; return those before the first packet."""
+        entries = await self._read(self._keys.changes, wait_ms=int(_CONSUMER_WAIT_S * 1000))
         alone = list(takewhile(lambda entry: not is_packet(entry), entries))
         # What follows a packet moves with it, so that the changes stay in order; other consumers may take some.
         await self._split(entries[len(alone) :])
-        for entry in alone:
-            yield parse_change(entry)
+        self._note_delivered(self._keys.changes, alone)
+        return alone
+
+    def _note_delivered(self, stream: bytes, entries: Sequence[Reply]) -> None:
+        """Remember which changes are entries under their cursors."""
+        known = self._delivered[stream]
+        if len(known) > _MOST_REMEMBERED:  # this consumer does not acknowledge what it gets
+            known.clear()
+        known.update(_id_of(entry) for entry in entries if not _is_wrapped(entry) and not is_packet(entry))
 
     async def _read(self, stream: bytes, *, wait_ms: int | None = None) -> list[Reply]:
         """Return entries that no consumer of the group has; the server delivers them to this one.
@@ -204,7 +227,10 @@ class Consumer(ProcessBound):
         entries = [entry for found in as_list(reply) for entry in as_list(as_list(found)[1])]
         if entries:
             self._after[stream] = f"({_id_of(entries[-1])}"
-        return [self._plain(stream, entry) for entry in entries]
+        if stream == self._keys.changes:
+            return entries
+        self._note_delivered(stream, entries)
+        return list(map(_unwrap, entries))
 
     async def _split(self, entries: Sequence[Reply]) -> None:
         """Move the changes of delivered entries to the stream of the group."""
@@ -236,7 +262,9 @@ class Consumer(ProcessBound):
     async def _claim(self, found: _PendingEntry, *, idle_ms: int) -> Reply:
         """Claim an entry and return it; None if another consumer has it, or it was trimmed."""
         reply = await self._client.call("XCLAIM", found.stream, self.group, self.name, idle_ms, found.id)
-        return next((self._plain(found.stream, entry) for entry in as_list(reply) if as_list(entry)), None)
+        entries = list(filter(as_list, as_list(reply)))
+        self._note_delivered(found.stream, entries)
+        return next(map(_unwrap, entries), None)
 
     async def _deliver(self, entry: Reply, deliveries: int) -> Change | None:
         """Return the change of a claimed entry; None if it became a dead letter."""
@@ -251,15 +279,15 @@ class Consumer(ProcessBound):
         await self._scripts.change_ack(self._keys, group=self.group, cursors=[text_of(cursor)])
         return None
 
-    def _plain(self, stream: bytes, entry: Reply) -> Reply:
-        """Return an entry of either stream as one of the change stream."""
-        return _unwrap(entry) if stream == self._keys.split else entry
-
 
 def _unwrap(entry: Reply) -> Reply:
-    """Return the entry of the change stream that is in a dead letter, or in the stream of a group."""
+    """Return an entry under its cursor: dead letters, and some entries of a group's stream, have ids of their own."""
     fields = as_list(as_list(entry)[1])
-    return [fields[1], fields[2:]]
+    return [fields[1], fields[2:]] if _is_wrapped(entry) else entry
+
+
+def _is_wrapped(entry: Reply) -> bool:
+    return as_list(as_list(entry)[1])[:1] == [b"cursor"]
 
 
 def _id_of(entry: Reply) -> str:
