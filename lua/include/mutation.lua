@@ -69,8 +69,8 @@ local is_trimmed, packet, write_packet = false, nil, nil
 local function announce_as(version, operation, name)
   if packet then
     local last = #packet
-    packet[last + 1], packet[last + 2], packet[last + 3], packet[last + 4] = version, operation, #name, name
-    if last == 60 then write_packet() end
+    packet[last + 1], packet[last + 2], packet[last + 3] = version, operation, name
+    if last == 45 then write_packet() end
   elseif is_trimmed then
     redis.call('XADD', changes, version .. '-0', 'op', operation, 'key', name, 'by', actor)
   else
@@ -80,9 +80,9 @@ local function announce_as(version, operation, name)
 end
 
 write_packet = function()
-  local version, operation, name = packet[#packet - 3], packet[#packet - 2], packet[#packet]
-  if #packet > 4 then
-    redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'by', actor, 'changes', table.concat(packet, ' '))
+  local version, operation, name = packet[#packet - 2], packet[#packet - 1], packet[#packet]
+  if #packet > 3 then
+    redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'by', actor, 'changes', table.concat(packet, '\n'))
   elseif version then
     packet = nil
     announce_as(version, operation, name)

@@ -20,7 +20,8 @@ from sharedmem.redis.replies import Command, Reply
 START = "0-0"
 BATCH = 500
 """Entries that are read at once."""
-_PACKED = re.compile(rb"([0-9]{1,19}) (\S+) ([0-9]{1,9}) ")
+_LONGEST_VERSION = 19
+_FIRST_VERSION = re.compile(rb"[0-9]{1,19}(?=\n)")
 
 
 async def newest_cursor(line: RedisClient, space: Space) -> str:
@@ -95,21 +96,23 @@ def parse_changes(entry: Reply) -> list[Change]:
     _, actor, _, text = as_list(fields)
     assert isinstance(actor, bytes)
     assert isinstance(text, bytes)
-    by, at, last = actor.decode(errors="replace"), 0, 0
-    changes = []
-    while (found := _PACKED.match(text, at)) is not None and (version := int(found[1])) > last:
-        last, at = version, found.end() + int(found[3]) + 1
+    words = text.decode(errors="replace").split("\n")
+    by, last, changes = actor.decode(errors="replace"), 0, []
+    for version, operation, key in zip(words[::3], words[1::3], words[2::3], strict=False):
+        if not version.isdecimal() or len(version) > _LONGEST_VERSION or int(version) <= last:
+            break
+        last = int(version)
         changes.append(
             Change.model_construct(
-                key=text[found.end() : at - 1].decode(errors="replace"),
-                operation=found[2].decode(errors="replace"),
-                version=version,
+                key=key,
+                operation=operation,
+                version=last,
                 actor=by,
-                at=from_microseconds(version),
-                cursor=f"{version}-0",
+                at=from_microseconds(last),
+                cursor=f"{last}-0",
             )
         )
-    if at == len(text) + 1 and changes[-1].cursor == text_of(id_):
+    if 3 * len(changes) == len(words) and changes[-1].cursor == text_of(id_):
         return changes
     return [parse_change(entry)]  # another client has written it
 
@@ -165,8 +168,8 @@ def _first_position(entries: Reply) -> tuple[int, int] | None:
     for entry in as_list(entries):
         id_, fields = as_list(entry)
         text = as_list(fields)[3] if is_packet(entry) else b""
-        found = _PACKED.match(text) if isinstance(text, bytes) else None
-        return position(text_of(id_)) if found is None else (int(found[1]), 0)
+        found = _FIRST_VERSION.match(text) if isinstance(text, bytes) else None
+        return position(text_of(id_)) if found is None else (int(found[0]), 0)
     return None
 
 

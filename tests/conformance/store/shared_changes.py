@@ -12,7 +12,21 @@ from sharedmem.models import Change
 from sharedmem.store import SharedMemoryStore
 from sharedmem.testing.store_fixtures import StoreFixtures
 
-ODD = ["1 write 3 abc", "a b", " ", "é", "\N{PILE OF POO}", "by", "changes", "-0", "'\"\\", "x" * 300, "%d%s", "0"]
+ODD = [
+    "1 write 3 abc",
+    "1795816373989007",
+    "a b",
+    " ",
+    "é",
+    "\N{PILE OF POO}",
+    "by",
+    "changes",
+    "-0",
+    "'\"\\",
+    "x" * 300,
+    "%d%s",
+    "0",
+]
 
 
 def name_of(change: Change) -> str:
