@@ -140,7 +140,10 @@ class Consumer(ProcessBound):
         return await self._scripts.change_ack(self._keys, group=self.group, cursors=cursors)
 
     async def pending(self) -> int:
-        """Return how many changes of the group are delivered but not acknowledged. One round trip."""
+        """Return how many changes of the group are delivered but not acknowledged. One round trip.
+
+        Changes that were made at the same moment count as one until the consumer that received them hands them out.
+        """
         summaries = await asyncio.gather(*(self._pending_in(stream) for stream in self._after))
         return sum(summary[0] for summary in summaries if summary and isinstance(summary[0], int))
 

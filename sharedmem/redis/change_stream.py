@@ -20,8 +20,8 @@ from sharedmem.redis.replies import Command, Reply
 START = "0-0"
 BATCH = 500
 """Entries that are read at once."""
-_LONGEST_VERSION = 19
-_FIRST_VERSION = re.compile(rb"[0-9]{1,19}(?=\n)")
+_LONGEST_VERSION = 16
+_FIRST_VERSION = re.compile(rb"[0-9]{1,16}(?=\n)")
 
 
 async def newest_cursor(line: RedisClient, space: Space) -> str:

@@ -174,7 +174,16 @@ async def test_what_another_client_has_written_as_a_packet_stops_no_reader(
 ) -> None:
     start = await store.write("start", 1)
     late, missing = f"{start + 2}\nwrite\nabc", f"{start + 4}\nwrite"
-    junk: list[Any] = ["", "no packet", late, missing, b"\xff", "9\na\nx\n8\nb\ny", f"x\n{start + 7}\na\nb"]
+    junk: list[Any] = [
+        f"{10**18}\na\nb",
+        "",
+        "no packet",
+        late,
+        missing,
+        b"\xff",
+        "9\na\nx\n8\nb\ny",
+        f"x\n{start + 7}\na\nb",
+    ]
     for number, text in enumerate(junk):
         raw.xadd(STREAM, {"by": "eve", "changes": text}, id=f"{start + 1 + number}-0")
     end = f"{start + 20}-0"

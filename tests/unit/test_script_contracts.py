@@ -152,6 +152,15 @@ def test_a_mutation_remembers_what_it_answered(path: Path) -> None:
     assert re.search(r"return (done|changed)\(", code(path)), "a repeat would do it again"
 
 
+@by_name([path for path in SCRIPTS if "packet = {}" in code(path)])
+def test_a_script_that_collects_changes_announces_them_however_it_ends(path: Path) -> None:
+    body = code(path).partition("packet = {}")[2]
+    endings = re.findall(r"^(?:if [^\n]*)?\breturn\b[^\n]*", body, re.MULTILINE)
+
+    assert endings
+    assert all(re.search(r"return (done|changed)\(", ending) for ending in endings)
+
+
 def declared(path: Path) -> Contract:
     """The contract with that of its includes before it."""
     parts = [contract(include) for include in includes_of(path)] + [contract(path)]
