@@ -394,7 +394,10 @@ class Consumer(Face["AsyncConsumer"]):
         return self._portal.run(self._async.ack(*changes))
 
     def pending(self) -> int:
-        """Return how many changes of the group are delivered but not acknowledged. One round trip."""
+        """Return how many changes of the group are delivered but not acknowledged. One round trip.
+
+        Changes that were made at the same moment count as one until the consumer that received them hands them out.
+        """
         return self._portal.run(self._async.pending())
 
     def dead_letters(self) -> list[Change]:
