@@ -1,6 +1,6 @@
 -- cache_drop: delete some answers.
 --
--- INCLUDE time ledger mutation cache
+-- INCLUDE time ledger mutation packing cache
 -- KEYS keys...  any   the answers; after them log, endings and gone (see include/cache.lua)
 -- ARGV ids...  text  their ids
 --

@@ -3,7 +3,7 @@
 -- Changes that one client makes at the same moment share one call; they are independent: one that the server refuses
 -- changes nothing, and the others are made. All versions come from one tick of the clock.
 --
--- INCLUDE time ledger mutation header keeping
+-- INCLUDE time ledger mutation packing header keeping
 -- KEYS collections...  any  the list, hash, set or counter of each change
 -- ARGV terms...        text  of each change: its operation: append, hset, hdel, hincrby, incr, sadd, srem; or
 --                            `<operation> <count> <ttl_ms> <max_length>`: how many arguments follow (else 2 for hset and

@@ -4,7 +4,7 @@
 -- not at all. The first one creates a conversation. Entries whose ids are in the log already are left out; if the log
 -- has all of them, the append changes nothing and succeeds, whatever its conditions.
 --
--- INCLUDE time ledger mutation header keeping conversation_ids conversation_index
+-- INCLUDE time ledger mutation packing header keeping conversation_ids conversation_index
 -- KEYS heads... hash  the conversations, one for each group of arguments
 -- ARGV terms...    text  of each conversation: empty, or lines: expected revision (empty: any, 0: no conversation, !:
 --                        any, but there is one), expected version of the state (empty: any, 0: none), ttl_ms (empty:

@@ -1,6 +1,6 @@
 -- graph_commit: write all that a step changes in a group of a knowledge graph, or nothing.
 --
--- INCLUDE time ledger mutation header keeping graph
+-- INCLUDE time ledger mutation packing header keeping graph
 -- KEYS keys...   any   the record of each row; then log, place, groups, edges, claims, names, merges, changed and told
 --                      (see include/graph.lua)
 -- ARGV group     text  as used in keys

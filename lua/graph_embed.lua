@@ -1,6 +1,6 @@
 -- graph_embed: write the missing vectors of several graph records.
 --
--- INCLUDE time ledger mutation
+-- INCLUDE time ledger mutation packing
 -- KEYS keys...     hash  the record of each; then log
 -- ARGV vectors...  blob  for each: id, version it has, vector
 --

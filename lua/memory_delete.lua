@@ -1,6 +1,6 @@
 -- memory_delete: delete several memories; their versions are kept for a while.
 --
--- INCLUDE time ledger mutation header keeping memory memory_deletion
+-- INCLUDE time ledger mutation packing header keeping memory memory_deletion
 -- KEYS keys...    any   as memory_write
 -- ARGV most       int   number of past versions to keep
 -- ARGV history_s  int   how long to keep them

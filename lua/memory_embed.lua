@@ -1,6 +1,6 @@
 -- memory_embed: write the missing vectors of several memories.
 --
--- INCLUDE time ledger mutation
+-- INCLUDE time ledger mutation packing
 -- KEYS keys...     hash  the record of each; then log and pending
 -- ARGV vectors...  blob  for each: id, version it has, vector
 --

@@ -1,6 +1,6 @@
 -- memory_lapse: delete the remains of expired memories, and log entries that are old enough.
 --
--- INCLUDE time ledger mutation memory
+-- INCLUDE time ledger mutation packing memory
 -- KEYS keys...     any   for each ending its record, then for each the turns of its thread; then log, digests, endings
 -- ARGV endings...  text  members of `endings` whose time has passed (see include/memory.lua)
 --

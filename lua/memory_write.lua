@@ -1,6 +1,6 @@
 -- memory_write: write several memories, each new or as a new version; delete one that was merged into another.
 --
--- INCLUDE time ledger mutation header keeping memory memory_deletion
+-- INCLUDE time ledger mutation packing header keeping memory memory_deletion
 -- KEYS keys...    any   the record of each, the past versions of each, the turns of the thread of each; then log,
 --                       digests, endings, authors, pending, stats and place (see include/memory.lua)
 -- ARGV seen       text  the newest change that the caller has read; empty if nothing depends on it

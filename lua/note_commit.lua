@@ -1,6 +1,6 @@
 -- note_commit: write new notes of an app and changes of others, all or nothing.
 --
--- INCLUDE time ledger mutation header keeping note
+-- INCLUDE time ledger mutation packing header keeping note
 -- KEYS keys...   any   the record of each note; then log, place, apps, ids, users and chains (see include/note.lua)
 -- ARGV app       text  as used in keys
 -- ARGV reader    text  user whose notes were searched; empty if nothing depends on it

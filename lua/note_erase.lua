@@ -1,6 +1,6 @@
 -- note_erase: delete notes of an app for good.
 --
--- INCLUDE time ledger mutation header keeping note
+-- INCLUDE time ledger mutation packing header keeping note
 -- KEYS keys...  any   as note_commit
 -- ARGV app      text  as used in keys
 --

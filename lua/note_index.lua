@@ -1,6 +1,6 @@
 -- note_index: write the missing vectors, or words, of several notes.
 --
--- INCLUDE time ledger mutation
+-- INCLUDE time ledger mutation packing
 -- KEYS keys...    hash  the record of each; then log
 -- ARGV field      text  `vector` or `terms`
 -- ARGV values...  blob  for each: id, version it has, the new value

@@ -1,6 +1,6 @@
 -- presence_beat: record a heartbeat of an actor, after announcing lapsed actors.
 --
--- INCLUDE time ledger mutation lapsing
+-- INCLUDE time ledger mutation packing lapsing
 -- KEYS presence  sortedset  actors by the end of their presence
 -- KEYS facts     hash       by actor: `<since> <last seen> <about>`, times in microseconds
 -- ARGV ttl_ms   int   length of its presence without another heartbeat

@@ -2,7 +2,7 @@
 --
 -- Writes that one client makes at the same moment share one call; they are independent unless `together`.
 --
--- INCLUDE time ledger mutation header keeping record
+-- INCLUDE time ledger mutation packing header keeping record
 -- KEYS values...  string  the records, one for each pair of arguments
 -- ARGV together  0|1   1: all or none, refused as a whole if a key holds another type
 -- ARGV terms...  text  '' for the usual terms, else '<expect> <ttl_ms> <codec>': expect is '*' any (else ''

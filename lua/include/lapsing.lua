@@ -1,6 +1,6 @@
 -- lapsing: announce actors without a heartbeat for longer than their ttl, once each, in order.
 --
--- Needs mutation.lua before it.
+-- Needs mutation.lua and packing.lua before it.
 
 local MOST_LAPSES = 100
 

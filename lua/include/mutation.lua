@@ -62,9 +62,8 @@ local function logical(key)
   return namespace .. ':' .. family .. id
 end
 
--- One announcement of a call trims the stream, for all of them. A script that makes several changes sets `packet` to a
--- table: then up to 16 changes are one entry (see packet.lua), which `done` writes at the latest. More would save little,
--- and the stream is trimmed by entries: it keeps up to 16 times as many changes as it has to.
+-- One announcement of a call trims the stream, for all of them. Of a script with several changes, `packet` has those that
+-- are not written yet (see packing.lua); `done` writes them at the latest.
 local is_trimmed, packet, write_packet = false, nil, nil
 local function announce_as(version, operation, name)
   if packet then
@@ -77,17 +76,6 @@ local function announce_as(version, operation, name)
     redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'op', operation, 'key', name, 'by', actor)
     is_trimmed = true
   end
-end
-
-write_packet = function()
-  local version, operation, name = packet[#packet - 2], packet[#packet - 1], packet[#packet]
-  if #packet > 3 then
-    redis.call('XADD', changes, 'MAXLEN', '~', cap, version .. '-0', 'by', actor, 'changes', table.concat(packet, '\n'))
-  elseif version then
-    packet = nil
-    announce_as(version, operation, name)
-  end
-  packet = {}
 end
 
 local function announce(version, operation, key)

@@ -157,6 +157,7 @@ def test_a_script_that_collects_changes_announces_them_however_it_ends(path: Pat
     body = code(path).partition("packet = {}")[2]
     endings = re.findall(r"^(?:if [^\n]*)?\breturn\b[^\n]*", body, re.MULTILINE)
 
+    assert "packing" in contract(path).includes
     assert endings
     assert all(re.search(r"return (done|changed)\(", ending) for ending in endings)
 
