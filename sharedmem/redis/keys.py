@@ -89,6 +89,10 @@ class Space:
     changes: bytes
     operations: bytes
 
+    def __hash__(self) -> int:
+        # Each shared write looks its namespace up; bytes remember their hash.
+        return hash(self.clock)
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -60,7 +60,7 @@ class WriteBatcher(Generic[G, W]):
         if is_repeatable():
             # A shared call would belong to all of its callers.
             return self._write_alone(group, record)
-        gathered = self._gathering.get(group)
+        gathered = self._gathering.get(group) if self._gathering else None
         if gathered is None:
             if self._crowded or self._alone:
                 return self._gather(group, record)

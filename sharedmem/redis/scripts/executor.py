@@ -178,10 +178,12 @@ class ScriptExecutor:
         try:
             reply = await call(*command)
         finally:
-            self._free(space, slot)
+            if isinstance(slot, int):
+                self._ledger.free(space.operations, slot)
             if self._when_changed is not None:
                 self._when_changed(keys)
-        self._note_done(script)
+        if not isinstance(slot, int):
+            self._note_done(script)
         return _check_bytes(reply)
 
     async def _mutate_noting(
@@ -200,7 +202,8 @@ class ScriptExecutor:
         try:
             reply = await self._client.call_noting(losses, command, aside=large > POOLED_ABOVE_BYTES)
         finally:
-            self._free(space, slot)
+            if isinstance(slot, int):
+                self._ledger.free(space.operations, slot)
             if self._when_changed is not None:
                 self._when_changed(keys)
         return _check_bytes(reply)
@@ -208,7 +211,7 @@ class ScriptExecutor:
     def _command(
         self, script: str, space: Space, keys: Sequence[bytes], actor: bytes, args: Sequence[Argument]
     ) -> tuple[Command, int | str]:
-        """Return (command, slot of its operation)."""
+        """Return (command, slot of its operation: a number, or text if repeats are recognised by a name)."""
         repeatable = _repeatable_call()
         if repeatable is None:
             operations: bytes = space.operations
@@ -231,11 +234,6 @@ class ScriptExecutor:
             self._cap,
             *args,
         ), slot
-
-    def _free(self, space: Space, slot: int | str) -> None:
-        """Free the slot of a call that has a reply, or is no longer repeated."""
-        if isinstance(slot, int):
-            self._ledger.free(space.operations, slot)
 
     def _note_done(self, script: str) -> None:
         """Let the next operation with a script be another one, where repeats are recognised by a name."""
