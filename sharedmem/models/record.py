@@ -36,12 +36,14 @@ def of_checked(kind: type[R], values: dict[str, Any]) -> R:
 
 
 def all_of_checked(kind: type[R], rows: Iterable[dict[str, Any]]) -> list[R]:
-    """As `of_checked`, for many records."""
+    """As `of_checked`, for many records, which share the set of their fields."""
     new, set_slot, found = kind.__new__, _set_slot, []
+    fields: set[str] = set()
     for values in rows:
+        fields = fields or set(values)
         made = new(kind)
         set_slot(made, "__dict__", values)
-        set_slot(made, "__pydantic_fields_set__", set(values))
+        set_slot(made, "__pydantic_fields_set__", fields)
         set_slot(made, "__pydantic_extra__", None)
         set_slot(made, "__pydantic_private__", None)
         found.append(made)
