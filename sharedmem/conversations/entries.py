@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from sharedmem.data.keys import check_member
@@ -94,22 +93,27 @@ def encode_fields(state: Mapping[str, object] | None, *, largest: int) -> list[b
 
 def parse_entries(items: Sequence[bytes]) -> list[ConversationEntry]:
     """Return the entries of list items."""
-    # A page has many, and this is most of the time of a read: one parse for all values, few calls for each.
-    rows: list[dict[str, Any]] = []
-    bodies = []
-    for item in items:
-        end = item.index(b"\n")
-        version, actor, size = item[:end].decode().split(" ")
-        id_, body = version, item[end + 1 :]
-        if size:
-            id_, body = _decode_id(body[: int(size)]), body[int(size) :]
-        at = datetime.fromtimestamp(int(version) / 1_000_000, UTC)
-        rows.append({"id": id_, "value": None, "actor": actor, "at": at, "cursor": version})
-        bodies.append(body)
-    values = (decode_json_bodies(bodies) if bodies else None) or map(decode_member, bodies)
-    for row, value in zip(rows, values, strict=True):
-        row["value"] = value
-    return all_of_checked(ConversationEntry, rows)
+    # A page has many, and this is most of the time of a read: each step is one for all of them.
+    if not items:
+        return []
+    ends = [item.index(b"\n") for item in items]
+    heads = b" ".join([item[:end] for item, end in zip(items, ends, strict=True)]).decode().split(" ")
+    versions, actors, sizes = heads[::3], heads[1::3], heads[2::3]
+    ids, bodies = versions, [item[end + 1 :] for item, end in zip(items, ends, strict=True)]
+    if any(sizes):
+        ids = [*versions]
+        for at, size in enumerate(sizes):
+            if size:
+                ids[at], bodies[at] = _decode_id(bodies[at][: int(size)]), bodies[at][int(size) :]
+    values = decode_json_bodies(bodies) or map(decode_member, bodies)
+    times = [datetime.fromtimestamp(int(version) / 1_000_000, UTC) for version in versions]
+    return all_of_checked(
+        ConversationEntry,
+        [
+            {"id": id_, "value": value, "actor": actor, "at": at, "cursor": version}
+            for id_, value, actor, at, version in zip(ids, values, actors, times, versions, strict=True)
+        ],
+    )
 
 
 def _decode_id(coded: bytes) -> str:
