@@ -70,7 +70,10 @@ class LargeEntries:
             NotFoundError: the bytes of an entry are lost, or it was removed meanwhile.
             UnavailableError: the blob store cannot be read now.
         """
-        if _SIGN not in b"".join(items):
+        for item in items:
+            if _SIGN in item:
+                break
+        else:
             return items
         free = asyncio.Semaphore(_AT_ONCE)
 
