@@ -260,7 +260,7 @@ class PooledConnection:
 
     def pubsub(self) -> PubSubConnection:
         """Return a new pub/sub connection, which the caller closes."""
-        pubsub = PubSubConnection(self._listening.pubsub(ignore_subscribe_messages=False))
+        pubsub = PubSubConnection(self._listening.pubsub(ignore_subscribe_messages=False), self._credentials)
         self._pubsubs.add(pubsub)
         return pubsub
 
@@ -323,10 +323,12 @@ class PubSubConnection:
 
     Args:
         pubsub: not connected yet.
+        credentials: with which it logs in, if they change.
     """
 
-    def __init__(self, pubsub: PubSub) -> None:
+    def __init__(self, pubsub: PubSub, credentials: Credentials | None) -> None:
         self._pubsub: Any = pubsub  # redis-py has types for only a part of it
+        self._credentials = credentials
         self._is_closed = False
 
     async def subscribe(self, *, channels: Sequence[bytes], patterns: Sequence[bytes]) -> None:
@@ -336,10 +338,15 @@ class PubSubConnection:
             ServerError: the server refused it.
             LostError: the connection was lost, or closed meanwhile.
         """
+        credentials = self._credentials
+        renewals = 0 if credentials is None else credentials.renewals
         if channels:
             await self._checked(self._pubsub.subscribe(*channels))
         if patterns:
             await self._checked(self._pubsub.psubscribe(*patterns))
+        # They may have changed while it logged in with the earlier ones.
+        if credentials is not None and credentials.renewals != renewals and credentials.latest is not None:
+            await self.authenticate(credentials.latest)
 
     async def unsubscribe(self, channel: bytes, *, is_pattern: bool) -> None:
         """End a subscription.

@@ -40,6 +40,7 @@ class RedisProcess:
         self.data = self.home / "data"
         self.data.mkdir()
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_answered = False
         self._password = password
         self.port = free_port() if tcp else 0
         secret = {} if password is None else {"requirepass": password, "masterauth": password}
@@ -49,6 +50,11 @@ class RedisProcess:
     def url(self) -> str:
         """Where clients connect; the password is theirs to give."""
         return f"redis://127.0.0.1:{self.port}/0" if self.port else f"unix://{self.home}/s?db=0"
+
+    @property
+    def bus_port(self) -> int:
+        """Where the other servers of its cluster reach it."""
+        return int(str(self._options["cluster_port"]))
 
     def __enter__(self) -> Self:
         self.start()
@@ -65,8 +71,25 @@ class RedisProcess:
         self.launch()
         deadline = time.monotonic() + _PATIENCE_S
         while not self._answers():
-            assert time.monotonic() < deadline, (self.home / "log").read_text()
+            if self._process is not None and self._process.poll() is not None and self._has_lost_a_port():
+                self.launch()
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError((self.home / "log").read_text())
             time.sleep(0.01)
+        self._has_answered = True
+
+    def _has_lost_a_port(self) -> bool:
+        """Whether another process took a port before the first start; then it has other ones."""
+        log = self.home / "log"
+        if self._has_answered or "Address already in use" not in log.read_text():
+            return False
+        log.write_text("")
+        ports = {"port"} if self.port else set()
+        for name in ports | (self._options.keys() & {"cluster_port"}):
+            self._options[name] = free_port()
+        self.port = int(str(self._options["port"]))
+        return True
 
     def launch(self) -> None:
         """Start it, and do not wait for it."""

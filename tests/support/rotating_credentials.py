@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,9 @@ class RotatingCredentials(StreamingCredentialProvider):
         self.login = (user, password)
         self.failure: Exception | None = None
         """Raised instead of an answer."""
+        self.held = asyncio.Event()
+        """Set when an answer is held back."""
+        self._release: asyncio.Event | None = None
         self._on_next: Callable[[Any], Any] | None = None
         self._on_error: Callable[[Exception], Any] | None = None
 
@@ -32,7 +36,17 @@ class RotatingCredentials(StreamingCredentialProvider):
 
     async def get_credentials_async(self) -> tuple[str, str]:
         """As `get_credentials`."""
-        return self.get_credentials()
+        answer = self.get_credentials()
+        release, self._release = self._release, None
+        if release is not None:
+            self.held.set()
+            await release.wait()
+        return answer
+
+    def hold_next(self) -> asyncio.Event:
+        """Hold the next answer back, until the event is set."""
+        self._release = release = asyncio.Event()
+        return release
 
     def on_next(self, callback: Callable[[Any], Any]) -> None:
         """Call back after `rotate`."""

@@ -102,8 +102,8 @@ async def redis_cluster(masters: int = 3, *, replica: bool = False, **more: obje
         servers = [stack.enter_context(RedisProcess(tcp=True, cluster_port=port, **options)) for port in ports]
         cluster = RedisCluster(servers[:masters], servers[masters:])
         _share_slots(cluster.masters)
-        for server, bus in zip(servers, ports, strict=True):
-            servers[0].tell("CLUSTER", "MEET", "127.0.0.1", server.port, bus)
+        for server in servers:
+            servers[0].tell("CLUSTER", "MEET", "127.0.0.1", server.port, server.bus_port)
         await wait_until(cluster.is_well, description="the cluster is formed", within_s=60)
         await wait_until(cluster.follow, description="the replica knows its master", within_s=60)
         await wait_until(cluster.has_its_replica, description="the replica follows", within_s=60)

@@ -144,6 +144,31 @@ async def test_a_blocking_read_and_a_waiter_go_on_over_a_rotation(
     assert await asyncio.wait_for(waiting, 30)
 
 
+async def test_a_subscription_that_logs_in_during_a_rotation_does_not_keep_the_old_log_in(
+    server: RedisProcess, hub: Hub, provider: RotatingCredentials
+) -> None:
+    store = hub.store("team")
+    await store.write("k", 1)
+    release = provider.hold_next()
+
+    async def hear() -> object:
+        async with store.subscription("news") as news:
+            return await anext(news)
+
+    hearing = asyncio.create_task(hear())
+    await asyncio.wait_for(provider.held.wait(), 30)
+    allow(server, "two", _SECOND)
+    await provider.rotate("two", _SECOND)
+    await wait_until(partial(has_come, server, "two"), description="the others have the new log-in")
+    others = logged_in(server, "two")
+    release.set()
+    await wait_until(lambda: logged_in(server, "two") > others, description="the subscription has it, too")
+    server.tell("ACL", "DELUSER", "one")
+    await store.publish("news", "still here")
+
+    assert isinstance(await asyncio.wait_for(hearing, 30), Message)
+
+
 async def test_a_hub_survives_many_rotations_under_load(
     server: RedisProcess, hub: Hub, provider: RotatingCredentials
 ) -> None:
