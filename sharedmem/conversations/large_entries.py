@@ -70,10 +70,7 @@ class LargeEntries:
             NotFoundError: the bytes of an entry are lost, or it was removed meanwhile.
             UnavailableError: the blob store cannot be read now.
         """
-        for item in items:
-            if _SIGN in item:
-                break
-        else:
+        if _SIGN not in b"".join(items):
             return items
         free = asyncio.Semaphore(_AT_ONCE)
 

@@ -586,6 +586,7 @@ class QueueConsumer:
             raise ClaimLostError("task", held.id, held.token)
 
     def _ack_together(self, _: None, acks: Sequence[DoneTask]) -> Awaitable[bytes]:
+        """Acknowledge tasks of several callers; return `1` or `0` for each, one a line."""
         queue = self._queue
         return queue.scripts.queue_ack(
             queue.space,

@@ -76,7 +76,7 @@ class TaskQueue(ProcessBound):
         unique_for: float = 0.0,
         max_attempts: int | None = None,
     ) -> PutResult:
-        """Put a task into the queue. One round trip.
+        """Put a task into the queue. One round trip, shared with concurrent puts through this object.
 
         Args:
             payload: content of the task, a value as in `write`, up to the blob threshold (256 KiB).
@@ -164,7 +164,7 @@ class TaskQueue(ProcessBound):
         return await self._consumer.renew(task)
 
     async def ack(self, task: Receipt, result: object = None) -> None:
-        """Acknowledge that a task is done. One round trip.
+        """Acknowledge that a task is done. One round trip, shared with concurrent calls through this object.
 
         Args:
             task: the task that `claim` returned.

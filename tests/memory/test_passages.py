@@ -84,7 +84,8 @@ def cut(text: str, query: str) -> str:
 
 @given(
     st.lists(
-        st.sampled_from(["crane", "lift", "box.", "Paper", "on\n", "\u3042\u3044\u3046", "x" * 300]),
+        st.sampled_from(["crane", "lift", "box.", "Paper", "on\n", "\u3042\u3044\u3046", "x" * 30]),
+        min_size=130,
         max_size=400,
     ),
     st.sampled_from(["crane", "lift paper", "none of them"]),
@@ -94,6 +95,7 @@ def test_a_passage_lies_in_its_text_and_has_a_word_of_the_query(words: list[str]
 
     span = find_passage(query_terms(query), text)
 
+    assert (span is not None) == any(word in text.casefold() for word in query.split())
     if span is not None:
         begin, end = span
         assert 0 <= begin < end <= len(text)
