@@ -39,6 +39,7 @@ from sharedmem.redis.scripts.coordination import (
     ClaimKeys,
     DoneTask,
     LeaseScripts,
+    LeaseTerms,
     OnceKeys,
     OnceScripts,
     PutKeys,
@@ -180,22 +181,13 @@ def _bare_places(bare: BareRedis, part: str, *, capacity: int) -> Call:
     keys = {name: (bare.part(name, part), bare.part(name, f"{part}.waiters")) for name in NAMES}
     places = {name: Places(*pair, bare.key(name)) for name, pair in keys.items()}
     lines = {name: Line(*pair) for name, pair in keys.items()}
+    terms = LeaseTerms(capacity, 1, int(LEASE_S * 1000))
 
     async def call(number: int) -> None:
         name, asker = _name(number), f"{next(askers):012x}"
-        reply = await leasing.lease_acquire(
-            bare.space,
-            places[name],
-            ACTOR,
-            capacity=capacity,
-            weight=1,
-            lease_ms=int(LEASE_S * 1000),
-            asker=asker,
-            waits=0,
-            gain=b"",
-        )
+        reply = await leasing.lease_acquire(bare.space, [places[name]], ACTOR, terms, waits=0, askers=[asker])
         holder = b"%b %b 1 %b" % (reply.split()[1], ACTOR, asker.encode())
-        assert await leasing.lease_release(bare.space, lines[name], ACTOR, holder=holder)
+        assert await leasing.lease_release(bare.space, [lines[name]], ACTOR, holders=[holder]) == b"released"
 
     return call
 

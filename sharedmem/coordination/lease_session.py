@@ -17,11 +17,11 @@ from typing import NamedTuple, Protocol
 
 from sharedmem.clock import Clock, new_id
 from sharedmem.context import HubContext
-from sharedmem.coordination.names import NameAccess, safe_deadline
+from sharedmem.coordination.lease_calls import LeaseCalls, LeaseResource
+from sharedmem.coordination.names import safe_deadline
 from sharedmem.errors import InvalidError, LockHeldError, LockLostError, SharedMemoryError, UnavailableError
-from sharedmem.redis.keys import Target
 from sharedmem.redis.pubsub import Waiter
-from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
+from sharedmem.redis.scripts.coordination import LeaseTerms
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.concurrency import Background, BackgroundTask, ProcessBound
 
@@ -145,34 +145,6 @@ _POLL_GROWTH_RANKS = 16
 _logger = get_logger("leases")
 
 
-class LeaseResource(NamedTuple):
-    """A name that can be leased."""
-
-    kind: str
-    name: str
-    """The name as callers give it."""
-    target: Target
-    contest: NamedLeaseKeys
-    places: LeaseKeys
-
-
-class LeaseTerms(NamedTuple):
-    """The terms of a lease."""
-
-    capacity: int
-    weight: int
-    lease_ms: int
-    gain: bytes = b""
-    """The operation on the change feed when the lease is acquired."""
-
-
-class LeaseEnvironment(NamedTuple):
-    """The objects that every lease of a store needs."""
-
-    names: NameAccess
-    scripts: LeaseScripts
-
-
 class LeaseRefusal(NamedTuple):
     """A refusal, because other holders have the name."""
 
@@ -199,7 +171,7 @@ class LeaseSession:
     """One lease, from the request to the release.
 
     Args:
-        environment: the names of the store and the scripts of leases.
+        calls: the calls of leases for the store.
         place: the name to lease.
         terms: the terms of the lease.
         on_lost: called when the lease is lost against the will of its holder.
@@ -207,7 +179,7 @@ class LeaseSession:
 
     __slots__ = (
         "_asker",
-        "_environment",
+        "_calls",
         "_holder",
         "_on_lost",
         "deadline",
@@ -218,10 +190,8 @@ class LeaseSession:
         "token",
     )
 
-    def __init__(
-        self, environment: LeaseEnvironment, place: LeaseResource, terms: LeaseTerms, on_lost: Callable[[], None]
-    ) -> None:
-        self._environment = environment
+    def __init__(self, calls: LeaseCalls, place: LeaseResource, terms: LeaseTerms, on_lost: Callable[[], None]) -> None:
+        self._calls = calls
         self._on_lost = on_lost
         self._asker = ""
         self._holder = b""
@@ -234,7 +204,7 @@ class LeaseSession:
     @property
     def actor(self) -> str:
         """The actor that holds the lease."""
-        return self._environment.names.actor.decode()
+        return self._calls.names.actor.decode()
 
     @property
     def id(self) -> str:
@@ -244,11 +214,11 @@ class LeaseSession:
     @property
     def remaining(self) -> float:
         """Seconds until the lease expires if it is not renewed, by the local clock."""
-        return max(0.0, self.deadline - self._environment.names.context.clock.monotonic())
+        return max(0.0, self.deadline - self._calls.names.context.clock.monotonic())
 
     def is_held(self) -> bool:
         """Return whether the lease has not expired, by the local clock."""
-        return self._environment.names.context.clock.monotonic() < self.deadline
+        return self._calls.names.context.clock.monotonic() < self.deadline
 
     def lost(self) -> LockLostError:
         """Return the error for a lost lease."""
@@ -266,17 +236,17 @@ class LeaseSession:
             LockHeldError: other holders have the name.
             SharedMemoryError: as the calls of a store.
         """
-        clock = self._environment.names.context.clock
+        clock = self._calls.names.context.clock
         give_up_at = None if wait is None else clock.monotonic() + wait
         refused = await self._ask(new_id(), waits=0)
         if refused is not None:
             if wait == 0:
                 raise self._lock_held_error(refused)
             await self._wait_for_turn(give_up_at)
-        lease_renewer(self._environment.names.context).keep(self)
+        lease_renewer(self._calls.names.context).keep(self)
 
     async def _wait_for_turn(self, give_up_at: float | None) -> None:
-        async with self._environment.names.context.wait_notifier.waiter(self.place.target.space) as waiter:
+        async with self._calls.names.context.wait_notifier.waiter(self.place.target.space) as waiter:
             while (refused := await self._ask(waiter.name, waits=1)) is not None:
                 try:
                     await self._wait_for_notification(waiter, refused, give_up_at)
@@ -287,7 +257,7 @@ class LeaseSession:
     async def _wait_for_notification(self, waiter: Waiter, refused: LeaseRefusal, give_up_at: float | None) -> None:
         pause = self._pause(refused)
         if give_up_at is not None:
-            left = give_up_at - self._environment.names.context.clock.monotonic()
+            left = give_up_at - self._calls.names.context.clock.monotonic()
             if left <= 0:
                 await self._leave(waiter.name)
                 raise self._lock_held_error(refused)
@@ -295,21 +265,10 @@ class LeaseSession:
         await waiter.wait(pause)
 
     async def _ask(self, asker: str, *, waits: int) -> LeaseRefusal | None:
-        environment, place, terms = self._environment, self.place, self.terms
-        asked_at = environment.names.context.clock.monotonic()
-        asking = environment.scripts.lease_acquire(
-            place.target.space,
-            place.contest,
-            environment.names.actor,
-            capacity=terms.capacity,
-            weight=terms.weight,
-            lease_ms=terms.lease_ms,
-            asker=asker,
-            waits=waits,
-            gain=terms.gain,
-        )
+        names, place, terms = self._calls.names, self.place, self.terms
+        asked_at = names.context.clock.monotonic()
         try:
-            reply = await environment.names.explained(place.target, asking)
+            reply = await self._calls.acquire(place, terms, asker, waits=waits)
         except (asyncio.CancelledError, UnavailableError):
             # The lease may have been granted although the caller no longer waited for the reply.
             self._leave_in_background(asker)
@@ -317,7 +276,7 @@ class LeaseSession:
         verdict, *words = reply.split()
         if verdict == b"got":
             self.token, self._asker = int(words[0]), asker
-            self._holder = b"%b %b %d %b" % (words[0], environment.names.actor, terms.weight, asker.encode())
+            self._holder = b"%b %b %d %b" % (words[0], names.actor, terms.weight, asker.encode())
             self._set_deadlines(asked_at)
             return None
         return LeaseRefusal(int(words[0]), int(words[1]))
@@ -344,18 +303,11 @@ class LeaseSession:
 
     async def renew(self) -> bool:
         """Renew the lease; return False if it is lost. One round trip."""
-        environment, place = self._environment, self.place
-        clock = environment.names.context.clock
+        place = self.place
+        clock = self._calls.names.context.clock
         asked_at = clock.monotonic()
-        renewing = environment.scripts.lease_renew(
-            place.target.space,
-            place.places.holders,
-            environment.names.actor,
-            holder=self._holder,
-            lease_ms=self.terms.lease_ms,
-        )
         try:
-            self.is_gone = not await environment.names.explained(place.target, renewing)
+            self.is_gone = not await self._calls.renew(place, self._holder, lease_ms=self.terms.lease_ms)
         except SharedMemoryError as error:
             _logger.warning("%s %r could not be renewed and is tried again: %s", place.kind, place.name, error)
             self.renew_at = clock.monotonic() + self.terms.lease_ms / 1000 / 10
@@ -368,8 +320,7 @@ class LeaseSession:
     def lose(self) -> None:
         """Mark the lease as lost; called by the renewer."""
         self.deadline = _ENDED
-        environment = self._environment
-        environment.names.context.counters.increment("leases_lost", kind=self.place.kind)
+        self._calls.names.context.counters.increment("leases_lost", kind=self.place.kind)
         _logger.warning("%s %r of %s was lost (token %d)", self.place.kind, self.place.name, self.actor, self.token)
         self._on_lost()
 
@@ -383,33 +334,26 @@ class LeaseSession:
         Raises:
             SharedMemoryError: as the calls of a store; the name is free when the lease expires.
         """
-        environment, place = self._environment, self.place
         was_held = self.is_held()
         self.deadline = _ENDED
-        lease_renewer(environment.names.context).stop_renewing(self)
+        lease_renewer(self._calls.names.context).stop_renewing(self)
         if not was_held:
             if not self.is_gone:
                 self._leave_in_background(self._asker)
             return False
-        releasing = environment.scripts.lease_release(
-            place.target.space, place.places, environment.names.actor, holder=self._holder
-        )
         try:
-            return await environment.names.explained(place.target, releasing)
+            return await self._calls.release(self.place, self._holder)
         except asyncio.CancelledError:
             self._leave_in_background(self._asker)
             raise
 
     def _leave_in_background(self, asker: str) -> None:
-        self._environment.names.context.release_in_background("leave a line", lambda: self._leave(asker))
+        self._calls.names.context.release_in_background("leave a line", lambda: self._leave(asker))
 
     async def _leave(self, asker: str) -> None:
-        environment, place = self._environment, self.place
-        leaving = environment.scripts.lease_leave(
-            place.target.space, place.places, environment.names.actor, asker=asker
-        )
+        place = self.place
         try:
-            await environment.names.explained(place.target, leaving)
+            await self._calls.leave(place, asker)
         except SharedMemoryError as error:
             _logger.warning("%s %r could not be released, its lease will expire: %s", place.kind, place.name, error)
 
@@ -464,16 +408,14 @@ class LeaseBlock:
     """Holds a lease while a block runs, and cancels the block if the lease is lost, as `asyncio.timeout` does.
 
     Args:
-        environment, place, terms: as `LeaseSession`.
+        calls, place, terms: as `LeaseSession`.
         wait: as `LeaseSession.take`.
     """
 
     __slots__ = ("_cancelling", "_hold", "_interrupted", "_task", "_wait")
 
-    def __init__(
-        self, environment: LeaseEnvironment, place: LeaseResource, terms: LeaseTerms, wait: float | None
-    ) -> None:
-        self._hold = LeaseSession(environment, place, terms, self._interrupt)
+    def __init__(self, calls: LeaseCalls, place: LeaseResource, terms: LeaseTerms, wait: float | None) -> None:
+        self._hold = LeaseSession(calls, place, terms, self._interrupt)
         self._wait = wait
         self._interrupted = False
         self._cancelling = 0

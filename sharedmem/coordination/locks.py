@@ -13,13 +13,11 @@ from functools import cached_property
 from typing import Literal
 
 from sharedmem.context import HubContext
+from sharedmem.coordination.lease_calls import LeaseCalls, LeaseResource
 from sharedmem.coordination.lease_session import (
     Lease,
     LeaseBlock,
-    LeaseEnvironment,
-    LeaseResource,
     LeaseSession,
-    LeaseTerms,
     lease_renewer,
     parse_grant_id,
 )
@@ -27,7 +25,7 @@ from sharedmem.coordination.names import NameAccess, check_lease_ms, check_wait
 from sharedmem.errors import InvalidError, LockLostError, SharedMemoryError, UsageError
 from sharedmem.models.coordination import Holder, LeaseGrant, LeaseState
 from sharedmem.redis.change_stream import as_list
-from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseScripts, NamedLeaseKeys
+from sharedmem.redis.scripts.coordination import LeaseKeys, LeaseTerms, NamedLeaseKeys
 from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.concurrency import BackgroundTask, ProcessBound
@@ -119,9 +117,7 @@ class Leases:
             UnavailableError: the server cannot be reached; after the block: the lock is free when its lease expires.
         """
         terms = LeaseTerms(1, 1, check_lease_ms(lease))
-        async with LeaseBlock(
-            self._lease_environment, self._lease_resource("lock", name), terms, check_wait(wait)
-        ) as held:
+        async with LeaseBlock(self._lease_calls, self._lease_resource("lock", name), terms, check_wait(wait)) as held:
             yield held
 
     @asynccontextmanager
@@ -141,7 +137,7 @@ class Leases:
         """
         terms = LeaseTerms(_check_limit(limit), 1, check_lease_ms(lease))
         async with LeaseBlock(
-            self._lease_environment, self._lease_resource("semaphore", name), terms, check_wait(wait)
+            self._lease_calls, self._lease_resource("semaphore", name), terms, check_wait(wait)
         ) as held:
             yield held
 
@@ -154,12 +150,10 @@ class Leases:
         Raises:
             AccessDeniedError, InvalidError: as `lock`.
         """
-        environment, place = self._lease_environment, self._lease_resource("rwlock", name)
+        calls, place = self._lease_calls, self._lease_resource("rwlock", name)
 
         def enter(weight: int, lease: float, wait: float | None) -> LeaseBlock:
-            return LeaseBlock(
-                environment, place, LeaseTerms(MOST_READERS, weight, check_lease_ms(lease)), check_wait(wait)
-            )
+            return LeaseBlock(calls, place, LeaseTerms(MOST_READERS, weight, check_lease_ms(lease)), check_wait(wait))
 
         return ReadWriteLock(name, enter)
 
@@ -192,7 +186,7 @@ class Leases:
         place, lease_ms = self._lease_resource("leader", name), check_lease_ms(lease)
 
         def new_session(on_lost: Callable[[], None]) -> LeaseSession:
-            return LeaseSession(self._lease_environment, place, LeaseTerms(1, 1, lease_ms, _GAIN), on_lost)
+            return LeaseSession(self._lease_calls, place, LeaseTerms(1, 1, lease_ms, _GAIN), on_lost)
 
         campaign = Campaign(self._lease_names.context, new_session, on_gain, on_loss)
         running = self._lease_names.context.background.start(f"campaign for {name}", campaign.run())
@@ -252,7 +246,7 @@ class Leases:
             LockHeldError, AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
         terms, patience = _grant_terms(kind, limit, shared=shared, lease_ms=check_lease_ms(lease)), check_wait(wait)
-        hold = LeaseSession(self._lease_environment, self._lease_resource(kind, name), terms, lambda: None)
+        hold = LeaseSession(self._lease_calls, self._lease_resource(kind, name), terms, lambda: None)
         await hold.take(patience)
         lease_renewer(self._lease_names.context).stop_renewing(hold)
         return LeaseGrant(name=name, token=hold.token, id=hold.id, remaining=hold.remaining)
@@ -277,16 +271,9 @@ class Leases:
             LockLostError: the lease has expired, or was released.
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        environment, place, lease_ms = (
-            self._lease_environment,
-            self._lease_resource(_check_kind(kind), name),
-            check_lease_ms(lease),
-        )
-        token, holder = parse_grant_id(id, environment.names.actor)
-        renewing = environment.scripts.lease_renew(
-            place.target.space, place.places.holders, environment.names.actor, holder=holder, lease_ms=lease_ms
-        )
-        if not await environment.names.explained(place.target, renewing):
+        place, lease_ms = self._lease_resource(_check_kind(kind), name), check_lease_ms(lease)
+        token, holder = parse_grant_id(id, self._lease_names.actor)
+        if not await self._lease_calls.renew(place, holder, lease_ms=lease_ms):
             raise LockLostError(kind, name, token)
         return LeaseGrant(name=name, token=token, id=id, remaining=lease)
 
@@ -307,12 +294,9 @@ class Leases:
         Raises:
             AccessDeniedError, InvalidError, UnavailableError: as `lock`.
         """
-        environment, place = self._lease_environment, self._lease_resource(_check_kind(kind), name)
-        _, holder = parse_grant_id(id, environment.names.actor)
-        releasing = environment.scripts.lease_release(
-            place.target.space, place.places, environment.names.actor, holder=holder
-        )
-        return await environment.names.explained(place.target, releasing)
+        place = self._lease_resource(_check_kind(kind), name)
+        _, holder = parse_grant_id(id, self._lease_names.actor)
+        return await self._lease_calls.release(place, holder)
 
     async def lease_revoke(self, name: str, token: int, *, kind: LeaseKind = "lock") -> bool:
         """End the lease of another holder, by its fencing token; return whether it was held until now. One round trip.
@@ -332,15 +316,12 @@ class Leases:
         """
         if isinstance(token, bool) or not isinstance(token, int) or not 0 < token <= _HIGHEST_TOKEN:
             raise InvalidError("token", token, "give the fencing token of a holder, as lease_state shows it")
-        environment, place = self._lease_environment, self._lease_resource(_check_kind(kind), name)
-        revoking = environment.scripts.lease_revoke(
-            place.target.space, place.contest, environment.names.actor, token=token, change=f"{kind}.revoke"
-        )
-        return await environment.names.explained(place.target, revoking)
+        place = self._lease_resource(_check_kind(kind), name)
+        return await self._lease_calls.revoke(place, token=token, change=f"{kind}.revoke")
 
     @cached_property
-    def _lease_environment(self) -> LeaseEnvironment:
-        return LeaseEnvironment(self._lease_names, LeaseScripts(self._lease_names.context.executor))
+    def _lease_calls(self) -> LeaseCalls:
+        return LeaseCalls(self._lease_names)
 
     @cached_property
     def _lease_resources(self) -> dict[tuple[str, str], LeaseResource]:

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from sharedmem.redis.scripts.coordination import LeaseTerms
 from sharedmem.testing import ManualClock, fake_hub
 
 Ask = Callable[[str], Awaitable[str]]
 _LEASE_S = 1.0
+_LEASE_MS = 1000
 
 
 @pytest.fixture
@@ -17,20 +19,11 @@ async def ask(clock: ManualClock) -> AsyncIterator[Ask]:
     """Asks for a lock in the name of a waiter `<hub>/<number>`: `got` or `wait`."""
     async with fake_hub(clock=clock) as hub:
         store = hub.store("team")
-        environment, place = store._lease_environment, store._lease_resource("lock", "it")
+        calls, place, terms = store._lease_calls, store._lease_resource("lock", "it"), LeaseTerms(1, 1, _LEASE_MS)
 
         async def ask(waiter: str) -> str:
-            reply = await environment.scripts.lease_acquire(
-                place.target.space,
-                place.contest,
-                environment.names.actor,
-                capacity=1,
-                weight=1,
-                lease_ms=int(_LEASE_S * 1000),
-                asker=f"{waiter}~",  # as on a cluster, where a call is taken to be heard
-                waits=1,
-                gain=b"",
-            )
+            # With a tilde, as on a cluster, where a call is taken to be heard.
+            reply = await calls.acquire(place, terms, f"{waiter}~", waits=1)
             return reply.decode().partition(" ")[0]
 
         yield ask

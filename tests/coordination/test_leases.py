@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from conformance.coordination.leases import LeaseSuite
 from support.backends import OnFakeredis, ThroughTheSyncFace
+
+from sharedmem.store import SharedMemoryStore
+from sharedmem.testing.store_fixtures import StoreFixtures
 
 
 class TestLeasesOnFakeredis(OnFakeredis, LeaseSuite):
@@ -18,3 +23,21 @@ class TestLeasesOnRedis(LeaseSuite):
 @pytest.mark.nightly
 class TestLeasesThroughTheSyncFace(ThroughTheSyncFace, LeaseSuite):
     """Every promise, through the sync face."""
+
+
+class TestCancelledRequests(OnFakeredis, StoreFixtures):
+    """Requests of one moment, some of which are cancelled."""
+
+    async def test_who_gives_up_before_the_request_is_sent_holds_nothing(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
+        tasks = [asyncio.create_task(ada.lease_acquire(f"job-{number}")) for number in range(6)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+        for number in range(0, 6, 2):
+            async with bob.lock(f"job-{number}", wait=10):
+                pass
+        assert [(await bob.lease_state(f"job-{number}")).holders[0].actor for number in (1, 3, 5)] == ["ada"] * 3

@@ -16,8 +16,17 @@ from redis import Redis, RedisError
 from support import embedded_fixtures
 from support.example_budget import example_count
 
-from sharedmem import CorruptionError, Hub, InternalError, NotFoundError, Settings, SharedMemoryError, SharedMemoryStore
+from sharedmem import (
+    CorruptionError,
+    Hub,
+    InternalError,
+    NotFoundError,
+    Settings,
+    SharedMemoryError,
+    SharedMemoryStore,
+)
 from sharedmem.clock import new_id
+from sharedmem.models.coordination import LeaseGrant
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.service_keys import find_damage
 
@@ -285,6 +294,22 @@ async def test_junk_in_any_service_key_before_a_durable_tier_is_told_in_our_word
 
     assert {b"kept", b"outbox"} <= {key.partition(b":$")[2] for key in backed.dumps}
     assert not wrong, "\n".join(map(str, wrong))
+
+
+async def test_a_lock_that_another_client_has_written_to_fails_alone_among_those_asked_for_at_once(
+    ground: Ground,
+) -> None:
+    store, (holders,) = ground.store, [key for key in ground.dumps if b"$lock:shared:" in key]
+    for spoil in (lambda: ground.bare.set(holders, "x"), lambda: ground.bare.zadd(holders, {"x": 9e15})):
+        ground.bare.delete(holders)
+        spoil()
+        answers = await asyncio.gather(
+            *[store.lease_acquire(name) for name in ("a", "b", "lock", "c")], return_exceptions=True
+        )
+        assert isinstance(answers[2], CorruptionError)
+        grants = [answer for answer in answers if isinstance(answer, LeaseGrant)]
+        assert [grant.name for grant in grants] == ["a", "b", "c"]
+        assert all([await store.lease_release(grant.name, grant.id) for grant in grants])
 
 
 async def test_a_key_of_another_type_is_named_by_the_call_that_meets_it_and_by_the_check(ground: Ground) -> None:

@@ -28,36 +28,45 @@ class NamedLeaseKeys(NamedTuple):
     name: bytes
 
 
+class LeaseTerms(NamedTuple):
+    """The terms of a lease."""
+
+    capacity: int
+    weight: int
+    lease_ms: int
+    gain: bytes = b""
+    """The operation on the change feed when the lease is acquired."""
+
+
 class LeaseScripts:
     """Acquires, renews and releases leases for the actors of one hub."""
 
     def __init__(self, sender: ScriptExecutor) -> None:
         self._mutate = sender.mutate
 
-    async def lease_acquire(
+    def lease_acquire(
         self,
         space: Space,
-        contest: NamedLeaseKeys,
+        keys: Sequence[NamedLeaseKeys],
         actor: bytes,
+        terms: LeaseTerms,
         *,
-        capacity: int,
-        weight: int,
-        lease_ms: int,
-        asker: str,
         waits: int,
-        gain: bytes,
-    ) -> bytes:
-        """Return `got <token>` or `wait <ms> <rank>`."""
-        args = (capacity, weight, lease_ms, asker, waits, gain)
-        return await self._mutate("lease_acquire", space, contest, actor, args)
+        askers: Sequence[str],
+    ) -> Awaitable[bytes]:
+        """Return a line for each asker: `got <token>`, `wait <ms> <rank>` or `E <error>`."""
+        flat = [key for one in keys for key in one]
+        return self._mutate("lease_acquire", space, flat, actor, [*terms, waits, *askers])
 
     async def lease_renew(self, space: Space, holders: bytes, actor: bytes, *, holder: bytes, lease_ms: int) -> bool:
         """Return whether the lease is still held."""
         return await self._mutate("lease_renew", space, (holders,), actor, (holder, lease_ms)) == b"kept"
 
-    async def lease_release(self, space: Space, places: LeaseKeys, actor: bytes, *, holder: bytes) -> bool:
-        """Return whether the lease was still held."""
-        return await self._mutate("lease_release", space, places, actor, (holder,)) == b"released"
+    def lease_release(
+        self, space: Space, keys: Sequence[LeaseKeys], actor: bytes, *, holders: Sequence[bytes]
+    ) -> Awaitable[bytes]:
+        """Return a line for each lease: `released`, `gone` or `E <error>`."""
+        return self._mutate("lease_release", space, [key for one in keys for key in one], actor, holders)
 
     async def lease_leave(self, space: Space, places: LeaseKeys, actor: bytes, *, asker: str) -> None:
         """Remove a waiter."""

@@ -76,6 +76,9 @@ class WriteBatcher(Generic[G, W]):
         # Other tasks that run in this tick of the loop join before the first one continues.
         try:
             await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
         finally:
             del self._gathering[group]
             self._crowded = len(mine) > 1
@@ -100,7 +103,11 @@ class WriteBatcher(Generic[G, W]):
                 # The hub may close before its first step.
                 work.when_done(partial(_fail_closed_batch, part))
 
-    async def _carry(self, group: G, waiting: _Batch[W]) -> None:
+    async def _carry(self, group: G, batch: _Batch[W]) -> None:
+        # What was cancelled before it is sent is not done.
+        waiting = [item for item in batch if not item[1].cancelled()]
+        if not waiting:
+            return
         records = [record for record, _ in waiting]
         try:
             replies = (await self._write(group, records)).split(b"\n")

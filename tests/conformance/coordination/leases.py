@@ -13,6 +13,7 @@ import pytest
 from sharedmem.coordination.locks import LeaseKind
 from sharedmem.errors import AccessDeniedError, InvalidError, LockHeldError, LockLostError
 from sharedmem.hub import Hub
+from sharedmem.models.coordination import LeaseGrant
 from sharedmem.store import SharedMemoryStore
 from sharedmem.testing.store_fixtures import StoreFixtures, eventually
 
@@ -54,6 +55,30 @@ class _Contenders:
 
 class LockTests(StoreFixtures):
     """Locks."""
+
+    async def test_of_many_that_ask_at_the_same_moment_one_gets_it(self, ada: SharedMemoryStore) -> None:
+        asked = [ada.lease_acquire("index", wait=0) for _ in range(60)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+
+        grants = [answer for answer in answers if isinstance(answer, LeaseGrant)]
+        assert len(grants) == 1
+        assert all(isinstance(answer, LockHeldError) for answer in answers if answer not in grants)
+        (holder,) = (await ada.lease_state("index")).holders
+        assert holder.token == grants[0].token
+
+    async def test_locks_asked_for_at_the_same_moment_have_tokens_of_their_own(
+        self, ada: SharedMemoryStore, bob: SharedMemoryStore
+    ) -> None:
+        names = [f"job-{number}" for number in range(60)]
+        grants = await asyncio.gather(*[ada.lease_acquire(name) for name in names])
+
+        assert len({grant.token for grant in grants}) == 60
+        for name, grant in zip(names, grants, strict=True):
+            (holder,) = (await bob.lease_state(name)).holders
+            assert (holder.actor, holder.token) == ("ada", grant.token)
+
+        assert await asyncio.gather(*[ada.lease_release(grant.name, grant.id) for grant in grants]) == [True] * 60
+        assert (await bob.lease_acquire(names[7])).token > max(grant.token for grant in grants)
 
     async def test_a_lock_is_held_by_one_at_a_time(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
         inside: list[int] = []
