@@ -22,7 +22,7 @@ from sharedmem.durable.protocol import DurableContext, has_expired
 from sharedmem.durable.record_recovery import GATHERING, RECOVERED_MARK
 from sharedmem.errors import SharedMemoryError, UnavailableError
 from sharedmem.models import DurableRecord
-from sharedmem.redis.change_stream import as_list, parse_changes, text_of
+from sharedmem.redis.change_stream import as_list, parse_versions, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import LOG_MODE, RULE_MODES, KeyRestorer
 from sharedmem.redis.keys import KeySpace, is_lasting_record
@@ -427,4 +427,4 @@ async def present_data(
 
 
 def _stamps(page: Reply) -> list[int]:
-    return [change.version for entry in as_list(page) for change in parse_changes(entry)]
+    return [version for entry in as_list(page) for version in parse_versions(entry)]

@@ -144,6 +144,10 @@ class OutboxDelivery:
         Raises:
             UnavailableError, LimitedError, AccessDeniedError: the store or Redis is unavailable; nothing is lost.
         """
+        with stream.delivering(entries):
+            return await self._deliver(stream, entries)
+
+    async def _deliver(self, stream: OutboxStream, entries: Sequence[OutboxEntry]) -> Delivered:
         held = [parse_documents(entry.fields, stream.namespace) for entry in entries]
         # Each step may take milliseconds: let other tasks run between them.
         await asyncio.sleep(0)

@@ -35,7 +35,7 @@ from sharedmem.redis.replies import ServerError, public_error
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.concurrency import Background, BackgroundTask
 
-_PAGE = 200
+_LANES = 2
 _CLOSE_TIMEOUT_S = 5.0
 _AT_ONCE = 4
 _FIRST_COUNT = 32
@@ -294,9 +294,9 @@ class DeliveryWorker:
         while True:
             await self._clock.sleep(self._delivery.outage.remaining_s)
             try:
-                if self._clock.now() - fetched > _FRESH_FOR:
-                    # This machine has slept, or the outage was long. Another worker may have delivered them, and the
-                    # tombstone of a later deletion may be purged by now.
+                if await stream.wait_until_unattended(entries) or self._clock.now() - fetched > _FRESH_FOR:
+                    # A drain has delivered them. Or this machine has slept, or the outage was long: another worker may
+                    # have delivered them, and the tombstone of a later deletion may be purged by now.
                     entries, fetched = await stream.read([entry.id for entry in entries]), self._clock.now()
                 await self._delivery.deliver(stream, entries)
             except _TRANSIENT_ERRORS as error:
@@ -305,6 +305,35 @@ class DeliveryWorker:
                 await self._clock.sleep(0.0 if self._delivery.outage.remaining_s else _REST_S)
             else:
                 return
+
+
+class _Drain:
+    """Hands the entries that are present now to the lanes of a drain, each to one lane at a time.
+
+    Args:
+        stream: the outbox.
+        newest: id of the newest entry of the drain.
+        sizer: chooses the sizes of batches.
+    """
+
+    def __init__(self, stream: OutboxStream, newest: bytes, sizer: BatchSizer) -> None:
+        self.stream = stream
+        self.sizer = sizer
+        self._newest = newest
+        self._after = b""
+        self._turn = asyncio.Lock()
+
+    async def next(self) -> list[OutboxEntry]:
+        """Return the next entries that this hub does not deliver yet; empty when none is left."""
+        async with self._turn:
+            while True:
+                page = await self.stream.oldest(self.sizer.count, after=self._after, upto=self._newest)
+                if not page and not self._after:
+                    return []
+                # After the last page it begins anew: entries may have failed, or be in delivery elsewhere.
+                self._after = page[-1].id if page else b""
+                if free := await self.stream.unattended(page):
+                    return free
 
 
 class RelayLimits(NamedTuple):
@@ -347,7 +376,7 @@ class OutboxRelay:
         clock, background, counters = context.clock, context.background, context.counters
         self._client = client
         self._clock = clock
-        self._settle_s = limits.settle_s
+        self._settle_s, self._batch = limits.settle_s, limits.batch
         self._durable = durable
         self._context, self._cache_ms, self._absent_ms = context, cache_ms, limits.absent_ms
         self._streams: dict[str, OutboxStream] = {}
@@ -543,15 +572,27 @@ class OutboxRelay:
             raise UnavailableError(self._durable.url, why) from error
 
     async def _drain_one(self, stream: OutboxStream, *, retry: bool) -> None:
-        """Deliver all present entries, also entries that another worker has claimed: delivery is idempotent."""
+        """Deliver all present entries, also entries that another hub has claimed: delivery is idempotent."""
         newest = await stream.newest()
-        while newest is not None and (page := await stream.oldest(_PAGE, upto=newest.id)):
+        if newest is None:
+            return
+        drain = _Drain(stream, newest.id, BatchSizer(self._batch))
+        # One lane reads and settles while the store writes the batch of the other.
+        lanes = (self._drain_lane(drain, retry=retry) for _ in range(_LANES))
+        for outcome in await asyncio.gather(*lanes, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
+
+    async def _drain_lane(self, drain: _Drain, *, retry: bool) -> None:
+        while entries := await drain.next():
             try:
-                await self._delivery.deliver(stream, page)
+                await self._delivery.deliver(drain.stream, entries)
             except (SharedMemoryError, OSError):
                 if not retry or not self._outage.why:
                     raise
                 await self._clock.sleep(self._outage.remaining_s)
+            else:
+                drain.sizer.adapt(entries)
 
     async def _count(self, names: Iterable[str]) -> int:
         try:

@@ -13,8 +13,10 @@ Dead letters are changes that the durable store rejected for good, until they ar
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar, cast
 
@@ -24,6 +26,7 @@ from sharedmem.durable.json_codec import member_to_text, to_text
 from sharedmem.durable.protocol import DurableContext
 from sharedmem.errors import InvalidError
 from sharedmem.models import DeadLetter, DurableRecord
+from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.codec import JSON
 from sharedmem.redis.keys import check_durable_key
@@ -74,21 +77,27 @@ def parse_record(name: bytes, body: bytes) -> DurableRecord:
     # A member of a set is its own name, which may be long and need not be text.
     is_member = type_ == b"set" and newline
     spelled, text = _body_text(type_, codec, element if is_member else body)
-    return DurableRecord(
-        key=check_durable_key(key.decode()),
-        element=sha256(element).hexdigest() if is_member else element.decode(),
-        type=type_.decode(),
-        kind=_KINDS[kind],
-        version=int(version),
-        stamp=int(stamp),
-        floor=int(floor),
-        size=int(size),
-        expires=int(expires),
-        created=int(created),
-        actor=actor.decode(),
-        codec=spelled,
-        deleted=codec == _GONE,
-        body=text,
+    numbers = int(version), int(stamp), int(floor), int(size)
+    if min(numbers) < 0:
+        raise InvalidError("entry of the outbox", name[:80], "its numbers are not negative")
+    return of_checked(
+        DurableRecord,
+        {
+            "key": check_durable_key(key.decode()),
+            "element": sha256(element).hexdigest() if is_member else element.decode(),
+            "type": type_.decode(),
+            "kind": _KINDS[kind],
+            "version": numbers[0],
+            "stamp": numbers[1],
+            "floor": numbers[2],
+            "size": numbers[3],
+            "created": int(created),
+            "expires": int(expires),
+            "actor": actor.decode(),
+            "codec": spelled,
+            "deleted": codec == _GONE,
+            "body": text,
+        },
     )
 
 
@@ -211,6 +220,38 @@ class OutboxStream:
         self.namespace = namespace
         self.key = context.keyspace.outbox(namespace)
         self.dead = context.keyspace.dead_outbox(namespace)
+        self._in_delivery: dict[bytes, asyncio.Event] = {}
+
+    @contextmanager
+    def delivering(self, entries: Sequence[OutboxEntry]) -> Iterator[None]:
+        """Mark entries as being delivered by this hub during the block."""
+        ended = asyncio.Event()
+        mine = {entry.id: ended for entry in entries if entry.id not in self._in_delivery}
+        self._in_delivery |= mine
+        try:
+            yield
+        finally:
+            for one in mine:
+                del self._in_delivery[one]
+            ended.set()
+
+    async def unattended(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
+        """Return the entries that this hub does not deliver now; if it delivers all of them, wait until some are done.
+
+        Delivering an entry twice is harmless, but costs two puts.
+        """
+        free = [entry for entry in entries if entry.id not in self._in_delivery]
+        if entries and not free:
+            await self._in_delivery[entries[0].id].wait()
+        return free
+
+    async def wait_until_unattended(self, entries: Sequence[OutboxEntry]) -> bool:
+        """Wait until this hub delivers none of the entries elsewhere; return whether it did."""
+        was_busy = False
+        while ended := next((self._in_delivery[one.id] for one in entries if one.id in self._in_delivery), None):
+            was_busy = True
+            await ended.wait()
+        return was_busy
 
     async def fresh(self, count: int) -> list[OutboxEntry]:
         """Claim entries that no worker has claimed yet. One round trip.
@@ -261,14 +302,21 @@ class OutboxStream:
         pages = await self._translated(self._client.read_many(ranges, aside=True))
         return [entry for page in pages for entry in _parse_entries(page)]
 
-    async def oldest(self, count: int, *, upto: bytes = b"+") -> list[OutboxEntry]:
+    async def oldest(self, count: int, *, after: bytes = b"", upto: bytes = b"+") -> list[OutboxEntry]:
         """Return the oldest entries, claimed or not. One round trip.
+
+        Args:
+            count: most entries.
+            after: only entries behind this id.
+            upto: only entries up to this id.
 
         Raises:
             UnavailableError, AccessDeniedError: as `fresh`.
         """
         return _parse_entries(
-            await self._translated(self._client.call_aside("XRANGE", self.key, "-", upto, "COUNT", count))
+            await self._translated(
+                self._client.call_aside("XRANGE", self.key, b"(" + after if after else b"-", upto, "COUNT", count)
+            )
         )
 
     async def newest(self) -> OutboxEntry | None:
@@ -386,40 +434,27 @@ class OutboxStream:
 
     async def _settle(self, stream: bytes, done: Sequence[SettledEntry]) -> tuple[int, int]:
         """Return the number of entries, and of deleted keys that may have dead letters."""
-        gone = ended = 0
-        first = 0
-        while first < len(done):
-            numbers: dict[DurableKey, int] = {}
-            settled: list[DeliveredEntry] = []
-            refused: list[RejectedField] = []
-            while first < len(done) and len(numbers) < _MOST_KEYS and len(settled) < _MOST_KEYS:
-                one = done[first]
-                settled.append(DeliveredEntry(one.id, one.stamp, self._counted(one.stored, numbers)))
-                refused += [RejectedField(one.id, field, reason) for field, reason in one.refused]
-                first += 1
-            call = self._scripts.outbox_settle(
-                stream,
-                self.dead,
-                list(numbers),
-                group=GROUP,
-                cache_ms=self._cache_ms,
-                absent_ms=self._absent_ms,
-                entries=settled,
-                refused=refused,
-            )
-            part = await self._translated(call)
-            gone, ended = gone + part[0], ended + part[1]
-        return gone, ended
+        parts = await asyncio.gather(*(self._settle_some(stream, some) for some in _split_settled(done)))
+        return sum(gone for gone, _ in parts), sum(ended for _, ended in parts)
 
-    def _counted(self, stored: Sequence[DurableRecord], numbers: dict[DurableKey, int]) -> dict[int, int]:
-        """Count the documents of each key, by the index of the key."""
-        counts: dict[int, int] = {}
-        for record in stored:
-            target = self._keyspace.target(record.key)
-            place = DurableKey(self._keyspace.presence(target), self._keyspace.state(target))
-            number = numbers.setdefault(place, len(numbers) + 1)
-            counts[number] = counts.get(number, 0) + 1
-        return counts
+    async def _settle_some(self, stream: bytes, done: Sequence[SettledEntry]) -> tuple[int, int]:
+        numbers: dict[str, int] = {}
+        settled = [DeliveredEntry(one.id, one.stamp, _counted(one.stored, numbers)) for one in done]
+        call = self._scripts.outbox_settle(
+            stream,
+            self.dead,
+            [self._settled_key(key) for key in numbers],
+            group=GROUP,
+            cache_ms=self._cache_ms,
+            absent_ms=self._absent_ms,
+            entries=settled,
+            refused=[RejectedField(one.id, field, reason) for one in done for field, reason in one.refused],
+        )
+        return await self._translated(call)
+
+    def _settled_key(self, key: str) -> DurableKey:
+        target = self._keyspace.target(key)
+        return DurableKey(self._keyspace.presence(target), self._keyspace.state(target))
 
     async def _translated(self, call: Awaitable[T]) -> T:
         """Return the call's reply; raise a refusal of the server as a public error."""
@@ -434,6 +469,27 @@ class OutboxStream:
         except ServerError as error:
             if "BUSYGROUP" not in error.text:  # fakeredis says ERR before it
                 raise public_error(error, self._client.address) from error
+
+
+def _split_settled(done: Sequence[SettledEntry]) -> Iterator[Sequence[SettledEntry]]:
+    """Yield entries with a few hundred keys at a time; an entry is not divided."""
+    first, keys = 0, set[str]()
+    for end, one in enumerate(done, 1):
+        keys.update(record.key for record in one.stored)
+        if max(len(keys), end - first) >= _MOST_KEYS:
+            yield done[first:end]
+            first, keys = end, set()
+    if first < len(done):
+        yield done[first:]
+
+
+def _counted(stored: Sequence[DurableRecord], numbers: dict[str, int]) -> dict[int, int]:
+    """Count the documents of each key, by the index of the key, which `numbers` assigns."""
+    counts: dict[int, int] = {}
+    for record in stored:
+        number = numbers.setdefault(record.key, len(numbers) + 1)
+        counts[number] = counts.get(number, 0) + 1
+    return counts
 
 
 def _parse_entries(reply: Reply) -> list[OutboxEntry]:

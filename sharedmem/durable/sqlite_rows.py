@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from functools import cache
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 import orjson
 
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
+from sharedmem.models.record import of_checked
 
 # ruff: noqa: S608  # statements contain only names of sharedmem; values of callers are parameters
 
@@ -30,6 +33,9 @@ _FEW = 2000
 
 _COLUMNS = tuple(DurableRecord.model_fields)
 _NUMBERS = frozenset({"version", "stamp", "floor", "size", "created", "expires", "deleted"})
+# The columns of a sound row.
+_TYPES = tuple(int if name in _NUMBERS else str for name in _COLUMNS)
+_numbers_of = itemgetter(*(at for at, name in enumerate(_COLUMNS) if name in _NUMBERS))
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM documents"
 _FIELD = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 
@@ -54,11 +60,22 @@ _NEW = ", ".join(
     for name in _COLUMNS
     if name not in {"key", "element"}
 )
-UPSERT = (
-    f"INSERT INTO documents (namespace, {', '.join(_COLUMNS)}) VALUES (?{', ?' * len(_COLUMNS)})"
-    f" ON CONFLICT (namespace, key, element) DO UPDATE SET {_NEW} WHERE excluded.stamp > stamp"
-)
-"""Store a row unless one with the same or a higher stamp exists: then no row is changed."""
+_INSERT = f"INSERT INTO documents (namespace, {', '.join(_COLUMNS)}) VALUES "
+_ONE_ROW = f"(?{', ?' * len(_COLUMNS)})"
+_UNLESS_NEWER = f" ON CONFLICT (namespace, key, element) DO UPDATE SET {_NEW} WHERE excluded.stamp > stamp"
+MOST_ROWS = 50
+"""Rows that one statement stores: more gain little."""
+
+
+@cache
+def upsert(rows: int) -> str:
+    """Return the statement that stores rows; a row is not changed if one with the same or a higher stamp exists.
+
+    The writing thread passes the interpreter's lock on once for each statement: while a hub is busy, statements of one
+    row would each wait for the lock again.
+    """
+    return _INSERT + ", ".join([_ONE_ROW] * rows) + _UNLESS_NEWER
+
 
 _PLACE = "namespace = ? AND key = ? AND element = ?"
 RAISE_FLOOR = f"UPDATE documents SET floor = ? WHERE {_PLACE} AND floor < ?"
@@ -79,7 +96,7 @@ CHANGED = f"SELECT count(*) FROM (SELECT 1 FROM documents WHERE namespace = ? AN
 
 
 def row_of(record: DurableRecord) -> Row:
-    """Return the parameters of `UPSERT`."""
+    """Return the parameters of a row of `upsert`."""
     return (
         record.namespace,
         record.key,
@@ -100,8 +117,16 @@ def row_of(record: DurableRecord) -> Row:
 
 
 def record_of(row: Row) -> DurableRecord:
-    """Return the document of a selected row."""
-    return DurableRecord.model_validate(dict(zip(_COLUMNS, row, strict=True)))
+    """Return the document of a selected row.
+
+    Raises:
+        ValidationError: another program has changed the row.
+    """
+    values: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+    if tuple(map(type, row)) != _TYPES or values["deleted"] not in {0, 1} or min(_numbers_of(row)) < 0:
+        return DurableRecord.model_validate(values)
+    values["deleted"] = values["deleted"] == 1
+    return of_checked(DurableRecord, values)
 
 
 def place_of(key: str, element: str = "") -> tuple[str, str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -323,12 +325,27 @@ def _resolve(answer: asyncio.Future[list[Put]], puts: list[Put]) -> None:
 def _put_all(connection: sqlite3.Connection, group: Sequence[Sequence[DurableRecord]]) -> list[list[Put]]:
     with transaction(connection):
         cursor = connection.cursor()
-        return [[_put(cursor, record) for record in records] for records in group]
+        puts: list[Put] = []
+        every = [record for records in group for record in records]
+        for first in range(0, len(every), sqlite_rows.MOST_ROWS):
+            puts += _put_some(cursor, every[first : first + sqlite_rows.MOST_ROWS])
+    outcomes = iter(puts)
+    return [list(islice(outcomes, len(records))) for records in group]
+
+
+def _put_some(cursor: sqlite3.Cursor, records: Sequence[DurableRecord]) -> list[Put]:
+    """Store records with one statement; one by one if one of them is older than its document, or cannot be stored."""
+    values = [value for record in records for value in sqlite_rows.row_of(record)]
+    with suppress(*_UNSTORABLE_ERRORS):
+        if cursor.execute(sqlite_rows.upsert(len(records)), values).rowcount == len(records):
+            return [_STORED] * len(records)
+    # What the statement has stored by now is stored again, to no effect.
+    return [_put(cursor, record) for record in records]
 
 
 def _put(cursor: sqlite3.Cursor, record: DurableRecord) -> Put:
     try:
-        if cursor.execute(sqlite_rows.UPSERT, sqlite_rows.row_of(record)).rowcount:
+        if cursor.execute(sqlite_rows.upsert(1), sqlite_rows.row_of(record)).rowcount:
             return _STORED
     except _UNSTORABLE_ERRORS as error:
         return Put(outcome=Outcome.REFUSED, reason=f"SQLite cannot store it: {error}")

@@ -90,31 +90,45 @@ def _changes_after(cursor: str, entries: Reply) -> list[Change]:
 
 def parse_changes(entry: Reply) -> list[Change]:
     """Return the changes of a stream entry, in the order of their versions."""
-    if not is_packet(entry):
+    words = _packet_words(entry)
+    if words is None:
         return [parse_change(entry)]
-    id_, fields = as_list(entry)
-    _, actor, _, text = as_list(fields)
+    actor = as_list(as_list(entry)[1])[1]
     assert isinstance(actor, bytes)
+    by = actor.decode(errors="replace")
+    return [
+        Change.model_construct(
+            key=key,
+            operation=operation,
+            version=int(version),
+            actor=by,
+            at=from_microseconds(int(version)),
+            cursor=f"{version}-0",
+        )
+        for version, operation, key in zip(words[::3], words[1::3], words[2::3], strict=True)
+    ]
+
+
+def parse_versions(entry: Reply) -> list[int]:
+    """Return the versions of the changes of a stream entry, in their order."""
+    words = _packet_words(entry)
+    return [position(text_of(as_list(entry)[0]))[0]] if words is None else list(map(int, words[::3]))
+
+
+def _packet_words(entry: Reply) -> list[str] | None:
+    """Return version, operation and key of each change of a packet; None if the entry is none."""
+    if not is_packet(entry):
+        return None
+    id_, fields = as_list(entry)
+    text = as_list(fields)[3]
     assert isinstance(text, bytes)
     words = text.decode(errors="replace").split("\n")
-    by, last, changes = actor.decode(errors="replace"), 0, []
-    for version, operation, key in zip(words[::3], words[1::3], words[2::3], strict=False):
+    last = 0
+    for version in words[::3]:
         if not version.isdecimal() or len(version) > _LONGEST_VERSION or int(version) <= last:
-            break
+            return None  # another client has written it, here and below
         last = int(version)
-        changes.append(
-            Change.model_construct(
-                key=key,
-                operation=operation,
-                version=last,
-                actor=by,
-                at=from_microseconds(last),
-                cursor=f"{last}-0",
-            )
-        )
-    if 3 * len(changes) == len(words) and changes[-1].cursor == text_of(id_):
-        return changes
-    return [parse_change(entry)]  # another client has written it
+    return words if len(words) % 3 == 0 and f"{last}-0" == text_of(id_) else None
 
 
 def is_packet(entry: Reply) -> bool:
