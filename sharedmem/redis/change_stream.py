@@ -116,7 +116,7 @@ def parse_versions(entry: Reply) -> list[int]:
 
 
 def _packet_words(entry: Reply) -> list[str] | None:
-    """Return version, operation and key of each change of a packet; None if the entry is none."""
+    """Return version, operation and key of each change of a packet; None for an entry with one change."""
     if not is_packet(entry):
         return None
     id_, fields = as_list(entry)
