@@ -49,7 +49,7 @@ from sharedmem.redis.scripts.coordination import (
 )
 from sharedmem.redis.scripts.coordination import LeaseKeys as Line
 from sharedmem.redis.scripts.coordination import NamedLeaseKeys as Places
-from sharedmem.redis.scripts.decisions import DecisionScripts, PlanWrite
+from sharedmem.redis.scripts.decisions import DecisionScripts, ExecutionBegin, PlanTerms, PlanWrite
 from sharedmem.redis.scripts.executor import OperationLedger, ScriptExecutor
 
 Store = SharedMemoryStore
@@ -304,6 +304,7 @@ def _save_if_new(store: Store) -> Call:
 
 def _bare_save(bare: BareRedis) -> Callable[[int], Awaitable[bytes]]:
     day, deciding, reasons = bare.sessions.keys("day", "write"), DecisionScripts(bare.sender), _reasons()
+    terms = PlanTerms(MOST_PLANS, day.events)
 
     async def call(_: int) -> bytes:
         reasoning = next(reasons)
@@ -313,8 +314,8 @@ def _bare_save(bare: BareRedis) -> Callable[[int], Awaitable[bytes]]:
             f'"method":"cross","reasoning":"{reasoning}"}}'
         ).encode()
         same = plan_digest("BTC", "BUY", reasoning)
-        saving = PlanWrite(300_000, same, short.encode(), b"BTC", b"0.8 cross", body, MOST_PLANS, day.events)
-        return await deciding.plan_save(bare.space, day.saving, ACTOR, saving)
+        saving = PlanWrite(300_000, same, short.encode(), b"BTC", b"0.8 cross", body)
+        return await deciding.plan_save(bare.space, day.saving, ACTOR, terms, saves=[saving])
 
     return call
 
@@ -335,9 +336,8 @@ def _bare_begin(bare: BareRedis) -> Call:
 
     async def call(number: int) -> None:
         plan = (await save(number)).split()[1].decode()
-        reply = await deciding.execution_begin(
-            bare.space, day.begin, ACTOR, plan=plan, lease_ms=30_000, policy="never", events=day.events
-        )
+        claim = ExecutionBegin(plan, 30_000, "never")
+        reply = await deciding.execution_begin(bare.space, day.begin, ACTOR, events=day.events, claims=[claim])
         assert reply.startswith(b"started")
 
     return call

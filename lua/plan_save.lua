@@ -1,6 +1,8 @@
--- plan_save: save a plan, unless the same one was saved within a time window.
+-- plan_save: save plans, each unless the same one was saved within a time window.
 --
--- INCLUDE time ledger mutation header keeping decision decided
+-- Plans that one client saves at the same moment in a session share one call; they are independent.
+--
+-- INCLUDE time ledger mutation packing sharing header keeping decision decided
 -- KEYS plans       hash  plans by id, and the newest id by plan hash
 -- KEYS session     none  the key from which those of the session are derived
 -- KEYS order       list  `<id> <plan hash> <symbol>`, oldest first
@@ -11,89 +13,112 @@
 -- KEYS stats       hash  counts
 -- KEYS sessions    set   sessions that have plans
 -- KEYS refusals    list  the newest refused duplicates, newest first
--- ARGV window_ms   int   age up to which the same plan is a duplicate; 0: save in any case
--- ARGV digest      text  digest of the plan
--- ARGV plan_hash   text  its short name
--- ARGV symbol      text  as in JSON
--- ARGV merits      text  `<confidence> <method>`
--- ARGV body        blob  the plan's JSON, from its hash on
--- ARGV most        int   number of plans that a session stores
--- ARGV events      text  prefix of the session's channels
--- ARGV similar     text  ids of plans that the caller found similar, the most similar first, separated by commas
--- ARGV seen        text  id of the newest plan of the session when the caller compared; empty: it has not compared
--- ARGV history     0|1   1: the durable tier keeps plans that leave the list
+-- ARGV most      int   number of plans that a session stores
+-- ARGV events    text  prefix of the session's channels
+-- ARGV history   0|1   1: the durable tier keeps plans that leave the list
+-- ARGV saves...  blob  of each plan:
+--                        age up to which the same plan is a duplicate, in milliseconds; 0: save in any case
+--                        digest of the plan
+--                        its short name, the plan hash
+--                        its symbol, as in JSON
+--                        `<confidence> <method>`
+--                        the plan's JSON, from its hash on
+--                        ids of plans that the caller found similar, the most similar first, separated by commas
+--                        id of the newest plan of the session when the caller compared; empty: it has not compared
 --
--- RETURNS `saved <id>`, `duplicate <ms since> <id> <confidence> <method>`, `similar <ms since> <id>`, or `behind`:
---         another plan with this symbol was saved since; COLD when the session may be in the durable tier alone
+-- RETURNS the reply of one plan; of several, each with its length and a space before it. A reply is `saved <id>`,
+--         `duplicate <ms since> <id> <confidence> <method>`, `similar <ms since> <id>`, or `behind`: another plan with
+--         this symbol was saved since. COLD, for all, when the session may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local executions, finished, stats, sessions, refusals = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local window_ms, digest, plan_hash, symbol, merits = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10]
-local body, most, events, similar, seen = ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15]
-local history = ARGV[16] == '1'
+local most, events, history = tonumber(ARGV[6]), ARGV[7], ARGV[8] == '1'
+local BEFORE_FIRST, ARGUMENTS = 8, 8
 local LONGEST_WINDOW_US, MOST_PRUNED, MOST_EVICTED = 2592000000000, 64, 8
 if is_cold(1) then return 'COLD' end
-local now = microseconds()
-
-local function keep(version)
-  if is_kept(1) then keep_session(stats, redis.call('LLEN', order), redis.call('LLEN', finished), version) end
-end
-
-if window_ms > 0 then
-  local known = redis.call('HGET', duplicates, digest)
-  local since_us = known and now - tonumber(string.match(known, '^%d+'))
-  if since_us and since_us < window_ms * 1000 then
-    keep(prevented(stats, refusals, session, symbol, events, 'plan', string.match(known, '^%d+')))
-    return done('duplicate ' .. whole(math.max(0, math.floor(since_us / 1000))) .. ' ' .. known)
-  end
-end
+local now, count_of_saves = microseconds(), (#ARGV - BEFORE_FIRST) / ARGUMENTS
+-- How many plans are listed; entries of the duplicate index that were replaced; whether to prune: one plan in sixteen does,
+-- and may delete more than sixteen add.
+local length, replaced, prunes = 0, {}, false
+-- Of plans that are saved and not yet written: fields of the plans, of the duplicate index, scores, and list entries.
+local texts, merits_of, scores, entries, merits_by_digest = {}, {}, {}, {}, {}
+if count_of_saves > 1 then packet = {} end
 
 local function age_ms(id)
   return math.max(0, math.floor((now - tonumber(id)) / 1000))
 end
 
-for id in string.gmatch(similar, '%d+') do
-  if age_ms(id) < window_ms and redis.call('HEXISTS', plans, id) == 1 then
-    keep(prevented(stats, refusals, session, symbol, events, 'plan', id))
-    return done('similar ' .. whole(age_ms(id)) .. ' ' .. id)
-  end
+local function write_plans()
+  if #entries == 0 then return end
+  redis.call('HSET', plans, unpack(texts))
+  redis.call('HSET', duplicates, unpack(merits_of))
+  redis.call('ZADD', ages, unpack(scores))
+  length = redis.call('RPUSH', order, unpack(entries))
+  if length == #entries then redis.call('SADD', sessions, string.match(session, '[^:]*$')) end
+  texts, merits_of, scores, entries = {}, {}, {}, {}
 end
 
-if seen ~= '' then
-  -- Whether a plan with this symbol was saved after one that the caller has compared.
-  local function is_behind()
-    for i = -1, -redis.call('LLEN', order), -1 do
-      local id, of = string.match(redis.call('LINDEX', order, i), '^(%d+) %x+ (.*)$')
-      if tonumber(id) <= tonumber(seen) then return false end
-      if of == symbol then return true end
+-- Whether a plan with a symbol was saved after one that the caller has compared.
+local function is_behind(symbol, seen)
+  write_plans()
+  for i = -1, -redis.call('LLEN', order), -1 do
+    local id, of = string.match(redis.call('LINDEX', order, i), '^(%d+) %x+ (.*)$')
+    if tonumber(id) <= tonumber(seen) then return false end
+    if of == symbol then return true end
+  end
+  return false
+end
+
+-- Save the plan whose arguments begin at `at`; returns its reply.
+local function save(at)
+  local window_ms, digest, plan_hash, symbol = tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local merits, body, similar, seen = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+  if window_ms > 0 then
+    local known = merits_by_digest[digest] or redis.call('HGET', duplicates, digest)
+    local id = known and string.match(known, '^%d+')
+    local since_us = known and now - tonumber(id)
+    if since_us and since_us < window_ms * 1000 then
+      prevented(next_version(count_of_saves), stats, refusals, session, symbol, events, 'plan', id)
+      return 'duplicate ' .. whole(age_ms(id)) .. ' ' .. known
     end
-    return false
   end
+  for id in string.gmatch(similar, '%d+') do
+    if age_ms(id) < window_ms and redis.call('HEXISTS', plans, id) == 1 then
+      prevented(next_version(count_of_saves), stats, refusals, session, symbol, events, 'plan', id)
+      return 'similar ' .. whole(age_ms(id)) .. ' ' .. id
+    end
+  end
+  if seen ~= '' and is_behind(symbol, seen) then return 'behind' end
 
-  if is_behind() then return done('behind') end
+  local id = next_version(count_of_saves)
+  local text = '{"timestamp_ms":' .. at_ms(tonumber(id)) .. ',"plan_id":"' .. id .. '",' .. body
+  if is_kept(1) then replaced[#replaced + 1] = redis.call('HGET', duplicates, digest) or nil end
+  local place, known = #entries, id .. ' ' .. merits
+  texts[place * 4 + 1], texts[place * 4 + 2], texts[place * 4 + 3], texts[place * 4 + 4] = id, text, plan_hash, id
+  merits_of[place * 2 + 1], merits_of[place * 2 + 2], merits_by_digest[digest] = digest, known, known
+  scores[place * 2 + 1], scores[place * 2 + 2] = id, digest
+  entries[place + 1] = id .. ' ' .. plan_hash .. ' ' .. symbol
+  if string.sub(digest, 1, 1) == '0' then prunes = true end
+  keep_document(1, 'plan', 'plan/' .. id, id, text)
+  announce(id, 'plan.saved', session .. ':' .. id)
+  publish(events, 'plan.saved', text)
+  return 'saved ' .. id
 end
 
-local version = tick(1)
-local id = whole(version)
-local text = '{"timestamp_ms":' .. at_ms(version) .. ',"plan_id":"' .. id .. '",' .. body
-redis.call('HSET', plans, id, text, plan_hash, id)
-local replaced = is_kept(1) and redis.call('HGET', duplicates, digest)
-redis.call('HSET', duplicates, digest, id .. ' ' .. merits)
-redis.call('ZADD', ages, id, digest)
-local length = redis.call('RPUSH', order, id .. ' ' .. plan_hash .. ' ' .. symbol)
-if length == 1 then redis.call('SADD', sessions, string.match(session, '[^:]*$')) end
--- One call in sixteen prunes, and may delete more than sixteen calls add.
-local prunes = string.sub(digest, 1, 1) == '0'
-if replaced or length > most or prunes then
+local replies = {}
+for i = 1, count_of_saves do replies[i] = save(BEFORE_FIRST + (i - 1) * ARGUMENTS + 1) end
+write_plans()
+
+if #replaced > 0 or length > most or prunes then
   local function decision_in(text)
     return (string.match(text, '("symbol":.-),"confidence":') or text) .. (string.match(text, '"reasoning":.*$') or '')
   end
 
   -- Whether no window can match a listed plan any more: it is too old, or the newest plan with its hash is the same.
-  local function is_spent(old, newest)
+  local function is_spent(old, bearer)
     if now - tonumber(old) > LONGEST_WINDOW_US then return true end
-    if newest == old then return false end
-    local texts = redis.call('HMGET', plans, old, newest or old)
+    if bearer == old then return false end
+    local texts = redis.call('HMGET', plans, old, bearer or old)
     -- Another client has deleted one of them: there is nothing to match.
     if not texts[1] or not texts[2] then return true end
     return decision_in(texts[1]) == decision_in(texts[2])
@@ -101,7 +126,7 @@ if replaced or length > most or prunes then
 
   -- The tier no longer needs a plan, unless it is history.
   local function forget_plan(old)
-    if not history then keep_document(1, 'plan', 'plan/' .. old, id) end
+    if not history then keep_document(1, 'plan', 'plan/' .. old, newest_version) end
   end
 
   -- The tier no longer needs a plan that matched by its digest, unless it is listed.
@@ -114,16 +139,16 @@ if replaced or length > most or prunes then
   local function evict()
     local old, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
     if not old then return end
-    local newest = redis.call('HGET', plans, bearing)
-    if is_kept(1) and is_spent(old, newest) then forget_plan(old) end
-    if newest ~= old then
+    local bearer = redis.call('HGET', plans, bearing)
+    if is_kept(1) and is_spent(old, bearer) then forget_plan(old) end
+    if bearer ~= old then
       redis.call('HDEL', plans, old)
       return
     end
     redis.call('HDEL', plans, old, bearing)
     if redis.call('HEXISTS', executions, old) == 0 then return end
     redis.call('HSET', executions, bearing, old)
-    keep_document(1, 'name', 'name/' .. bearing, id, '{"plan_id":"' .. old .. '"}')
+    keep_document(1, 'name', 'name/' .. bearing, newest_version, '{"plan_id":"' .. old .. '"}')
   end
 
   -- Delete digests that no window can match any more.
@@ -137,13 +162,12 @@ if replaced or length > most or prunes then
     redis.call('ZREM', ages, unpack(past))
   end
 
-  drop_unlisted(replaced)
-  for _ = 1, math.min(length - most, MOST_EVICTED) do evict() end
+  for _, known in ipairs(replaced) do drop_unlisted(known) end
+  for _ = 1, math.min(length - most, MOST_EVICTED * count_of_saves) do evict() end
   if prunes then prune() end
 end
 
-keep_document(1, 'plan', 'plan/' .. id, id, text)
-keep(id)
-announce(id, 'plan.saved', session .. ':' .. id)
-publish(events, 'plan.saved', text)
-return done('saved ' .. id)
+if newest_version and is_kept(1) then
+  keep_session(stats, redis.call('LLEN', order), redis.call('LLEN', finished), newest_version)
+end
+return done(joined(replies))

@@ -63,17 +63,15 @@ end
 -- The newest refusals are remembered for as long as the longest window; the durable tier does not store them.
 local MOST_REFUSALS, REFUSALS_LIVE_MS = 50, '2592000000'
 
--- Count a plan or execution (`what`) that is prevented in favour of the plan with the id; returns the version. No
--- caller waits until that is durable.
-local function prevented(stats, refusals, session, symbol, events, what, id)
-  local version = whole(tick(1))
+-- Count a plan or execution (`what`) that is prevented in favour of the plan with the id. No caller waits until that is
+-- durable.
+local function prevented(version, stats, refusals, session, symbol, events, what, id)
   count(stats, 'prevented', symbol, 1)
   redis.call('LPUSH', refusals, version .. ' ' .. what .. ' ' .. id .. ' ' .. actor .. ' ' .. symbol)
   redis.call('LTRIM', refusals, 0, MOST_REFUSALS - 1)
   redis.call('PEXPIRE', refusals, REFUSALS_LIVE_MS)
   tell_counts(stats, session, symbol, events, version)
   wait_for_none()
-  return version
 end
 
 -- The beginning of an execution's JSON, up to the fields of its plan.

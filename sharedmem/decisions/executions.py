@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Unpack, cast
@@ -36,7 +36,8 @@ from sharedmem.errors import (
 from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.replies import Reply
-from sharedmem.redis.scripts.decisions import ExecutionEnd
+from sharedmem.redis.scripts.data import WriteBatcher, split_replies
+from sharedmem.redis.scripts.decisions import ExecutionBegin, ExecutionEnd
 from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import get_logger
 from sharedmem.runtime.concurrency import Background, ProcessBound
@@ -60,6 +61,8 @@ class ExecutionLog:
 
     def __init__(self, sessions: DecisionSessions) -> None:
         self._sessions = sessions
+        background = sessions.names.context.background
+        self._batcher = WriteBatcher[SessionKeys, ExecutionBegin](self._begin_together, background, split_replies)
 
     async def begin_execution(
         self, session: str, plan_hash: str, *, lease: float = 30.0, policy: TakeoverPolicy = "never"
@@ -69,20 +72,21 @@ class ExecutionLog:
         found = sessions.keys(session, "write")
         if policy not in _POLICIES:
             raise InvalidError("policy", policy, "give 'never' or 'takeover'")
-        call = sessions.scripts.execution_begin(
-            found.space,
-            found.begin,
-            sessions.actor,
-            plan=check_plan(plan_hash),
-            lease_ms=check_lease_ms(lease),
-            policy=policy,
-            events=found.events,
-            keep=found.keep,
+        claiming = ExecutionBegin(check_plan(plan_hash), check_lease_ms(lease), policy)
+        # Where callers wait for the durable tier, a refused one does not: it has a call of its own.
+        call = (
+            self._begin_together(found, [claiming]) if sessions.waits_for_tier else self._batcher.put(found, claiming)
         )
         claim = _parse_claim(await sessions.changed(found, call), found, session, plan_hash)
         counters = sessions.names.context.counters
         counters.increment("execution_claims", outcome="started" if claim.started else "refused")
         return claim
+
+    def _begin_together(self, session: SessionKeys, claims: Sequence[ExecutionBegin]) -> Awaitable[bytes]:
+        sessions = self._sessions
+        return sessions.scripts.execution_begin(
+            session.space, session.begin, sessions.actor, events=session.events, claims=claims, keep=session.keep
+        )
 
     async def renew(self, session: str, plan_hash: str, fence: int, *, lease: float = 30.0) -> ExecutionClaim:
         """As `Decisions.renew`."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import orjson
 
 from sharedmem.decisions.executions import ExecutionLog, parse_execution
-from sharedmem.decisions.sessions import DecisionSessions
+from sharedmem.decisions.sessions import DecisionSessions, SessionKeys
 from sharedmem.decisions.validation import (
     DEFAULT_WINDOW_S,
     MOST_LISTED,
@@ -45,7 +45,8 @@ from sharedmem.models import (
     SaveResult,
 )
 from sharedmem.redis.change_stream import as_list, text_of
-from sharedmem.redis.scripts.decisions import PlanWrite
+from sharedmem.redis.scripts.data import WriteBatcher, split_replies
+from sharedmem.redis.scripts.decisions import PlanTerms, PlanWrite
 from sharedmem.redis.service_keys import decoding
 from sharedmem.text.contradictions import find_contradiction
 
@@ -71,6 +72,8 @@ class Plans:
     def __init__(self, sessions: DecisionSessions, comparer: ReasoningComparer) -> None:
         self._sessions = sessions
         self._comparer = comparer
+        background = sessions.names.context.background
+        self._batcher = WriteBatcher[SessionKeys, PlanWrite](self._save_together, background, split_replies)
 
     async def save_plan(
         self, session: str, symbol: str, action: str, confidence: float, reasoning: str, method: str = ""
@@ -234,13 +237,11 @@ class Plans:
             encode_json_text(plan.symbol),
             encode_duplicate_entry(plan.confidence, plan.method),
             _encode_plan(plan),
-            sessions.settings.plans_per_session,
-            session.events,
             ",".join(one.plan_id for one in near),
             seen,
-            int(sessions.settings.decision_history),
         )
-        call = sessions.scripts.plan_save(session.space, session.saving, sessions.actor, saving, keep=session.keep)
+        # Where callers wait for the durable tier, a refused one does not: it has a call of its own.
+        call = self._save_together(session, [saving]) if sessions.waits_for_tier else self._batcher.put(session, saving)
         word, _, rest = (await sessions.changed(session, call)).partition(b" ")
         if word == b"saved":
             return SaveResult.model_construct(saved=True, plan=_plan_record(plan, rest.decode(), None), time_since_ms=0)
@@ -253,6 +254,13 @@ class Plans:
         else:
             same = _parse_duplicate(plan, known, int(since))
         return SaveResult.model_construct(saved=False, plan=same, time_since_ms=int(since))
+
+    def _save_together(self, session: SessionKeys, saves: Sequence[PlanWrite]) -> Awaitable[bytes]:
+        sessions, settings = self._sessions, self._sessions.settings
+        terms = PlanTerms(settings.plans_per_session, session.events, int(settings.decision_history))
+        return sessions.scripts.plan_save(
+            session.space, session.saving, sessions.actor, terms, saves=saves, keep=session.keep
+        )
 
 
 def _encode_plan(plan: PlanDraft) -> bytes:

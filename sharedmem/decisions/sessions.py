@@ -48,9 +48,9 @@ _SAVED = "plan.saved"
 _VERSION = re.compile(rb'^(?:saved )?(\d+)|"fence":(\d+)')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SessionKeys:
-    """The keys of one session."""
+    """The keys of one session; those of a store are one object a session."""
 
     name: str
     target: Target
@@ -84,6 +84,11 @@ class DecisionSessions:
         self.scripts = DecisionScripts(names.context.executor)
         self._tier = names.context.tier
         self._known: dict[tuple[str, Need], SessionKeys] = {}
+
+    @property
+    def waits_for_tier(self) -> bool:
+        """Whether a change of a session waits until the durable tier has it."""
+        return self._tier is not None and self.settings.log_durability == "through"
 
     def keys(self, name: str, need: Need) -> SessionKeys:
         """Return the keys of a session.

@@ -100,6 +100,33 @@ async def test_all_answers_are_the_same_after_a_loss(seed: int, tmp_path: Path) 
             assert await desk.answers() == before
 
 
+async def test_what_many_have_decided_at_the_same_moment_is_the_same_after_a_loss(tmp_path: Path) -> None:
+    async with fake_hub(settings=tiered(tmp_path, plans_per_session=KEPT)) as hub:
+        decisions = hub.store("desk", actor="ada").decisions
+        saves = [decisions.save_if_new(SESSION, "BTC", "BUY", 0.5, f"reason {number % 15}") for number in range(30)]
+        saved = [result.plan.plan_id for result in await asyncio.gather(*saves) if result.saved]
+        listed = [plan.plan_id for plan in await decisions.get_recent_plans(SESSION)]
+        await asyncio.gather(*(decisions.begin_execution(SESSION, plan) for plan in [*listed, *listed]))
+
+        async def answers() -> tuple[object, ...]:
+            begun = [(await decisions.check_executed(SESSION, plan))[1] for plan in listed]
+            known = [await decisions.check_duplicate(SESSION, "BTC", "BUY", f"reason {number}") for number in range(15)]
+            return (
+                await decisions.get_recent_plans(SESSION),
+                [(is_known, plan and plan.plan_id) for is_known, plan in known],
+                # A claim runs for its lease once more after a loss.
+                [record and record.model_copy(update={"lease_ends_ms": 0}) for record in begun],
+                await decisions.get_execution_stats(SESSION),
+            )
+
+        before = await answers()
+        assert (len(saved), len(listed)) == (15, KEPT)
+
+        await lose_redis(hub)
+
+        assert await answers() == before
+
+
 @pytest.mark.parametrize("seed", seeds(1, nightly=3))
 async def test_all_answers_are_the_same_after_a_loss_on_a_real_server(
     seed: int, bare_server: RedisProcess, tmp_path: Path

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from sharedmem.errors import UsageError
+from sharedmem.errors import SharedMemoryError, UsageError
 from sharedmem.redis.codec import JSON
 from sharedmem.redis.durability import DurabilityModes, UnsettledError
 from sharedmem.redis.keys import Space, Target
@@ -36,16 +36,38 @@ G = TypeVar("G", bound=Hashable)
 _Batch: TypeAlias = "list[tuple[W, asyncio.Future[bytes]]]"
 
 
+def split_lines(replies: bytes) -> list[bytes]:
+    """Return replies that are lines."""
+    return replies.split(b"\n")
+
+
+def split_replies(replies: bytes) -> list[bytes]:
+    """Return replies that may contain line feeds: each has its length and a space before it."""
+    found, at = [], 0
+    while at < len(replies):
+        first = replies.index(b" ", at) + 1
+        at = first + int(replies[at : first - 1])
+        found.append(replies[first:at])
+    return found
+
+
 class WriteBatcher(Generic[G, W]):
     """Sends the writes of one actor; concurrent writes of a group share one call.
 
     Args:
-        write: sends writes of a group, and returns one reply line for each, joined by line feeds.
+        write: sends writes of a group, and returns the replies of all in one text; that of a single one as it is.
         background: runs a shared call, so that a cancelled caller does not cancel it for the others.
+        split: takes the replies of several writes apart, in their order.
     """
 
-    def __init__(self, write: Callable[[G, Sequence[W]], Awaitable[bytes]], background: Background) -> None:
+    def __init__(
+        self,
+        write: Callable[[G, Sequence[W]], Awaitable[bytes]],
+        background: Background,
+        split: Callable[[bytes], list[bytes]] = split_lines,
+    ) -> None:
         self._write = write
+        self._split = split
         self._background = background
         self._gathering: dict[G, _Batch[W]] = {}
         # Writes of a single task are sent at once; concurrent writes are batched.
@@ -53,7 +75,7 @@ class WriteBatcher(Generic[G, W]):
         self._alone = 0
 
     def put(self, group: G, record: W) -> Awaitable[bytes]:
-        """Write one record of a group, such as a namespace; return its reply line.
+        """Write one record of a group, such as a namespace; return its reply.
 
         One round trip, shared with concurrent writes.
         """
@@ -110,9 +132,9 @@ class WriteBatcher(Generic[G, W]):
             return
         records = [record for record, _ in waiting]
         try:
-            replies = (await self._write(group, records)).split(b"\n")
+            replies = self._replies(await self._write(group, records), len(records))
         except UnsettledError as error:
-            _settle_batch(waiting, error)
+            _settle_batch(waiting, self._replies(error.reply, len(records)), error.cause)
             return
         except Exception as error:  # noqa: BLE001  # any exception belongs to the waiting callers
             _fail_batch(waiting, error)
@@ -120,6 +142,9 @@ class WriteBatcher(Generic[G, W]):
         for (_, future), reply in zip(waiting, replies, strict=True):
             if not future.done():
                 future.set_result(reply)
+
+    def _replies(self, text: bytes, count: int) -> list[bytes]:
+        return self._split(text) if count > 1 else [text]
 
 
 def _fail_batch(waiting: _Batch[W], error: Exception) -> None:
@@ -134,14 +159,14 @@ def _fail_closed_batch(waiting: _Batch[W]) -> None:
     _fail_batch(waiting, UsageError("a running write", "its hub was closed; it may or may not have happened"))
 
 
-def _settle_batch(waiting: _Batch[W], error: UnsettledError) -> None:
-    """Raise the error for callers whose change is not durable yet; return the replies to the others."""
-    for (_, future), reply in zip(waiting, error.reply.split(b"\n"), strict=True):
+def _settle_batch(waiting: _Batch[W], replies: Sequence[bytes], cause: SharedMemoryError) -> None:
+    """Raise an error for callers whose change is not durable yet; return the replies to the others."""
+    for (_, future), reply in zip(waiting, replies, strict=True):
         if future.done():
             continue
         # Version 0: this one has changed nothing.
         if reply[:1].isdigit() and reply[:2] != b"0 ":
-            future.set_exception(UnsettledError(reply, error.cause))
+            future.set_exception(UnsettledError(reply, cause))
         else:
             future.set_result(reply)
 

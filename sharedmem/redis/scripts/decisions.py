@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from sharedmem.redis.durability import DurabilityModes
@@ -28,6 +29,14 @@ class PlanSaveKeys(NamedTuple):
     refusals: bytes
 
 
+class PlanTerms(NamedTuple):
+    """What the plans of a session have in common."""
+
+    most: int
+    events: bytes
+    history: int = 0
+
+
 class PlanWrite(NamedTuple):
     """A plan to save, in the form of the script."""
 
@@ -37,11 +46,26 @@ class PlanWrite(NamedTuple):
     symbol: bytes
     merits: bytes
     body: bytes
-    most: int
-    events: bytes
     similar: str = ""
     seen: str = ""
-    history: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the plan."""
+        return len(self.body)
+
+
+class ExecutionBegin(NamedTuple):
+    """A claim of an execution, in the form of the script."""
+
+    plan: str
+    lease_ms: int
+    policy: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of the claim, which are few."""
+        return len(self.plan)
 
 
 class ExecutionBeginKeys(NamedTuple):
@@ -136,11 +160,25 @@ class DecisionScripts:
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
 
-    async def plan_save(
-        self, space: Space, keys: PlanSaveKeys, actor: bytes, plan: PlanWrite, *, keep: DurabilityModes | None = None
-    ) -> bytes:
-        """Return `saved <id>`, `duplicate <ms since> <id> ...`, `similar <ms since> <id>` or `behind`."""
-        return await self._sender.mutate("plan_save", space, keys, actor, plan, large=len(plan.body), keep=keep)
+    def plan_save(
+        self,
+        space: Space,
+        keys: PlanSaveKeys,
+        actor: bytes,
+        terms: PlanTerms,
+        *,
+        saves: Sequence[PlanWrite],
+        keep: DurabilityModes | None = None,
+    ) -> Awaitable[bytes]:
+        """Return `saved <id>`, `duplicate <ms since> <id> ...`, `similar <ms since> <id>` or `behind`.
+
+        The replies of several plans are in one text: see `split_replies`.
+        """
+        args: list[Argument] = [*terms]
+        for plan in saves:
+            args += plan
+        large = sum([plan.size for plan in saves])
+        return self._sender.mutate("plan_save", space, keys, actor, args, large=large, keep=keep)
 
     async def plan_list(self, keys: PlanKeys, *, symbol: bytes, limit: int, cold: int) -> Reply:
         """Return the JSON of plans, newest first."""
@@ -150,21 +188,24 @@ class DecisionScripts:
         """Return `<ms since> <id> <confidence> <method>`, or empty."""
         return await self._sender.run("plan_check", keys, [digest, cold])
 
-    async def execution_begin(
+    def execution_begin(
         self,
         space: Space,
         keys: ExecutionBeginKeys,
         actor: bytes,
         *,
-        plan: str,
-        lease_ms: int,
-        policy: str,
         events: bytes,
+        claims: Sequence[ExecutionBegin],
         keep: DurabilityModes | None = None,
-    ) -> bytes:
-        """Return `started|refused <ms left> <state> <JSON>`, or `absent`."""
-        args: list[Argument] = [plan, lease_ms, policy, events]
-        return await self._sender.mutate("execution_begin", space, keys, actor, args, keep=keep)
+    ) -> Awaitable[bytes]:
+        """Return `started|refused <ms left> <state> <JSON>`, or `absent`.
+
+        The replies of several claims are in one text: see `split_replies`.
+        """
+        args: list[Argument] = [events]
+        for claim in claims:
+            args += claim
+        return self._sender.mutate("execution_begin", space, keys, actor, args, keep=keep)
 
     async def execution_renew(
         self, space: Space, keys: ExecutionKeys, actor: bytes, *, plan: str, fence: int, lease_ms: int

@@ -9,6 +9,7 @@ import pytest
 
 from conformance.decisions.base import (
     RACERS,
+    WHY,
     DecisionFixtures,
     execute_plan,
     orphan_execution,
@@ -17,7 +18,7 @@ from conformance.decisions.base import (
 )
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.errors import AlreadyExecutedError, ClaimLostError, ConflictError, NotFoundError
-from sharedmem.models import PlanRecord
+from sharedmem.models import ExecutionClaim, PlanRecord
 
 _LEASE_S = 30.0
 
@@ -34,6 +35,26 @@ class ExecutionClaimTests(DecisionFixtures):
         for claim in claims:
             assert claim.started or (claim.state, claim.fence) == ("running", 0)
             assert 0 < claim.remaining_ms <= _LEASE_S * 1000
+
+    async def test_plans_begun_at_the_same_moment_have_claims_of_their_own(
+        self, decisions: Decisions, session: str
+    ) -> None:
+        for number in range(4):
+            await decisions.save_plan(session, "BTC", "BUY", 0.5, f"{WHY} {number}")
+        plans = [plan.plan_id for plan in await decisions.get_recent_plans(session)]
+        missing = ["1", *plans, "00000000", *plans]
+        claims = await asyncio.gather(
+            *(decisions.begin_execution(session, plan) for plan in missing), return_exceptions=True
+        )
+
+        begun = [claim for claim in claims if isinstance(claim, ExecutionClaim)]
+        assert [type(claim) for claim in claims if claim not in begun] == [NotFoundError, NotFoundError]
+        assert sorted(claim.plan_id for claim in begun if claim.started) == sorted(plans)
+        assert len({claim.fence for claim in begun if claim.started}) == 4
+        for claim in begun:
+            _, record = await decisions.check_executed(session, claim.plan_id)
+            assert record is not None
+            assert not claim.started or record.fence == claim.fence
 
     async def test_a_plan_that_was_not_begun_is_not_executed(
         self, decisions: Decisions, session: str, plan: PlanRecord

@@ -84,6 +84,26 @@ class PlanTests(DecisionFixtures):
         assert sum(result.saved for result in results) == 1
         assert len({result.plan.plan_id for result in results}) == 1
 
+    async def test_plans_saved_at_the_same_moment_are_each_saved_or_known_again(
+        self, decisions: Decisions, session: str
+    ) -> None:
+        method = "by hand,\nin two lines"
+        reasons = [f"reason {number % 30}" for number in range(60)]
+        results = await asyncio.gather(
+            *(decisions.save_if_new(session, "BTC", "BUY", 0.5, reason, method) for reason in reasons)
+        )
+
+        listed = {plan.plan_id: plan for plan in await decisions.get_recent_plans(session, limit=1000)}
+        saved = [result.plan for result in results if result.saved]
+        assert sorted(plan.reasoning for plan in saved) == sorted(set(reasons))
+        assert len({plan.plan_id for plan in saved}) == 30
+        assert set(listed) == set(sorted(plan.plan_id for plan in saved)[-self.listed :])
+        for reason, result in zip(reasons, results, strict=True):
+            assert (result.plan.reasoning, result.plan.method, result.plan.confidence) == (reason, method, 0.5)
+            first = next(plan for plan in saved if plan.reasoning == reason)
+            assert result.plan.plan_id == first.plan_id
+        assert (await decisions.get_execution_stats(session)).duplicates_prevented == 30
+
     async def test_a_duplicate_is_told_with_its_age(self, decisions: Decisions, session: str, plan: PlanRecord) -> None:
         is_duplicate, same = await decisions.check_duplicate(session, "BTC", "BUY", WHY)
 
