@@ -13,7 +13,7 @@ if count > 1 then packet = {} end
 
 local function leave_thread(turns, id, turn)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', turns, turn, turn)) do
-    if string.sub(member, 1, #id + 1) == id .. ' ' then leave_turns(turns, member, turn) end
+    if string.sub(member, 1, #id + 1) == id .. ' ' then leave_turns(turns, turn, member) end
   end
 end
 

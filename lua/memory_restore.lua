@@ -54,7 +54,7 @@ local function store(record, turns, one)
   if pool then fields[#fields + 1], fields[#fields + 2] = 'pool', '1' end
   redis.call('HSET', record, unpack(fields))
   forget_turn(turns, one)
-  redis.call('ZADD', turns, one.turn, one.id .. ' ' .. one.facts)
+  redis.call('ZADD', turns, one.turn, one.id .. ' ' .. (one.author == '' and 'null' or one.facts))
   redis.call('HSET', digests, one.digest, one.id)
   if one.waits == '1' then redis.call('ZADD', pending, 'NX', '0', one.id) end
   if one.expires > 0 then

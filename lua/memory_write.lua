@@ -126,10 +126,11 @@ local function note_ending(history, one, left, has_past)
 end
 
 local function note_turn(turns, one, facts_before)
-  if facts_before then redis.call('ZREM', turns, one.id .. ' ' .. facts_before) end
+  if facts_before then redis.call('ZREM', turns, turn_members(one.id, facts_before)) end
   if tops[turns] then tops[turns] = math.max(tops[turns], tonumber(one.turn)) end
   local members = turned[turns] or {}
-  members[#members + 1], members[#members + 2] = one.turn, one.id .. ' ' .. one.head .. one.turn .. one.tail
+  local facts = one.author == '' and 'null' or one.head .. one.turn .. one.tail
+  members[#members + 1], members[#members + 2] = one.turn, one.id .. ' ' .. facts
   turned[turns] = members
   if one.expect == '0' and one.author ~= '' then spoken[one.author] = (spoken[one.author] or 0) + 1 end
 end

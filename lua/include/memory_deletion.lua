@@ -32,7 +32,7 @@ local function delete_memory(record, history, turns, log, digests, endings, auth
   if was[2] and was[3] and was[4] then keep_last(history, was, stamp, one) end
   for n = 2, 6 do was[n] = was[n] or '' end
   redis.call('DEL', record)
-  leave_turns(turns, one.id .. ' ' .. was[6], was[2])
+  leave_turns(turns, was[2], turn_members(one.id, was[6]))
   forget_digest(digests, was[5], one.id)
   log_deletion(log, stamp, one.id)
   remember_gone(endings, one.id .. ' ' .. was[5] .. ' ' .. was[2] .. ' ' .. one.thread)

@@ -25,6 +25,8 @@ _SPAWN_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8_192
 # The graph module would store the last queries of each graph, with texts and vectors, in a stream.
 _MODULE_OPTIONS = {"falkordb": ("CMD_INFO", "no")}
+_COMPACT_HASHES = {"hash-max-listpack-entries": 128, "hash-max-listpack-value": 2048}
+"""A memory with its vector and text is one allocation instead of forty; hashes of many fields are still tables."""
 
 
 class LaunchOptions(NamedTuple):
@@ -105,6 +107,7 @@ def command_line(program: Path, modules: Iterable[Path], home: DataDir, order: L
         "appendfsync": order.fsync,
         "save": "",
         "maxmemory-policy": "noeviction",
+        **_COMPACT_HASHES,
     }
     words = [str(program)]
     for name, value in options.items():

@@ -25,7 +25,7 @@ from sharedmem.memory.repository import (
     StoredMemory,
     unreadable_memories,
 )
-from sharedmem.memory.serialization import PLACEHOLDER, READ_FIELDS, decode_item_if_readable, encode_change
+from sharedmem.memory.serialization import READ_FIELDS, decode_item_if_readable, encode_change, parse_turns
 from sharedmem.memory.validation import adapted_ttl, default_ttl
 from sharedmem.models import MemoryFilter, MemoryItem
 from sharedmem.redis.keys import SHARED_SCOPE
@@ -320,11 +320,11 @@ class MemoryReader:
         """Yield memories of a thread, the last turn first, page by page."""
         at, size, key = 0, 100, self.turns_key(thread)
         while True:
-            members = await self.sorted_set("ZRANGE", key, at, at + size - 1, "REV")
+            members = await self.sorted_set("ZRANGE", key, at, at + size - 1, "REV", "WITHSCORES")
             if not members:
                 return
-            at += len(members)
-            ids = [text.partition(b" ")[0].decode() for text in members if not text.startswith(PLACEHOLDER)]
+            at += size
+            ids = [one.id for one in parse_turns(members)]
             thread_only = MemoryFilter(thread_id=thread)
             yield [one.item for one in await self.fetch(ids, filters=thread_only)] if ids else []
 

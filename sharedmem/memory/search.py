@@ -48,6 +48,7 @@ from sharedmem.memory.serialization import (
     RankingFeatures,
     decode_features,
     owner_key,
+    parse_turns,
     searchable_texts,
     standing_of,
 )
@@ -655,15 +656,12 @@ class MemorySearcher:
         """Return the turns in some ranges of threads. One round trip."""
         ranges = [(thread, low, high) for thread, places in wanted.items() for low, high in places]
         replies = await self._context.client.read_each(
-            [("ZRANGEBYSCORE", self._reader.turns_key(thread), low, high) for thread, low, high in ranges]
+            [("ZRANGEBYSCORE", self._reader.turns_key(thread), low, high, "WITHSCORES") for thread, low, high in ranges]
         )
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}
         for (thread, _, _), members in zip(ranges, replies, strict=True):
-            for member in members if isinstance(members, list) else ():
-                assert isinstance(member, bytes)
-                id_, _, facts = member.partition(b" ")
-                decoded = decode_features(facts)
-                neighbours.setdefault((thread, decoded.position), []).append((id_.decode(), decoded))
+            for id_, turn, facts in parse_turns(members):
+                neighbours.setdefault((thread, turn), []).append((id_, decode_features(facts)))
         return neighbours
 
 

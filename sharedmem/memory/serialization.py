@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import orjson
@@ -24,7 +24,7 @@ from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.durable import RestoredMemory
 from sharedmem.redis.vectors import from_half
-from sharedmem.text.analysis import WORD, encode_tag, indexed_terms, join_tags, normalize_text
+from sharedmem.text.analysis import WORD, encode_tag, indexed_terms, join_tags, text_hash
 from sharedmem.text.statements import (
     LONGEST_STATEMENT,
     Standing,
@@ -39,8 +39,8 @@ from sharedmem.text.vocabulary import ENGLISH_MONTHS
 
 READ_FIELDS = ("body", "version", "turn")
 """The fields that a reader fetches, in the order in which `decode_item` takes them; `vector` too for embeddings."""
-PLACEHOLDER = b"- "
-"""Prefix of a member of `memory.turns` that only marks the highest turn index of its thread."""
+_PLACEHOLDER = "-"
+"""Id of a member of `memory.turns` that only marks the highest turn index of its thread."""
 
 _FIRST_FEATURES = 7
 _NEWER_FEATURES: tuple[Any, ...] = (0, "", (), ())
@@ -60,11 +60,6 @@ _BLANK = MemoryItem.model_construct(None, **_DEFAULTS)
 _MESSAGE_DEFAULTS: dict[str, Any] = {"entity_id": None, "name": None, "timestamp": None, "embedding": None}
 _TIMES = ("timestamp", "created_at", "updated_at")
 _TUPLES = ("related_memory_ids", "tags", "collections", "turn_embedding")
-
-
-def text_hash(text: str) -> str:
-    """Return the `MemoryItem.hash` of a text: the SHA-256 of its normalised form."""
-    return sha256(normalize_text(text).encode(errors="surrogatepass")).hexdigest()
 
 
 def meta_tag(key: str, value: object) -> str | None:
@@ -219,6 +214,23 @@ def decode_features(data: bytes) -> RankingFeatures:
         return RankingFeatures("", 0, None, asks=False, tokens=0, at_ms=0, importance="medium")
 
 
+class ThreadTurn(NamedTuple):
+    """One memory among the turns of its thread."""
+
+    id: str
+    turn: int
+    facts: bytes
+    """Its features; `null` if it has no author, for which its neighbours do not matter."""
+
+
+def parse_turns(reply: object) -> list[ThreadTurn]:
+    """Return the turns in a reply with scores that reads a part of `memory.turns`."""
+    parts = [part for part in reply if isinstance(part, bytes)] if isinstance(reply, list) else []
+    members = ((member.partition(b" "), score) for member, score in zip(parts[::2], parts[1::2], strict=True))
+    found = (ThreadTurn(id_.decode(), int(float(score)), facts) for (id_, _, facts), score in members)
+    return [one for one in found if one.id != _PLACEHOLDER]
+
+
 def indexed_text(item: MemoryItem) -> str:
     """Return the words by which a memory is found; for a turn of a conversation also its messages, date and author.
 
@@ -290,11 +302,19 @@ def _is_question(text: str) -> bool:
 
 
 def encode_body(item: MemoryItem) -> bytes:
-    """Return the JSON of an item, without fields that are stored beside it and without defaults."""
+    """Return the JSON of an item, without fields that are stored beside it, defaults, and what follows from others.
+
+    `content` follows from `memory` where it is the same, `hash` where it is that of `memory`, and `created_at` where it
+    is `timestamp`.
+    """
     values = item.__dict__
     body = {name: values[name] for name in _IN_BODY if values[name] != _DEFAULTS[name]}
     if body.get("content") == item.memory:
         del body["content"]
+    if item.hash and item.hash == text_hash(item.memory):
+        del body["hash"]
+    if item.timestamp is not None and item.created_at == item.timestamp:
+        del body["created_at"]
     if item.messages:
         body["messages"] = [_encode_message(message) for message in item.messages]
     for name in _TIMES:
@@ -348,7 +368,12 @@ def item_from_body(id_: str, namespace: str, body: dict[str, Any], version: int,
             body[name] = tuple(body[name])
     if "messages" in body:
         body["messages"] = tuple(_decode_message(message) for message in body["messages"])
-    body.setdefault("content", body.get("memory", ""))
+    memory = body.setdefault("memory", "")
+    body.setdefault("content", memory)
+    if "hash" not in body and isinstance(memory, str):
+        body["hash"] = text_hash(memory)
+    if "created_at" not in body:
+        body["created_at"] = body.get("timestamp")
     known = {name: value for name, value in body.items() if name in _DEFAULTS}
     # Items must not share mutable defaults.
     fresh: dict[str, Any] = {"metrics": {}, "metadata": {}}

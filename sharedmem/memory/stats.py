@@ -19,7 +19,13 @@ from sharedmem.clock import from_microseconds
 from sharedmem.memory.access import MEMORY, MemoryAccess
 from sharedmem.memory.group_commit import MemoryAdder
 from sharedmem.memory.reader import PAGE, SUMMARY, MemoryReader, UsageCounter
-from sharedmem.memory.serialization import PLACEHOLDER, RankingFeatures, decode_features, decode_item_if_readable
+from sharedmem.memory.serialization import (
+    RankingFeatures,
+    ThreadTurn,
+    decode_features,
+    decode_item_if_readable,
+    parse_turns,
+)
 from sharedmem.memory.validation import TOKEN_METRICS
 from sharedmem.memory.writer import MemoryWriter
 from sharedmem.models import MemoryFilter, MemoryItem, MemoryStats, MemoryUse, Participant, ThreadStats
@@ -168,11 +174,6 @@ _SUMMARISE = (
 )
 
 
-class _ThreadTurn(NamedTuple):
-    id: str
-    facts: RankingFeatures
-
-
 class _PresentTurn(NamedTuple):
     facts: RankingFeatures
     item: MemoryItem
@@ -293,24 +294,19 @@ class MemoryThreads:
         scope = (thread, *(getattr(self._access.within, name) for name in ("user_id", "agent_id", "run_id")))
         return f"summary-{sha256(repr(scope).encode(errors='replace')).hexdigest()[:24]}"
 
-    async def _members(self, thread: str) -> AsyncIterator[list[_ThreadTurn]]:
+    async def _members(self, thread: str) -> AsyncIterator[list[ThreadTurn]]:
         """Yield everything in a thread, in its order, page by page; expired memories may be included."""
         at, key = 0, self._reader.turns_key(thread)
         while True:
-            members = await self._reader.sorted_set("ZRANGE", key, at, at + PAGE - 1)
+            members = await self._reader.sorted_set("ZRANGE", key, at, at + PAGE - 1, "WITHSCORES")
             if not members:
                 return
-            at += len(members)
-            split = [member.partition(b" ") for member in members]
+            at += PAGE
             with decoding(key):
-                page = [
-                    _ThreadTurn(id_.decode(), decode_features(facts))
-                    for id_, space, facts in split
-                    if not (id_ + space).startswith(PLACEHOLDER)
-                ]
+                page = parse_turns(members)
             yield page
 
-    async def _present(self, turns: Sequence[_ThreadTurn]) -> list[_PresentTurn]:
+    async def _present(self, turns: Sequence[ThreadTurn]) -> list[_PresentTurn]:
         """Return the turns that still exist in this scope and are not summaries. One round trip."""
         if not turns:
             return []
@@ -321,7 +317,7 @@ class MemoryThreads:
         record = self._context.keyspace.record
         replies = await self._context.client.read_each(
             [
-                ("HMGET", record(MEMORY, self._namespace, turn.id), "version", "category", "body", *within)
+                ("HMGET", record(MEMORY, self._namespace, turn.id), "version", "category", "body", "facts", *within)
                 for turn in turns
             ]
         )
@@ -330,14 +326,14 @@ class MemoryThreads:
         for turn, reply in zip(turns, replies, strict=True):
             if not isinstance(reply, list):
                 continue
-            version, category, body, *fields = reply
+            version, category, body, facts, *fields = reply
             here = all(want is None or want == held for want, held in zip(wanted, fields, strict=True))
             is_turn = here and category != SUMMARY.encode()
             if not is_turn or not isinstance(body, bytes) or not isinstance(version, bytes):
                 continue
-            item = decode_item_if_readable(turn.id, self._namespace, body, version, turn.facts.position)
+            item = decode_item_if_readable(turn.id, self._namespace, body, version, turn.turn)
             if item is not None:
-                present.append(_PresentTurn(turn.facts, item))
+                present.append(_PresentTurn(decode_features(facts if isinstance(facts, bytes) else b""), item))
         return present
 
 

@@ -21,10 +21,11 @@ from sharedmem.clock import new_id
 from sharedmem.config import Settings
 from sharedmem.errors import AccessDeniedError, InvalidError
 from sharedmem.memory.access import LONGEST_THREAD_BYTES, SCOPE_FIELDS, MemoryAccess
-from sharedmem.memory.serialization import meta_tag, text_hash
+from sharedmem.memory.serialization import meta_tag
 from sharedmem.models import Importance, MemoryFilter, MemoryItem
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.vectors import Vector, check_vector
+from sharedmem.text.analysis import text_hash
 
 LONGEST_TEXT_BYTES = 1_048_576
 MOST_LABELS = 256

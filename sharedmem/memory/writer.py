@@ -13,7 +13,7 @@ from sharedmem.errors import ConflictError, InvalidError, NotFoundError, Version
 from sharedmem.memory.access import ANY, MEMORY, MemoryAccess
 from sharedmem.memory.embedding_queue import EmbeddingQueue
 from sharedmem.memory.repository import MOST_AT_ONCE, MemoryRepository, MemoryWriteConflict, StoredMemory
-from sharedmem.memory.serialization import encode_change, item_from_body, text_hash, version_from_json
+from sharedmem.memory.serialization import encode_change, item_from_body, version_from_json
 from sharedmem.memory.validation import (
     NewMemory,
     check_embedding,
@@ -30,6 +30,7 @@ from sharedmem.redis.scripts.knowledge import MemoryDelete, MemoryWrite
 from sharedmem.redis.service_keys import decoding
 from sharedmem.redis.vectors import to_half
 from sharedmem.search.protocol import Every
+from sharedmem.text.analysis import text_hash
 
 MOST_TRIES = 50
 """How often a change is retried if another writer was faster."""

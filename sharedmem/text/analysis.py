@@ -25,7 +25,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from itertools import islice
 from math import log
 from typing import Protocol
@@ -45,6 +45,11 @@ def normalize_text(text: str) -> str:
     if text.isascii():
         return " ".join(text.lower().split())
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def text_hash(text: str) -> str:
+    """Return the SHA-256 of a text in normal form (`normalize_text`), as `MemoryItem.hash` has it."""
+    return sha256(normalize_text(text).encode(errors="surrogatepass")).hexdigest()
 
 
 def fold(text: str) -> str:

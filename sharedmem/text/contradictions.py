@@ -369,6 +369,8 @@ def is_negated(text: str) -> bool:
     return _has_negation(_parse_text(text).words)
 
 
+# A memory that is added is compared with each one near to it.
+@lru_cache(maxsize=512)
 def _parse_text(text: str) -> _ComparedText:
     words = list(map(_parse_word, _TOKEN.findall(text)))
     return _ComparedText(words, {word.form for word in words} - _EMPTY_FORM)

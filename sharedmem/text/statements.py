@@ -66,6 +66,15 @@ _MEASURE = re.compile(
     r" (?P<rest>(?:now |currently |at |only )*[$€£]?\d[\d.,:]*(?: ?[\w%°/€$£]+){0,3})\W*$"
 )
 _NUMBER = re.compile(r"[\d.,:]+")
+_DIGIT = re.compile(r"\d")
+# Words of which a sentence of `_SINGLE_VALUED` has one, and a sentence of `_FUNCTIONAL_NOUN`: most texts have neither.
+_SINGLE_VALUED_WORDS = frozenset(
+    """
+    live lives living reside resides moved relocated settled work works working employed joined started began
+    married single divorced engaged widowed retired
+    """.split()
+)
+_FUNCTIONAL_NOUNS = frozenset(_FUNCTIONAL_WORDS.split())
 _FILLERS = frozenset({"now", "currently", "only", "just", "the", "a", "an"})
 _FIRST_PERSON = frozenset({"i", "we", "my", "our"})
 
@@ -88,16 +97,26 @@ class StatementClaim(NamedTuple):
         return about.hexdigest() + blake2b(self.value.encode(errors="replace"), digest_size=2).hexdigest()
 
 
+# Several features of a memory are read from its words, one after the other.
+@lru_cache(maxsize=256)
+def _folded_words(text: str) -> frozenset[str]:
+    """Return the words of a text without case."""
+    return frozenset(WORD.findall(text.casefold()))
+
+
 def claims_of(text: str) -> tuple[StatementClaim, ...]:
     """Return the claims of a short text, each attribute of a subject once; none of a question or a document."""
     if len(text) > LONGEST_STATEMENT:
         return ()
     found: dict[tuple[str, str], StatementClaim] = {}
-    for sentence in split_sentences(text):
-        if sentence.endswith("?"):
-            continue
-        for claim in _claims_of_sentence(sentence):
-            found[claim.subject, claim.attribute] = claim
+    words = _folded_words(text)
+    may_name, may_place = not _FUNCTIONAL_NOUNS.isdisjoint(words), not _SINGLE_VALUED_WORDS.isdisjoint(words)
+    if may_name or may_place or _DIGIT.search(text):
+        for sentence in split_sentences(text):
+            if sentence.endswith("?"):
+                continue
+            for claim in _claims_of_sentence(sentence, may_name=may_name, may_place=may_place):
+                found[claim.subject, claim.attribute] = claim
     standing = find_standing(text)
     if standing is not None and standing.kind == "instruction":
         topic = " ".join(sorted(standing.terms)) if standing.topic else ""
@@ -106,15 +125,22 @@ def claims_of(text: str) -> tuple[StatementClaim, ...]:
     return tuple(found.values())[:_MOST_CLAIMS]
 
 
-def _claims_of_sentence(sentence: str) -> list[StatementClaim]:
-    named = _FUNCTIONAL_NOUN.search(sentence)
+def _claims_of_sentence(sentence: str, *, may_name: bool, may_place: bool) -> list[StatementClaim]:
+    """Return the claims of one sentence.
+
+    Args:
+        sentence: the sentence.
+        may_name: whether the text has a functional noun.
+        may_place: whether the text has a word of an attribute with one value.
+    """
+    named = _FUNCTIONAL_NOUN.search(sentence) if may_name else None
     if named is not None:
         whose = named["whose"].lower().removesuffix("'s")
         subject = "" if whose in _FIRST_PERSON or whose == "the" else whose
         # `the address` may be anybody's, and is another one than `my address`.
         noun = " ".join([*(["the"] if whose == "the" else []), *sorted(set(document_terms(named["noun"])))])
         return [StatementClaim(subject, noun, _normal(named["value"]))]
-    found = [(attribute, pattern.search(sentence)) for attribute, pattern in _SINGLE_VALUED]
+    found = [(attribute, pattern.search(sentence)) for attribute, pattern in (_SINGLE_VALUED if may_place else ())]
     claims = [
         StatementClaim(_subject(one["subject"]), attribute, _normal(one["value"])) for attribute, one in found if one
     ]
@@ -149,6 +175,13 @@ _MAY_STAND = re.compile(
     r"|big fan of|remember to|make sure|call me|address me)\b",
     re.IGNORECASE,
 )
+_STANDING_WORDS = frozenset(
+    """
+    always never now forward future whenever time ask favourite favorite rather hate dislike stand like fan remember
+    sure call address
+    """.split()
+)
+"""Words of which each match of `_MAY_STAND` has one, but for forms of `prefer`."""
 _LEAD = r"^(?:(?:ok|okay|oh|and|also|so|but|hey|hi|well|please|pls|kindly|yes|no|user|human)\b[,:]?\s*)*"
 _INSTRUCTION = re.compile(
     _LEAD + r"(?:always\b|never\b|(?:do not|don't) ever\b|from now on\b|going forward\b|in (?:the )?future\b"
@@ -215,9 +248,12 @@ def _terms_without_topic() -> frozenset[str]:
     return frozenset(document_terms(_NO_TOPIC_WORDS))
 
 
+@lru_cache(maxsize=256)
 def find_standing(text: str) -> Standing | None:
     """Return the first standing instruction of a text, or else its first preference; None without one."""
     text = text[:_LONGEST_INSTRUCTING].replace("\u2019", "'")
+    if _STANDING_WORDS.isdisjoint(_folded_words(text)) and "prefer" not in text.casefold():
+        return None
     if not _MAY_STAND.search(text):
         return None
     preference: Standing | None = None
@@ -426,8 +462,9 @@ today tomorrow yesterday morning afternoon evening noon midnight night spring su
 ago early late breakfast am pm past
 """
 _TIMES = frozenset([*_TIME_WORDS.split(), *CALENDARS["en"].weekdays.split(), *ENGLISH_MONTHS])
+_PLACE_WORDS = frozenset("in at to near from under behind above below beside between inside outside".split())
 _PLACE = re.compile(
-    r"\b(?:in|at|to|near|from|under|behind|above|below|beside|between|inside|outside)\s+"
+    rf"\b(?:{'|'.join(sorted(_PLACE_WORDS))})\s+"
     rf"(?!(?:the |my )?(?:{'|'.join(sorted(_TIMES))}|\d+)\b)\w"
 )
 _CLOCK = re.compile(r"\bat (?:half|quarter|\d|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)")
@@ -470,6 +507,7 @@ class Told(NamedTuple):
     """The kinds of answer that it may hold."""
 
 
+_TELLS_NOTHING = Told(frozenset(), frozenset())
 _KIND = "="
 """Sign before a kind of answer among attributes."""
 _KINDS: tuple[AnswerKind, ...] = get_args(AnswerKind)
@@ -537,8 +575,10 @@ def _lexicon() -> _Lexicon:
 def attributes_of(text: str) -> frozenset[str]:
     """Return the attributes that a text is about, such as `home` for "I moved to York"."""
     known = _lexicon().by_first
-    stems = [stem_word(word) for word in WORD.findall(text[:_LONGEST_READ].lower().replace("'s", ""))]
+    stems = list(map(stem_word, WORD.findall(text[:_LONGEST_READ].lower().replace("'s", ""))))
     found: set[str] = set()
+    if known.keys().isdisjoint(stems):
+        return frozenset()
     end = 0
     for place, stem in enumerate(stems):
         if place < end or stem not in known:
@@ -567,17 +607,21 @@ def asked_by(question: str) -> Asked:
 def told_by(text: str) -> Told:
     """Return what a statement tells."""
     text = text[:_LONGEST_READ]
-    words = WORD.findall(text.lower())
+    attributes = attributes_of(text)
+    if not attributes:
+        return _TELLS_NOTHING
+    lowered = text.lower()
+    words = set(WORD.findall(lowered))
     found: set[AnswerKind] = set()
-    if _PLACE.search(text.lower()):
+    if not _PLACE_WORDS.isdisjoint(words) and _PLACE.search(lowered):
         found.add("place")
-    if not _TIMES.isdisjoint(words) or _CLOCK.search(text.lower()):
+    if not _TIMES.isdisjoint(words) or ("at" in words and _CLOCK.search(lowered)):
         found.add("time")
-    if any(word[0].isdigit() or word in NUMBERS for word in words):
+    if not NUMBERS.keys().isdisjoint(words) or any(map(str.isdigit, [word[0] for word in words])):
         found |= {"number", "time"} if re.search(r"\b(?:19|20)\d\d\b", text) else {"number"}
-    if _NAME.search(text):
+    if lowered != text and _NAME.search(text):
         found.add("name")
-    return Told(attributes_of(text), frozenset(found))
+    return Told(attributes, frozenset(found))
 
 
 def best_match(question: str, text: str, *, speaker: str = "", rarity: Mapping[str, float] | None = None) -> float:

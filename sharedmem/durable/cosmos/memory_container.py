@@ -37,6 +37,7 @@ from sharedmem.durable.protocol import Scalar
 from sharedmem.durable.samples import MEMORY_FIELDS, SampleRequest, SampleRow
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord, MemoryItem
+from sharedmem.text.analysis import text_hash
 
 TYPE = "memory"
 SCOPE = "$memory"
@@ -123,7 +124,8 @@ def _native_fields(record: DurableRecord) -> Document:
     except (ValueError, LookupError, TypeError, AttributeError, struct.error):
         return {}
     beside = {name: body[name] for name in ("turn_index", "digest", "change") if name in body}
-    usual = {**_USUAL, "content": item.get("memory", "")}
+    text = item.get("memory", "")
+    usual = {**_USUAL, "content": text, "hash": text_hash(str(text)), "created_at": item.get("timestamp")}
     return {**usual, **fields, **beside, **numbers, "told": [*body], "says": [*item]}
 
 

@@ -30,6 +30,9 @@ _NAME = re.compile(r":(?P<model>[^:]*):(?P<dimension>\d+):v(?P<schema>\d+):(?P<b
 # brace, so it is the key's own if the key begins with it.
 _OWN_ONLY = 'exists(@pool) && exists(@ns) && !contains(@ns, "}}") && startswith(@__key, format("{head}%s}}:", @ns))'
 _HNSW_OPTIONS = ("M", 16, "EF_RUNTIME", 100)
+_FLAT_BLOCK = 1000
+"""Vectors of one allocation. With 1024, the default, an allocation is a little larger than a power of two, and the
+allocator rounds it up by a fourth."""
 
 
 class IndexSpec(NamedTuple):
@@ -189,6 +192,8 @@ class IndexLayout:
         options: tuple[Argument, ...] = ("TYPE", "FLOAT16", "DIM", self._family.dimension, "DISTANCE_METRIC", "COSINE")
         if algorithm == "HNSW":
             options = (*options, *_HNSW_OPTIONS, "EF_CONSTRUCTION", self._family.ef_construction)
+        else:
+            options = (*options, "BLOCK_SIZE", _FLAT_BLOCK)
         return ("vector", "VECTOR", algorithm, len(options), *options)
 
     def _tail(self, build: int) -> str:
