@@ -68,12 +68,11 @@ _MEASURE = re.compile(
 _NUMBER = re.compile(r"[\d.,:]+")
 _DIGIT = re.compile(r"\d")
 # Words of which a sentence of `_SINGLE_VALUED` has one, and a sentence of `_FUNCTIONAL_NOUN`: most texts have neither.
-_SINGLE_VALUED_WORDS = frozenset(
-    """
-    live lives living reside resides moved relocated settled work works working employed joined started began
-    married single divorced engaged widowed retired
-    """.split()
-)
+_SINGLE_VALUE_WORDS = """
+live lives living reside resides moved relocated settled work works working employed joined started began
+married single divorced engaged widowed retired
+"""
+_SINGLE_VALUED_WORDS = frozenset(_SINGLE_VALUE_WORDS.split())
 _FUNCTIONAL_NOUNS = frozenset(_FUNCTIONAL_WORDS.split())
 _FILLERS = frozenset({"now", "currently", "only", "just", "the", "a", "an"})
 _FIRST_PERSON = frozenset({"i", "we", "my", "our"})
@@ -175,13 +174,12 @@ _MAY_STAND = re.compile(
     r"|big fan of|remember to|make sure|call me|address me)\b",
     re.IGNORECASE,
 )
-_STANDING_WORDS = frozenset(
-    """
-    always never now forward future whenever time ask favourite favorite rather hate dislike stand like fan remember
-    sure call address
-    """.split()
-)
-"""Words of which each match of `_MAY_STAND` has one, but for forms of `prefer`."""
+# Each match of `_MAY_STAND` has one of these words, or a form of `prefer`.
+_STANDS_WITH_WORDS = """
+always never now forward future whenever time ask favourite favorite rather hate dislike stand like fan remember
+sure call address
+"""
+_STANDING_WORDS = frozenset(_STANDS_WITH_WORDS.split())
 _LEAD = r"^(?:(?:ok|okay|oh|and|also|so|but|hey|hi|well|please|pls|kindly|yes|no|user|human)\b[,:]?\s*)*"
 _INSTRUCTION = re.compile(
     _LEAD + r"(?:always\b|never\b|(?:do not|don't) ever\b|from now on\b|going forward\b|in (?:the )?future\b"
@@ -462,9 +460,13 @@ today tomorrow yesterday morning afternoon evening noon midnight night spring su
 ago early late breakfast am pm past
 """
 _TIMES = frozenset([*_TIME_WORDS.split(), *CALENDARS["en"].weekdays.split(), *ENGLISH_MONTHS])
-_PLACE_WORDS = frozenset("in at to near from under behind above below beside between inside outside".split())
+_PLACE_WORD_LIST = """
+in at to near from under behind above below beside between inside outside
+"""
+_PLACES = _PLACE_WORD_LIST.split()
+_PLACE_WORDS = frozenset(_PLACES)
 _PLACE = re.compile(
-    rf"\b(?:{'|'.join(sorted(_PLACE_WORDS))})\s+"
+    rf"\b(?:{'|'.join(_PLACES)})\s+"
     rf"(?!(?:the |my )?(?:{'|'.join(sorted(_TIMES))}|\d+)\b)\w"
 )
 _CLOCK = re.compile(r"\bat (?:half|quarter|\d|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)")
