@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import Protocol
 
 
@@ -46,3 +48,8 @@ def new_id(length: int = 12) -> str:
 def from_microseconds(version: int) -> datetime:
     """Return the time of a hybrid-clock version, in UTC."""
     return datetime.fromtimestamp(version / 1_000_000, UTC)
+
+
+def all_from_microseconds(versions: Iterable[int]) -> Iterator[datetime]:
+    """As `from_microseconds`, for many versions: without a call of a Python function for each."""
+    return map(datetime.fromtimestamp, [version / 1_000_000 for version in versions], repeat(UTC))

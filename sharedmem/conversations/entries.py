@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from sharedmem.clock import from_microseconds
+from sharedmem.clock import all_from_microseconds
 from sharedmem.data.keys import check_member
 from sharedmem.errors import InvalidError
 from sharedmem.models import ConversationEntry
@@ -106,7 +106,7 @@ def parse_entries(items: Sequence[bytes]) -> list[ConversationEntry]:
             if size:
                 ids[at], bodies[at] = _decode_id(bodies[at][: int(size)]), bodies[at][int(size) :]
     values = decode_json_bodies(bodies) or map(decode_member, bodies)
-    times = map(from_microseconds, map(int, versions))
+    times = all_from_microseconds(map(int, versions))
     return all_of_checked(
         ConversationEntry,
         [
