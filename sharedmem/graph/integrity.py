@@ -335,7 +335,10 @@ class GraphIntegrity:
             if all(set(getattr(asked, part)) >= set(getattr(wanted, part)) for part in _LOOKUP_FIELDS):
                 return region
             asked = LookupRequest(
-                **{part: _union(getattr(asked, part), getattr(wanted, part)) for part in _LOOKUP_FIELDS}
+                lines=_union(asked.lines, wanted.lines),
+                episodes=_union(asked.episodes, wanted.episodes),
+                entities=_union(asked.entities, wanted.entities),
+                facts=_union(asked.facts, wanted.facts),
             )
 
 

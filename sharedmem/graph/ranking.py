@@ -23,7 +23,7 @@ from sharedmem.graph.records import (
 )
 from sharedmem.graph.relations import Vocabulary
 from sharedmem.models import GraphKind
-from sharedmem.text.analysis import query_terms
+from sharedmem.text.analysis import has_other_terms, query_terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class RankedRecord(NamedTuple):
     id: str
     score: float
     signals: Signals
-    """What each signal added to the score."""
+    """What each signal added to the score; those that added nothing may be among them."""
     version: Version | None = None
     """Version of a fact."""
 
@@ -166,8 +166,13 @@ def rank(question: RankingQuery, pool: CandidatePool, weights: Weights, *, k: in
         Best first; ties by kind and id. Takes about half a millisecond for 100 records.
     """
     judge = _Scorer(question, pool, weights)
-    scored = sorted([*judge.facts(), *judge.episodes(), *judge.entities()], key=lambda one: (-one.score, *one[:2]))
-    return list(islice(_without_repetitions(scored, pool, judge, k), k))
+    scored = sorted([*judge.facts(), *judge.episodes(), *judge.entities()], key=_place)
+    best = islice(_without_repetitions(scored, pool, judge, k), k)
+    return [one._replace(signals={name: value for name, value in one.signals.items() if value}) for one in best]
+
+
+def _place(one: RankedRecord) -> tuple[float, str, str]:
+    return -one.score, one.kind, one.id
 
 
 class _Scorer:
@@ -186,7 +191,8 @@ class _Scorer:
         for id_, row in self._pool.facts.items():
             version = holding(row, question.when)
             if version is not None:
-                yield _ranked_record("fact", id_, self._of_fact(row, version), version)
+                signals = self._of_fact(row, version)
+                yield RankedRecord("fact", id_, sum(signals.values()), signals, version)
 
     def episodes(self) -> Iterator[RankedRecord]:
         question = self._question
@@ -194,14 +200,16 @@ class _Scorer:
             if row.recorded <= question.when.known < row.undone and row.occurred <= question.until:
                 body = self.bodies[id_] = orjson.loads(row.body)
                 kind: GraphKind = "summary" if row.letter == "s" else "episode"
-                yield _ranked_record(kind, id_, self._of_episode(row, body))
+                signals = self._of_episode(row, body)
+                yield RankedRecord(kind, id_, sum(signals.values()), signals)
 
     def entities(self) -> Iterator[RankedRecord]:
         question = self._question
         for id_, row in self._pool.entities.items():
             # Knowledge of other entities is in facts and episodes.
             if row.summary and not row.merged_into and row.recorded <= question.when.known:
-                yield _ranked_record("entity", id_, self._of_entity(id_))
+                signals = self._of_entity(id_)
+                yield RankedRecord("entity", id_, sum(signals.values()), signals)
 
     def is_distant(self, id_: str) -> bool:
         """Return whether an episode is older than the half-life."""
@@ -249,11 +257,6 @@ class _Scorer:
         return exp2(-age_s / self._weights.half_life_s)
 
 
-def _ranked_record(kind: GraphKind, id_: str, signals: Signals, version: Version | None = None) -> RankedRecord:
-    nonzero = {name: value for name, value in signals.items() if value}
-    return RankedRecord(kind, id_, sum(nonzero.values()), nonzero, version)
-
-
 def _without_repetitions(
     scored: Sequence[RankedRecord], pool: CandidatePool, judge: _Scorer, k: int
 ) -> Iterator[RankedRecord]:
@@ -282,11 +285,15 @@ def _episodes_in_facts(best: Iterable[RankedRecord], pool: CandidatePool) -> set
     """Return the episodes whose every word is in returned facts."""
     words_by_episode: dict[str, set[str]] = {}
     for row in [pool.facts[one.id] for one in best if one.kind == "fact"]:
-        for episode in pool.episodes.keys() & set(row.episodes):
-            words = f"{row.text} {row.source_name} {row.type.replace('_', ' ')} {row.target_name}"
-            words_by_episode.setdefault(episode, set()).update(query_terms(words))
+        words: tuple[str, ...] | None = None
+        for episode in row.episodes:
+            if episode in pool.episodes:
+                words = words or query_terms(
+                    f"{row.text} {row.source_name} {row.type.replace('_', ' ')} {row.target_name}"
+                )
+                words_by_episode.setdefault(episode, set()).update(words)
     return {id_ for id_, words in words_by_episode.items() if _adds_nothing(pool.episodes[id_].text, words)}
 
 
 def _adds_nothing(text: str, words: set[str]) -> bool:
-    return len(text) < _LONGEST_STATEMENT and words.issuperset(query_terms(text))
+    return len(text) < _LONGEST_STATEMENT and not has_other_terms(text, words)

@@ -224,6 +224,9 @@ class LookupRequest:
     episodes: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
+    with_claims: bool = True
+    """Whether a step may replace the episodes. Without, a backend may leave out their claims and lines, which are most
+    of a record, and returns them as of version 0, so that no commit takes them."""
 
 
 @dataclass(slots=True)
@@ -299,6 +302,9 @@ class RecordSearch:
     since: int | None = None
     until: int | None = None
     """`start` of a fact, `occurred` of an episode; closed."""
+    with_letters: bool = True
+    """Whether hits need their exact letters. Without, a backend may return the letter of the kind alone: `e` for any
+    episode, `n`, and `f` for any fact."""
 
 
 class ScoredRecord(NamedTuple):

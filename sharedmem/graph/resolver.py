@@ -229,7 +229,8 @@ class NameResolver:
             return {}
         normals = list(dict.fromkeys(normalize_name(mention.name) for mention in unknown))
         searches = [
-            RecordSearch(("n",), _sample_evenly(trigrams(normal)), candidates=_CANDIDATES) for normal in normals
+            RecordSearch(("n",), _sample_evenly(trigrams(normal)), candidates=_CANDIDATES, with_letters=False)
+            for normal in normals
         ]
         return dict(zip(normals, await self._backend.search(group, searches, seen=seen), strict=True))
 

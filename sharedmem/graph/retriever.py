@@ -382,11 +382,11 @@ def _searches(sought: RetrievalQuery, terms: tuple[str, ...]) -> list[RecordSear
     facts: tuple[KindCode, ...] = ("f", "p") if sought.is_past else ("f",)
     until = None if sought.until == OPEN else sought.until
     return [
-        RecordSearch(_EPISODES, terms, sought.vector, most, session=sought.session, until=until),
+        RecordSearch(_EPISODES, terms, sought.vector, most, session=sought.session, until=until, with_letters=False),
         # Future facts are few, and the ranking drops them: without a condition on the start the filter takes half the
         # time.
-        RecordSearch(facts, terms, sought.vector, most, until=until),
-        RecordSearch(("n",), terms, sought.vector, _SPARE),
+        RecordSearch(facts, terms, sought.vector, most, until=until, with_letters=False),
+        RecordSearch(("n",), terms, sought.vector, _SPARE, with_letters=False),
     ]
 
 
@@ -415,4 +415,5 @@ def _rows_to_load(results: _FirstResults, shares: Shares, sought: RetrievalQuery
         episodes=best(results.episodes, most),
         facts=best(results.facts, most),
         entities=tuple(dict.fromkeys(entities)),
+        with_claims=False,
     )

@@ -126,7 +126,7 @@ def _rows_of_hits(hits: Sequence[ScoredRecord]) -> LookupRequest:
     def of(letters: str) -> tuple[str, ...]:
         return tuple(hit.id for hit in hits if hit.letter in letters)
 
-    return LookupRequest(episodes=of("ems"), entities=of("n"), facts=of("fp"))
+    return LookupRequest(episodes=of("ems"), entities=of("n"), facts=of("fp"), with_claims=False)
 
 
 def _holds(hit: ScoredRecord, seen: LookupResult, when: BitemporalPoint, until: int | None) -> bool:

@@ -56,8 +56,8 @@ async def known_facts(backend: GraphBackend, group: str, episode: Episode) -> Kn
     if not terms:
         return Known()
     searches = [
-        RecordSearch(("f",), terms, candidates=_MOST_KNOWN),
-        RecordSearch(("n",), terms, candidates=_MOST_KNOWN),
+        RecordSearch(("f",), terms, candidates=_MOST_KNOWN, with_letters=False),
+        RecordSearch(("n",), terms, candidates=_MOST_KNOWN, with_letters=False),
     ]
     facts, entities = [
         tuple(hit.id for hit in hits.text[:_MOST_KNOWN]) for hits in await backend.search(group, searches)

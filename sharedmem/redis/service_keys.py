@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import chain
+from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
 from sharedmem.errors import CorruptionError
@@ -192,19 +193,32 @@ def corruption_error(key: bytes, problem: str) -> CorruptionError:
     return CorruptionError(key.decode(errors="replace"), problem, _RECORDS if form is None else form.remedy)
 
 
-@contextmanager
-def decoding(key: bytes) -> Iterator[None]:
+def decoding(key: bytes) -> AbstractContextManager[None]:
     """Turn errors in parsing a service key into `CorruptionError`.
 
     Raises:
         CorruptionError: another client has written there.
     """
-    try:
-        yield
-    except _DAMAGED as error:
-        raise corruption_error(
-            key, f"its content cannot be read ({type(error).__name__}: {str(error)[:120]})"
-        ) from error
+    return _Decoding(key)
+
+
+class _Decoding(AbstractContextManager[None]):
+    # A class takes a third of the time of a generator: a read decodes a hundred records.
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, _DAMAGED):
+            raise corruption_error(
+                self._key, f"its content cannot be read ({type(error).__name__}: {str(error)[:120]})"
+            ) from error
 
 
 async def find_first_damage(ask: ReadCommands, keys: Iterable[bytes]) -> CorruptionError | None:

@@ -111,6 +111,8 @@ class IndexQuery:
     """Words that more records of the namespace contain are not searched for if rarer ones have hits, see
     `without_frequent_terms`; counts may be a minute old, and a word that is new to this process is searched for. None:
     every word."""
+    with_facts: bool = True
+    """Whether hits need their field `facts`: without it, the server need not open the record of each hit."""
 
 
 def without_frequent_terms(holders: Mapping[str, int], commonest: int | None) -> list[str]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from itertools import islice
@@ -134,6 +134,14 @@ def query_terms(text: str) -> tuple[str, ...]:
     return tuple(islice(dict.fromkeys(_terms(text[:LONGEST_QUERY])), MOST_QUERY_TERMS))
 
 
+def has_other_terms(text: str, terms: Container[str]) -> bool:
+    """Return whether a text contains a word, stop words aside, that is not among some terms.
+
+    It stops at the first one, so it takes less time than `query_terms` for most texts.
+    """
+    return any(term not in terms for term in _terms(text[:LONGEST_QUERY]))
+
+
 def share_of_terms(terms: Sequence[str], text: str) -> float:
     """Return the share of some terms of a query that a text contains, in any form of the word; 0 without terms.
 
@@ -242,7 +250,8 @@ def indexed_terms(text: str, namespace: str) -> str:
 
 
 def _terms(text: str) -> Iterator[str]:
-    return (stem_word(word) for word in _words(text) if word not in STOP_WORDS)
+    words = _ASCII_WORD.findall(text.lower()) if text.isascii() else _words(text)
+    return map(stem_word, [word for word in words if word not in STOP_WORDS])
 
 
 def fold_text(text: str) -> str:
@@ -251,9 +260,6 @@ def fold_text(text: str) -> str:
 
 
 def _words(text: str) -> Iterator[str]:
-    if text.isascii():
-        yield from _ASCII_WORD.findall(text.lower())
-        return
     for match in _ANY_WORD.finditer(fold_text(text)):
         yield from _bigrams(match[0])
 

@@ -41,7 +41,6 @@ from sharedmem.graph.records import (
     LookupResult,
     RecordHits,
     RecordSearch,
-    Row,
     ScoredRecord,
     StaleGroup,
     WalkResult,
@@ -69,6 +68,8 @@ _LARGEST_SCAN = 100_000
 _PAGE = 1000
 EdgeKinds = Literal["r", "a", "ra"]
 _CODES_BY_TAG: dict[bytes, KindCode] = {letter.encode(): letter for letter in get_args(KindCode)}
+_new_scored = partial(tuple.__new__, ScoredRecord)
+"""Builds a named tuple in a third of the time: there are hundreds in a search."""
 FREQUENT_TERM_LIMIT = 2000
 """Records that may contain a word that is still searched for if rarer ones have hits: each costs the server a
 microsecond or two for every search, and a word in so many records says little."""
@@ -227,7 +228,12 @@ class RedisBackend:
         queries = [_query(group, search) for search in searches]
         start = len(encode_group(group)) + len("/e/")
         found = await self._context.graphs.search_each(self.keys.namespace, queries)
-        return [RecordHits(self._candidates(each.text, start), self._candidates(each.vector, start)) for each in found]
+        return [
+            RecordHits(*(self._candidates(hits, start) for hits in (each.text, each.vector)))
+            if search.with_letters
+            else RecordHits(_candidates_by_kind(each.text, start), _candidates_by_kind(each.vector, start))
+            for search, each in zip(searches, found, strict=True)
+        ]
 
     def _candidates(self, found: Iterable[IndexHit], start: int) -> list[ScoredRecord]:
         candidates = []
@@ -339,22 +345,29 @@ def _lookup_result(
         for line, members in zip(wanted.lines, lines, strict=True):
             seen.claims[line] = tuple(parse_claim(cast("bytes", member)) for member in cast("list[Reply]", members))
     replies = iter(records)
-    seen.episodes = dict(_rows("e", wanted.episodes, replies, EpisodeRow))
-    seen.entities = dict(_rows("n", wanted.entities, replies, EntityRow))
-    seen.facts = dict(_rows("f", wanted.facts, replies, FactRow))
+    seen.episodes = _rows("e", wanted.episodes, replies, EpisodeRow, with_claims=wanted.with_claims)
+    seen.entities = _rows("n", wanted.entities, replies, EntityRow)
+    seen.facts = _rows("f", wanted.facts, replies, FactRow)
     return seen
 
 
 def _rows(
-    kind: str, ids: Sequence[str], replies: Iterator[tuple[bytes, Reply]], type_: type[R]
-) -> Iterator[tuple[str, R]]:
+    kind: str,
+    ids: Sequence[str],
+    replies: Iterator[tuple[bytes, Reply]],
+    type_: type[R],
+    *,
+    with_claims: bool = True,
+) -> dict[str, R]:
+    found: dict[str, R] = {}
     for id_, (key, reply) in zip(ids, replies, strict=False):
         with decoding(key):
             body, version, vector = cast("list[bytes]", reply)
-            row: Row | None = decode_row(kind, body, version=_version(version), vector=vector) if body else None
-            assert row is None or isinstance(row, type_)
-        if row is not None:
-            yield id_, row
+            if body:
+                row = decode_row(kind, body, version=_version(version), vector=vector, with_claims=with_claims)
+                assert isinstance(row, type_)
+                found[id_] = row
+    return found
 
 
 def _version(spelled: bytes) -> int:
@@ -433,6 +446,11 @@ def _is_of(edge: Edge, types: Sequence[str]) -> bool:
     return edge.type in types or (ATTRIBUTES in types and edge.type.startswith(ATTRIBUTES))
 
 
+def _candidates_by_kind(found: Iterable[IndexHit], start: int) -> list[ScoredRecord]:
+    """Return hits with the letter of their kind, which is in their ids: `<group>/<kind>/<id>`."""
+    return [_new_scored((id_[start:], id_[start - 2], score)) for id_, score, _ in found]
+
+
 def _query(group: str, search: RecordSearch) -> IndexQuery:
     conditions: list[Condition] = [Tagged("shelf", tuple(search_scope(group, letter) for letter in search.letters))]
     if search.session is not None:
@@ -440,4 +458,11 @@ def _query(group: str, search: RecordSearch) -> IndexQuery:
     if search.since is not None or search.until is not None:
         low, high = (None if stamp is None else stamp_ms(stamp) for stamp in (search.since, search.until))
         conditions.append(Between("at", low, high))
-    return IndexQuery(search.terms, search.vector, Every(tuple(conditions)), search.candidates, FREQUENT_TERM_LIMIT)
+    return IndexQuery(
+        search.terms,
+        search.vector,
+        Every(tuple(conditions)),
+        search.candidates,
+        FREQUENT_TERM_LIMIT,
+        with_facts=search.with_letters,
+    )

@@ -105,6 +105,7 @@ class _QueryPlan(NamedTuple):
     """Words whose records are counted together with the search, for the next search."""
     directed: bool = False
     """Whether vectors of zeros are left out, which takes the server longer."""
+    with_facts: bool = True
 
     @property
     def has_words(self) -> bool:
@@ -189,7 +190,7 @@ class RediSearchIndex:
         if k < 1:
             raise InvalidError("candidates", k, "give at least one")
         wanted = render_filter(filters, self._family)
-        policy, spent = await self._policy(namespace, filters)
+        policy, spent = await self._policy(namespace, filters, k)
         asked = [self._as_bytes(vector) for vector in vectors]
         log, home = self._keyspace.record_log(self._family.name, namespace), self._home(namespace)
 
@@ -276,9 +277,12 @@ class RediSearchIndex:
         )
         vector = self._as_bytes(query.vector)
         wanted = render_filter(query.filters, self._family)
-        policy, spent = await self._policy(namespace, query.filters) if vector else ("", 0)
+        policy, spent = await self._policy(namespace, query.filters, query.candidates) if vector else ("", 0)
         words = self._worn.split_overflowed(terms, _loop_time())
-        return _QueryPlan(terms, words, vector, wanted, policy, query.candidates, uncounted), spent
+        plan = _QueryPlan(
+            terms, words, vector, wanted, policy, query.candidates, uncounted, with_facts=query.with_facts
+        )
+        return plan, spent
 
     async def _retry_without_overflowed(self, namespace: str, legs: _QueryPlan, found: IndexResult) -> IndexResult:
         """Return the result; search again if it shows unknown words with overflowing scores."""
@@ -314,10 +318,19 @@ class RediSearchIndex:
     def _searches(self, namespace: str, legs: _QueryPlan, place: IndexLocation) -> Iterator[Command]:
         here = self._within(namespace, legs.filters, place)
         if legs.has_words:
-            words = search_by_words(*legs.words, here, scorer=self._server.scorer, limit=legs.limit)
+            words = search_by_words(
+                *legs.words, here, scorer=self._server.scorer, limit=legs.limit, with_facts=legs.with_facts
+            )
             yield self._searching(place, words)
         if legs.vector:
-            near = search_by_vector(legs.vector, here, k=legs.limit, policy=legs.policy, directed=legs.directed)
+            near = search_by_vector(
+                legs.vector,
+                here,
+                k=legs.limit,
+                policy=legs.policy,
+                directed=legs.directed,
+                with_facts=legs.with_facts,
+            )
             yield self._searching(place, near)
 
     def _read(
@@ -325,7 +338,7 @@ class RediSearchIndex:
     ) -> tuple[list[IndexHit], list[IndexHit], bool]:
         """Return (hits by words, hits by meaning, whether vectors of zeros filled the hits)."""
         home = self._home(namespace)
-        text = scored_hits(next(answers), home) if legs.has_words else []
+        text = scored_hits(next(answers), home, with_facts=legs.with_facts) if legs.has_words else []
         if not legs.vector:
             return text, [], False
         reply = next(answers)
@@ -375,7 +388,7 @@ class RediSearchIndex:
             self._placement.forget_location(namespace)
         raise UnavailableError(f"search in {namespace!r}", "its index keeps moving; try again in a moment")
 
-    async def _policy(self, namespace: str, filters: Every) -> tuple[str, int]:
+    async def _policy(self, namespace: str, filters: Every, k: int) -> tuple[str, int]:
         """Return (how an approximate index should search, round trips that the decision took).
 
         Numbers are ignored: each moment in a filter would have to be counted again.
@@ -385,7 +398,7 @@ class RediSearchIndex:
             return "", 0
         wanted = render_filter(filters.of_tags(), self._family)
         if not wanted.text:
-            return hybrid_policy(None), 0
+            return hybrid_policy(None, k), 0
         now = _loop_time()
         matching, until = self._matched.get((namespace, wanted), (0, 0.0))
         spent = int(until < now)
@@ -394,7 +407,7 @@ class RediSearchIndex:
             if len(self._matched) >= _MOST_REMEMBERED:
                 self._matched.clear()
             self._matched[namespace, wanted] = matching, now + _REMEMBERED_S
-        return hybrid_policy(matching), spent
+        return hybrid_policy(matching, k), spent
 
     async def _page(
         self,
