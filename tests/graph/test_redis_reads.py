@@ -9,11 +9,18 @@ import pytest
 from support import redis_graph_fixtures
 from support.contexts import knowledge_of
 from support.graph_rows import entity_row, episode_row, fact_row, stamp, version
-from support.redis_graph_fixtures import GROUP, NOW, write
+from support.redis_graph_fixtures import GROUP, NOW, make_redis_claim, write
 
 from sharedmem import Hub, InvalidError
 from sharedmem.graph.backends.redis import RedisBackend
-from sharedmem.graph.records import LATEST, BitemporalPoint, RecordSearch
+from sharedmem.graph.records import (
+    LATEST,
+    BitemporalPoint,
+    CommitRequest,
+    LookupRequest,
+    RecordSearch,
+    StaleGroup,
+)
 from sharedmem.redis.vectors import from_half, normalize, to_half
 
 any_hub, backend = redis_graph_fixtures.any_hub, redis_graph_fixtures.backend
@@ -154,6 +161,41 @@ async def test_records_are_found_by_words_and_meaning_in_one_packet(any_hub: Hub
     assert [hit.id for hit in episodes.vector] == [hit.id for hit in of_chat.text] == ["e1"]
     assert [hit.id for hit in of_day.text] == ["e1"]
     assert [hit.id for hit in meant.vector] == ["e1", "f1"]
+
+
+async def test_a_search_without_letters_returns_the_same_records_with_their_kinds(
+    any_hub: Hub, backend: RedisBackend
+) -> None:
+    near = normalize(np.ones(knowledge_of(any_hub).graphs.family.dimension, np.float32))
+    await write(
+        backend,
+        replace(episode_row("s1", "the parcel arrived", letter="s"), vector=to_half(near)),
+        fact_row("f1", "Ann", "ordered", "parcel", version(0, 2)),
+        entity_row("Parcel"),
+    )
+    search = RecordSearch(("e", "s", "n", "f", "p"), ("parcel",), near)
+
+    whole, bare = await backend.search(GROUP, [search, replace(search, with_letters=False)])
+
+    assert {(hit.id, hit.letter) for hit in whole.text} == {("s1", "s"), ("f1", "p"), ("parcel", "n")}
+    assert {(hit.id, hit.letter) for hit in bare.text} == {("s1", "e"), ("f1", "f"), ("parcel", "n")}
+    assert [(hit.id, hit.score) for hit in bare.text] == [(hit.id, hit.score) for hit in whole.text]
+    assert [(hit.id, hit.score) for hit in bare.vector] == [(hit.id, hit.score) for hit in whole.vector]
+
+
+async def test_an_episode_read_without_its_claims_cannot_be_committed(backend: RedisBackend) -> None:
+    claims = (make_redis_claim("e1", 0, "ann", "bob"),)
+    row = replace(episode_row("e1", "Ann knows Bob", 3), claims=claims, lines=(("ann>lives_in",),))
+    await write(backend, row)
+
+    whole = await backend.look(GROUP, LookupRequest(episodes=("e1",)))
+    bare = await backend.look(GROUP, LookupRequest(episodes=("e1",), with_claims=False))
+
+    read = bare.episodes["e1"]
+    assert (read.text, read.body, read.claims, read.lines, read.version) == (row.text, row.body, (), (), 0)
+    outcome = await backend.commit(GROUP, CommitRequest((), episodes=(read,), former=(read,)), seen=bare.version)
+    assert outcome == StaleGroup()
+    assert (await backend.look(GROUP, LookupRequest(episodes=("e1",)))).episodes == whole.episodes
 
 
 async def test_a_changed_record_keeps_its_vector_and_is_found_by_its_new_words(

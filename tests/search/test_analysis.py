@@ -19,6 +19,7 @@ from sharedmem.text.analysis import (
     MOST_TERMS,
     PREFIX_LENGTH,
     document_terms,
+    has_other_terms,
     namespace_term_prefix,
     query_terms,
 )
@@ -152,3 +153,11 @@ def test_who_does_not_search_loads_no_stemmer() -> None:
     script = "import sys, sharedmem; assert 'Stemmer' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("text", "has_others"),
+    [("She moved to Paris", False), ("the Paris of the moves", False), ("She moved to Rome", True), ("", False)],
+)
+def test_a_text_has_other_terms_than_some_if_one_of_its_words_is_not_among_them(text: str, has_others: bool) -> None:
+    assert has_other_terms(text, set(query_terms("moving Paris"))) is has_others

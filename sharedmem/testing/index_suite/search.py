@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -74,6 +75,19 @@ class IndexSearchTests(IndexFixtures):
         assert [(hit.id, hit.facts) for hit in found.text] == [("a", b"of a")]
         assert [(hit.id, hit.facts) for hit in found.vector] == [("a", b"of a"), ("b", b"of b")]
         assert found.vector[0].score == pytest.approx(0.995, abs=2e-3)
+
+    async def test_a_search_that_needs_no_facts_finds_the_same_records(
+        self, index: Index, shelf: IndexedNamespace
+    ) -> None:
+        for number in range(6):
+            await shelf.put(f"n{number}", "apple " * (number + 1), vector=direction(1, number / 10), facts=b"x")
+        query = IndexQuery(terms=("appl",), vector=direction(1))
+
+        whole = await index.search(shelf.namespace, query)
+        bare = await index.search(shelf.namespace, replace(query, with_facts=False))
+
+        assert [hit[:2] for hit in bare.text] == [hit[:2] for hit in whole.text]
+        assert [hit[:2] for hit in bare.vector] == [hit[:2] for hit in whole.vector]
 
     async def test_both_searches_take_one_round_trip(self, index: Index, shelf: IndexedNamespace) -> None:
         await shelf.put("a", "apple", vector=direction(1))
