@@ -148,7 +148,7 @@ class RankedRecord(NamedTuple):
     id: str
     score: float
     signals: Signals
-    """What each signal added to the score; those that added nothing may be among them."""
+    """What each signal added to the score."""
     version: Version | None = None
     """Version of a fact."""
 
