@@ -11,7 +11,7 @@ from sharedmem.hub import Hub
 from sharedmem.store import SharedMemoryStore
 from sharedmem.testing.pytest_required import pytest
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 _PAUSE_S = 0.005
 
 

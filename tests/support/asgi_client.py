@@ -29,6 +29,10 @@ class AsgiResponse(NamedTuple):
         return json.loads(self.body)
 
 
+PATIENCE_S = 300
+"""Longer than any answer takes on a busy machine: only a test that hangs waits so long."""
+
+
 @dataclass
 class PendingRequest:
     """A request under way, for answers that go on."""
@@ -109,14 +113,14 @@ class AsgiCaller:
         task = asyncio.ensure_future(self._app(self.scope(method, path, body, headers), receive, asked.take))
         task.add_done_callback(lambda _: asked.over())
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await asked.began.wait()
                 if task.done():
                     await task
             yield asked
         finally:
             asked.gone.set()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await task
 
     def scope(
@@ -195,7 +199,7 @@ class EventReader:
 
     async def _block(self) -> bytes | None:
         while b"\n\n" not in self._text:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 chunk = await self._asked.chunks.get()
             if chunk is None:
                 return None

@@ -13,6 +13,7 @@ from sharedmem.models import Charges, DurableRecord, Outcome, Put
 Program = Callable[[], Coroutine[Any, Any, None]]
 _who: ContextVar[str | None] = ContextVar("the program whose step it is", default=None)
 _MOST_STEPS = 200
+_PATIENCE_S = 300
 
 
 class Schedule:
@@ -89,7 +90,7 @@ class Schedule:
     async def _settled(self) -> None:
         while self._running:
             self._changed.clear()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(_PATIENCE_S):
                 await self._changed.wait()
 
 
