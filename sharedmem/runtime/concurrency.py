@@ -149,7 +149,8 @@ class Background:
     def _ended(self, task: asyncio.Task[object]) -> None:
         work = (self._running if task in self._running else self._cleanups).pop(task)
         error = work.failure
-        if error is None:
+        # Work that lost its cancellation and would have started more is no failure of it.
+        if error is None or (self._closed and isinstance(error, UsageError)):
             return
         self._counters.increment(FAILURE_COUNTER, work=work.name.partition(" ")[0], error=type(error).__name__)
         _logger.error("background work %r failed", work.name, exc_info=error)

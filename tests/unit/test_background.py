@@ -198,6 +198,26 @@ async def test_after_closing_new_work_is_refused_without_a_warning(background: B
         background.start("renew lock", Sleeper().run())
 
 
+async def test_work_that_starts_more_while_its_hub_closes_has_not_failed(
+    counters: Counters, caplog: pytest.LogCaptureFixture
+) -> None:
+    background = Background(counters)
+    sleeper = Sleeper()
+
+    async def loses_its_cancellation() -> None:
+        try:
+            await sleeper.run()
+        except asyncio.CancelledError:
+            background.start("drain more", asyncio.sleep(0))
+
+    background.start("drain outboxes", loses_its_cancellation())
+    await sleeper.began.wait()
+    await background.close()
+
+    assert caplog.records == []
+    assert counters.read(FAILURE_COUNTER, work="drain", error="UsageError") == 0
+
+
 async def test_work_that_closes_its_own_hub_goes_on_to_its_end(background: Background) -> None:
     sleeper = Sleeper()
     other = background.start("renew lock", sleeper.run())
