@@ -20,7 +20,7 @@ from sharedmem.models import DurableRecord
 from sharedmem.redis.durability import KeyRestorer, RedisPart
 from sharedmem.redis.keys import SHARED_SCOPE, Target
 from sharedmem.redis.replies import Argument, Command
-from sharedmem.redis.scripts.durable import KeyFillKeys, KeyLookKeys
+from sharedmem.redis.scripts.durable import DurableKey, FilledPart, KeyFill, KeyLook, ServiceKeys
 from sharedmem.runtime.concurrency import SingleFlight
 
 _Row = tuple[Argument, ...]
@@ -113,8 +113,9 @@ LOADS, WAITS, OVERTAKEN, ABSENT = "durable_loads", "durable_load_waits", "durabl
 
 _STAGED_MS = 60_000
 _MOST_ARGUMENTS = 500
+_MOST_KEYS, _MOST_BYTES = 250, 49_152
 _MOST_JOINS = 3
-_LIST = "list"
+_LIST, _RELEASE = "list", "release"
 _WAIT_REASONS = {
     "pending": "Redis lost it before the durable tier had it, and the durable tier cannot store it now",
     "wait": "another client is restoring it from the durable tier, and has not finished yet",
@@ -151,9 +152,19 @@ class LoadLease(NamedTuple):
 
     target: Target
     restorer: KeyRestorer
+    place: DurableKey
     token: str
-    now_ms: int
+    now_ms: int = 0
     """Milliseconds since 1970 at the server, when the lease was granted."""
+
+
+class LoadedKey(NamedTuple):
+    """A key as it is in the store, ready to be written to Redis."""
+
+    lease: LoadLease
+    head: DurableRecord | None
+    """None: the key does not exist."""
+    parts: Sequence[RedisPart]
 
 
 class KeyLoader:
@@ -190,8 +201,8 @@ class KeyLoader:
     async def recall(self, target: Target, mode: str) -> bool:
         """Load a key that Redis lacks, and return whether Redis has it now.
 
-        Callers of one process share the work; of several processes one does it, and the others wait. Three round
-        trips to Redis and one to the store; for large structures one more for each 500 elements.
+        Callers of one process share the work; of several processes one does it, and the others wait. Two round trips
+        to Redis and one to the store; for large structures one more for each 500 elements.
 
         Args:
             target: the key.
@@ -208,7 +219,7 @@ class KeyLoader:
         deadline = self._clock.monotonic() + self._times.patience_s
         joins = 0
         for pause in self._client.pauses():
-            lease, answer = await self.look(target, mode)
+            ((lease, answer),) = await self.look([(target, mode)])
             if answer in {"hot", "none"}:
                 return answer == "hot"
             if answer == "lost" and joins < _MOST_JOINS:
@@ -220,22 +231,28 @@ class KeyLoader:
             await self._wait(target, answer, pause, deadline)
         raise AssertionError  # the pauses never end
 
-    async def look(self, target: Target, mode: str) -> tuple[LoadLease | None, str]:
-        """Return the load lease, if granted, and the reply about the key (see `lua/key_look.lua`)."""
-        restorer = self._restorers.get(mode, self._data)
-        # A new token for each attempt: a late request of a lost connection must not match this lease.
+    async def look(self, wanted: Sequence[tuple[Target, str]]) -> list[tuple[LoadLease | None, str]]:
+        """Return of each key the load lease, if granted, and the reply (see `lua/key_look.lua`); one round trip.
+
+        Args:
+            wanted: keys of one namespace, and their durability modes.
+        """
+        # A new token for each attempt: a late request of a lost connection must not match these leases.
         token = new_id()
-        keys = KeyLookKeys(
-            restorer.presence(target),
-            target.space.clock,
-            self._keyspace.kept(target.space.namespace),
-            self._keyspace.state(target),
-        )
-        reply = await self._scripts.key_look(
-            keys, logical=target.key, mode=mode, token=token, lease_ms=self._times.lease_ms
-        )
-        answer, _, number = reply.partition(" ")
-        return LoadLease(target, restorer, token, int(number)) if answer == "load" else None, answer
+        leases = [self._lease(target, mode, token) for target, mode in wanted]
+        looks = [KeyLook(lease.place, target.key, mode) for lease, (target, mode) in zip(leases, wanted, strict=True)]
+        lease_ms = self._times.lease_ms
+        lines = await self._scripts.key_look(self._owner(leases[0]), looks, token=token, lease_ms=lease_ms)
+        found: list[tuple[LoadLease | None, str]] = []
+        for lease, line in zip(leases, lines, strict=True):
+            answer, _, number = line.partition(" ")
+            found.append((lease._replace(now_ms=int(number)) if answer == "load" else None, answer))
+        return found
+
+    def _lease(self, target: Target, mode: str, token: str) -> LoadLease:
+        restorer = self._restorers.get(mode, self._data)
+        place = DurableKey(restorer.presence(target), self._keyspace.state(target))
+        return LoadLease(target, restorer, place, token)
 
     async def _wait(self, target: Target, answer: str, pause: float, deadline: float) -> None:
         if answer == "lost":
@@ -261,18 +278,22 @@ class KeyLoader:
         try:
             records = await self._durable.records(lease.target.key)
             self._counters.increment(LOADS)
-            return await self.fill(lease, records)
+            (outcome,) = await self.fill([self.prepare(lease, records)])
         except BaseException:
-            await self.release(lease)
+            await self.release([lease])
             raise
+        return outcome
 
-    async def release(self, lease: LoadLease) -> None:
-        """Release a lease, so that other loaders need not wait for its expiry."""
+    async def release(self, leases: Sequence[LoadLease]) -> None:
+        """Release leases of one `look`, so that other loaders need not wait for their expiry."""
+        if not leases:
+            return
+        fills = [KeyFill(lease.place, _RELEASE) for lease in leases]
         with suppress(SharedMemoryError):
-            await self._scripts.key_fill(self._fill_keys(lease), token=lease.token)
+            await self._scripts.key_fill(self._owner(leases[0]), fills, token=leases[0].token)
 
-    async def fill(self, lease: LoadLease, records: Sequence[DurableRecord]) -> bool | None:
-        """Write a key to Redis, and return whether Redis has it now; None if another writer was faster.
+    def prepare(self, lease: LoadLease, records: Sequence[DurableRecord]) -> LoadedKey:
+        """Return the Redis form of a key.
 
         Args:
             lease: lease for loading the key.
@@ -283,52 +304,82 @@ class KeyLoader:
         """
         seen = living_documents(records, lease.now_ms)
         parts = _living_parts(lease, seen) if seen else []
-        keys, token = self._fill_keys(lease), lease.token
-        if not parts:
-            known = await self._scripts.key_fill(keys, token=token, absent_ms=self._times.absent_ms)
-            self._counters.increment(ABSENT if known else OVERTAKEN)
-            return False if known else None
-        # Before the key exists: if this process died in between, no other process would send them.
-        for command in lease.restorer.besides(lease.target, seen[0]):
-            await self._client.call(*command)
-        pairs = await self._staged(lease, parts)
-        if pairs is None:
-            await self._scripts.key_fill(keys, token=token)
-            filled = False
-        else:
-            head = seen[0]
-            cache_ms = self._times.cache_ms if head.kind == "knowledge" and not head.expires else 0
-            filled = await self._scripts.key_fill(
-                keys,
-                pairs,
-                token=token,
-                expires=head.expires,
-                cache_ms=cache_ms,
-                logical=head.key if head.type == _LIST else "",
-                stamp=head.stamp,
+        return LoadedKey(lease, seen[0] if parts else None, parts)
+
+    async def fill(self, loaded: Sequence[LoadedKey]) -> list[bool | None]:
+        """Write keys of one `look` to Redis; return of each whether Redis has it, None if another writer was faster.
+
+        One round trip for some hundred keys; for large structures one more for each 500 elements.
+        """
+        if not loaded:
+            return []
+        fills = [await self._fill_of(one) for one in loaded]
+        lease, times = loaded[0].lease, self._times
+        parts = [
+            self._scripts.key_fill(
+                self._owner(lease), some, token=lease.token, cache_ms=times.cache_ms, absent_ms=times.absent_ms
             )
-        if not filled:
-            self._counters.increment(OVERTAKEN)
-        return True if filled else None
+            for some in _split(fills)
+        ]
+        done = [is_done for part in await asyncio.gather(*parts) for is_done in part]
+        outcomes: list[bool | None] = []
+        for fill, is_done in zip(fills, done, strict=True):
+            is_filled = is_done and fill.what != _RELEASE
+            is_absent = is_filled and not fill.parts
+            if is_absent or not is_filled:
+                self._counters.increment(ABSENT if is_absent else OVERTAKEN)
+            outcomes.append(None if not is_filled else not is_absent)
+        return outcomes
 
-    async def _staged(self, lease: LoadLease, parts: Sequence[RedisPart]) -> list[bytes] | None:
-        """Return pairs of keys: the staged part and its final key; None if a staged part has expired."""
-        pairs: list[bytes] = []
+    async def _fill_of(self, loaded: LoadedKey) -> KeyFill:
+        lease, head, parts = loaded
+        if head is None:
+            return KeyFill(lease.place, "absent")
+        # Before the key exists: if this process died in between, no other process would send them.
+        for command in lease.restorer.besides(lease.target, head):
+            await self._client.call(*command)
+        filled: list[FilledPart] = []
+        size = 0
         for number, part in enumerate(parts):
-            staged = self._keyspace.item(lease.target, "kept.staged", f"{lease.token}.{number}")
-            for before, row in _chunks(part):
-                there = await self._scripts.key_stage(
-                    staged, command=part.command, before=before, ttl_ms=_STAGED_MS, row=row
-                )
-                if not there:
-                    return None
-            pairs += (staged, part.place)
-        return pairs
+            if len(part.rows) * len(part.rows[0]) <= _MOST_ARGUMENTS:
+                row = [argument for some in part.rows for argument in some]
+                size += sum([len(word) for word in row if isinstance(word, bytes | str)])
+                filled.append(FilledPart(part.place, b"", part.command, row))
+                continue
+            staged = await self._staged(lease, f"{lease.token}.{number}", part)
+            if staged is None:
+                return KeyFill(lease.place, _RELEASE)
+            filled.append(FilledPart(part.place, staged))
+        is_copy = head.kind == "knowledge" and not head.expires and self._times.cache_ms
+        list_key = head.key if head.type == _LIST else ""
+        return KeyFill(lease.place, "cache" if is_copy else "restore", head.expires, head.stamp, list_key, filled, size)
 
-    def _fill_keys(self, lease: LoadLease) -> KeyFillKeys:
-        target = lease.target
-        kept = self._keyspace.kept(target.space.namespace)
-        return KeyFillKeys(lease.restorer.presence(target), target.space.clock, kept, self._keyspace.state(target))
+    async def _staged(self, lease: LoadLease, name: str, part: RedisPart) -> bytes | None:
+        """Return the key of a staged part; None if it has expired."""
+        staged = self._keyspace.item(lease.target, "kept.staged", name)
+        for before, row in _chunks(part):
+            there = await self._scripts.key_stage(
+                staged, command=part.command, before=before, ttl_ms=_STAGED_MS, row=row
+            )
+            if not there:
+                return None
+        return staged
+
+    def _owner(self, lease: LoadLease) -> ServiceKeys:
+        space = lease.target.space
+        return ServiceKeys(space.clock, self._keyspace.kept(space.namespace))
+
+
+def _split(fills: Sequence[KeyFill]) -> Iterator[Sequence[KeyFill]]:
+    """Yield as many keys at a time as one script writes quickly, and one connection sends without delaying others."""
+    first = size = 0
+    for end, fill in enumerate(fills):
+        larger = size + fill.size
+        if end > first and (end - first >= _MOST_KEYS or larger > _MOST_BYTES):
+            yield fills[first:end]
+            first, larger = end, fill.size
+        size = larger
+    yield fills[first:]
 
 
 def _living_parts(lease: LoadLease, seen: Sequence[DurableRecord]) -> list[RedisPart]:

@@ -346,10 +346,10 @@ class DataLossGuard:
 
     def _letter(self, head: DurableRecord) -> str:
         """Return the durability mode of a key that is durable by argument, else empty."""
-        now_ms = int(self._clock.now().timestamp() * 1000)
-        if head.deleted or head.kind not in RULE_MODES or has_expired(head, now_ms):
+        if head.deleted or head.kind not in RULE_MODES or self._kind_of(head.key) == head.kind:
             return ""
-        return "" if self._kind_of(head.key) == head.kind else RULE_MODES[head.kind]
+        now_ms = int(self._clock.now().timestamp() * 1000)
+        return "" if has_expired(head, now_ms) else RULE_MODES[head.kind]
 
 
 async def _ask_each(keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> list[T]:

@@ -164,6 +164,8 @@ def living_documents(records: Sequence[DurableRecord], now_ms: int) -> list[Dura
     head = next((record for record in records if record.is_head), None)
     if head is None or head.deleted or has_expired(head, now_ms):
         return []
+    if len(records) == 1:
+        return [head]
     elements = sorted(
         (one for one in records if one.element and not one.deleted and one.stamp >= head.floor),
         key=lambda one: one.element,

@@ -8,13 +8,14 @@ one continues, and keeps the records that are restored already.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from itertools import count, groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from sharedmem.clock import new_id
-from sharedmem.durable.key_loader import DrainNamespace, JoinNamespace, KeyLoader, LoadLease
+from sharedmem.durable.key_loader import DrainNamespace, JoinNamespace, KeyLoader, LoadedKey, LoadLease
 from sharedmem.durable.protocol import Durable, DurableContext
 from sharedmem.errors import CorruptionError, UnavailableError
 from sharedmem.models import DurableRecord
@@ -35,6 +36,7 @@ GATHERING = "$gathering"
 """Further field there: the hub that restores the records now."""
 _LEASE_MS = 15_000
 _RECORDS_AT_ONCE = 64
+_PAGES_AT_ONCE = 3
 _MOST_JOINS = 5
 _logger = get_logger("durable")
 T = TypeVar("T")
@@ -267,8 +269,8 @@ class NamespaceRecovery:
     async def warm(self, namespace: str, progress: RestoreProgress | None = None) -> int:
         """Restore all keys of a joined namespace, and return how many of them Redis has afterwards.
 
-        A few requests to the durable store for some hundred keys, and three pipelined round trips to Redis. Unreadable
-        documents are logged and stay in the store.
+        A few requests to the durable store and two round trips to Redis for some hundred keys. Unreadable documents are
+        logged and stay in the store.
 
         Args:
             namespace: the namespace.
@@ -278,49 +280,70 @@ class NamespaceRecovery:
             UnavailableError, LimitedError, AccessDeniedError: as `KeyLoader.recall`; restored keys stay.
         """
         await self._records.gather(namespace, again=True)
-        seen = warm = 0
+        warm = seen = 0
         before: tuple[str, str] | None = None
-        async for heads in self._durable.iterate(namespace, heads_only=True):
-            alive = [head for head in heads if not head.deleted]
-            # Few have expired in the meantime.
-            others = [head for head in alive if not is_lasting_record(head.key)]
-            warm += len(alive) - len(others)
-            warm += await self._restore(namespace, others, before)
-            before = heads[-1].key, _AFTER_ALL_KEYS
-            seen += len(heads)
+        # The store reads one page while the server writes another.
+        running: deque[tuple[asyncio.Task[int], int]] = deque()
+
+        async def end_oldest() -> None:
+            nonlocal warm, seen
+            work, number = running[0]
+            warm += await work
+            running.popleft()
+            seen += number
             if progress is not None:
                 progress(seen, None)
+
+        try:
+            async for heads in self._durable.iterate(namespace, heads_only=True):
+                alive = [head for head in heads if not head.deleted]
+                # Few have expired in the meantime.
+                others = [head for head in alive if not is_lasting_record(head.key)]
+                warm += len(alive) - len(others)
+                running.append((asyncio.create_task(self._restore(namespace, others, before)), len(heads)))
+                before = heads[-1].key, _AFTER_ALL_KEYS
+                if len(running) == _PAGES_AT_ONCE:
+                    await end_oldest()
+            while running:
+                await end_oldest()
+        finally:
+            for work, _ in running:
+                work.cancel()
+            await asyncio.gather(*(work for work, _ in running), return_exceptions=True)
         return warm
 
     async def _restore(self, namespace: str, heads: Sequence[DurableRecord], before: tuple[str, str] | None) -> int:
         """Restore keys that are adjacent in the durable store; their documents are read under their leases."""
-        modes = {head.key: RULE_MODES.get(head.kind, LOG_MODE) for head in heads}
-        targets = [self._keyspace.target(key) for key in modes]
-        looks = await asyncio.gather(*(self._loader.look(target, modes[target.key]) for target in targets))
+        if not heads:
+            return 0
+        wanted = [(self._keyspace.target(head.key), RULE_MODES.get(head.kind, LOG_MODE)) for head in heads]
+        looks = await self._loader.look(wanted)
         leases = {lease.target.key: lease for lease, _ in looks if lease is not None}
         warm = sum(answer == "hot" for _, answer in looks)
         # Keys that another caller loads or drains are awaited one by one.
-        slow = [target for target, (_, answer) in zip(targets, looks, strict=True) if answer in {"pending", "wait"}]
+        slow = {target.key for (target, _), (_, why) in zip(wanted, looks, strict=True) if why in {"pending", "wait"}}
         try:
-            async for batch in _batches(self._durable.iterate(namespace, after=before), list(leases)):
-                outcomes = await asyncio.gather(*(self._fill(leases[key], records) for key, records in batch))
-                for (key, _), outcome in zip(batch, outcomes, strict=True):
-                    target = leases.pop(key).target
+            async for batch in _batches(self._durable.iterate(namespace, after=before), set(leases)):
+                loaded = [one for key, records in batch if (one := self._prepared(leases[key], records)) is not None]
+                for one, outcome in zip(loaded, await self._loader.fill(loaded), strict=True):
+                    key = one.lease.target.key
+                    del leases[key]
                     warm += outcome is True
-                    slow += [target] if outcome is None else []
+                    slow |= {key} if outcome is None else set()
         finally:
-            await asyncio.gather(*map(self._loader.release, leases.values()))
-        for target in slow:
-            warm += await self._loader.recall(target, modes[target.key])
+            await self._loader.release(list(leases.values()))
+        for target, mode in wanted:
+            if target.key in slow:
+                warm += await self._loader.recall(target, mode)
         return warm
 
-    async def _fill(self, lease: LoadLease, records: Sequence[DurableRecord]) -> bool | None:
+    def _prepared(self, lease: LoadLease, records: Sequence[DurableRecord]) -> LoadedKey | None:
+        """Return the Redis form of a key; None if its documents are unreadable: it stays in the store."""
         try:
-            return await self._loader.fill(lease, records)
+            return self._loader.prepare(lease, records)
         except CorruptionError:
             _logger.exception("key %r stays in the durable tier", lease.target.key)
-            await self._loader.release(lease)
-            return False
+            return None
 
 
 async def _batches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ import orjson
 from sharedmem.durable.protocol import Scalar
 from sharedmem.errors import InvalidError
 from sharedmem.models import DurableRecord
-from sharedmem.models.record import of_checked
+from sharedmem.models.record import all_of_checked
 
 # ruff: noqa: S608  # statements contain only names of sharedmem; values of callers are parameters
 
@@ -116,17 +116,21 @@ def row_of(record: DurableRecord) -> Row:
     )
 
 
-def record_of(row: Row) -> DurableRecord:
-    """Return the document of a selected row.
+def records_of(rows: Iterable[Row]) -> list[DurableRecord]:
+    """Return the documents of selected rows.
 
     Raises:
-        ValidationError: another program has changed the row.
+        ValidationError: another program has changed a row.
     """
+    return all_of_checked(DurableRecord, map(_values_of, rows))
+
+
+def _values_of(row: Row) -> dict[str, Any]:
     values: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
     if tuple(map(type, row)) != _TYPES or values["deleted"] not in {0, 1} or min(_numbers_of(row)) < 0:
-        return DurableRecord.model_validate(values)
+        return dict(DurableRecord.model_validate(values))
     values["deleted"] = values["deleted"] == 1
-    return of_checked(DurableRecord, values)
+    return values
 
 
 def place_of(key: str, element: str = "") -> tuple[str, str, str]:

@@ -357,7 +357,7 @@ def _put(cursor: sqlite3.Cursor, record: DurableRecord) -> Put:
 
 
 def _select(connection: sqlite3.Connection, statement: str, values: Sequence[sqlite_rows.Value]) -> list[DurableRecord]:
-    return list(map(sqlite_rows.record_of, connection.execute(statement, values)))
+    return sqlite_rows.records_of(connection.execute(statement, values))
 
 
 def _select_matching(
@@ -365,9 +365,8 @@ def _select_matching(
 ) -> list[DurableRecord]:
     found: list[DurableRecord] = []
     cursor = connection.execute(*statement)
-    for record in map(sqlite_rows.record_of, cursor):
-        if sqlite_rows.matches(record, wanted):
-            found.append(record)
+    for row in cursor:
+        found += (one for one in sqlite_rows.records_of([row]) if sqlite_rows.matches(one, wanted))
         if len(found) == limit:
             break
     # An open cursor would keep the log from being emptied.
@@ -379,16 +378,16 @@ def _page(
     connection: sqlite3.Connection, *, namespace: str, choice: tuple[int, bool], after: tuple[str, str]
 ) -> list[DurableRecord]:
     changed = connection.execute(sqlite_rows.CHANGED, (namespace, choice[0])).fetchone()[0] if choice[0] else 0
-    found: list[DurableRecord] = []
+    rows: list[sqlite_rows.Row] = []
     characters = 0
     cursor = connection.execute(*sqlite_rows.page(namespace, changed, choice, after))
-    for record in map(sqlite_rows.record_of, cursor):
-        found.append(record)
-        characters += len(record.body)
+    for row in cursor:
+        rows.append(row)
+        characters += len(str(row[-1]))
         if characters > _PAGE_CHARACTERS:
             break
     cursor.close()
-    return found
+    return sqlite_rows.records_of(rows)
 
 
 def _purge_part(connection: sqlite3.Connection, *, values: Mapping[str, str | int]) -> tuple[str | None, int]:

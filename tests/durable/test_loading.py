@@ -275,7 +275,7 @@ async def test_a_lease_whose_holder_died_is_taken_over(
     times = LoadTimes(cache_ms=CACHE_MS, lease_ms=50)
     async with open_recovery_harness(connect, tier, hub.namespace, settings=where, times=times) as dying:
         await dying.join(hub.namespace)
-        lease, _ = await dying.loader.look(hub.target("orphan"), "k")
+        ((lease, _),) = await dying.loader.look([(hub.target("orphan"), "k")])
 
     assert lease is not None
     assert await hub.recalled("orphan")

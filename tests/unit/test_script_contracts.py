@@ -26,7 +26,14 @@ from sharedmem.redis.scripts.coordination import (
 )
 from sharedmem.redis.scripts.data import CollectionChange, DataScripts, GroupScripts, KeyWrite, ValueScripts
 from sharedmem.redis.scripts.decisions import DecisionScripts
-from sharedmem.redis.scripts.durable import DurableScripts, KeyRestoreScripts, RecordRestoreScripts
+from sharedmem.redis.scripts.durable import (
+    DurableScripts,
+    FilledPart,
+    KeyFill,
+    KeyLook,
+    KeyRestoreScripts,
+    RecordRestoreScripts,
+)
 from sharedmem.redis.scripts.integrations import CheckpointScripts, ItemScripts, ObjectScripts
 from sharedmem.redis.scripts.knowledge import CacheScripts, EpisodeScripts, GraphScripts, MemoryScripts, NoteScripts
 
@@ -204,6 +211,17 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
         assert taken == ["appends"]
         assert ConversationAppend._fields == ("target", "terms", "fields", "entries", "size", "is_kept")
         taken = ["heads", "terms", "count", "fields", "entries"]
+    elif path.stem == "key_look":
+        # A look is a key, its state, its logical key and its mode.
+        assert taken == ["clock", "kept", "looks", "token", "lease_ms"]
+        assert KeyLook._fields == ("place", "logical", "mode")
+        taken = ["clock", "kept", "pairs", "token", "lease_ms", "pairs"]
+    elif path.stem == "key_fill":
+        # A fill is a key, its state and its parts, and the words about these.
+        assert taken == ["clock", "kept", "fills", "token", "cache_ms", "absent_ms"]
+        assert KeyFill._fields == ("place", "what", "expires", "stamp", "logical", "parts", "size")
+        assert FilledPart._fields == ("place", "staged", "command", "row")
+        taken = ["clock", "kept", "keys", "token", "cache_ms", "absent_ms", "words"]
     elif "space" in parameters and "mutation" not in contract(path).includes:
         taken = ["clock", "changes", *taken]
     assert taken == wanted

@@ -13,25 +13,14 @@ from typing import NamedTuple, cast
 from sharedmem.errors import InternalError
 from sharedmem.redis.keys import KeySpace, Space
 from sharedmem.redis.replies import Argument
-from sharedmem.redis.scripts.executor import ScriptExecutor
+from sharedmem.redis.scripts.executor import POOLED_ABOVE_BYTES, ScriptExecutor
 
 
-class KeyLookKeys(NamedTuple):
-    """The keys for reading an absent key."""
+class ServiceKeys(NamedTuple):
+    """The service keys of a namespace that looking for keys and restoring them need."""
 
-    key: bytes
     clock: bytes
     kept: bytes
-    state: bytes
-
-
-class KeyFillKeys(NamedTuple):
-    """The keys for restoring a key; the pairs of parts follow."""
-
-    key: bytes
-    clock: bytes
-    kept: bytes
-    state: bytes
 
 
 class NamespaceJoinKeys(NamedTuple):
@@ -67,6 +56,43 @@ class DeliveredEntry(NamedTuple):
     """Number of documents that the tier has, by the index of their key in the accompanying list, from 1."""
 
 
+class KeyLook(NamedTuple):
+    """A key that was not found in Redis."""
+
+    place: DurableKey
+    logical: str
+    mode: str
+    """Its durability mode (see `redis.durability`)."""
+
+
+class FilledPart(NamedTuple):
+    """One Redis key of a key to restore."""
+
+    place: bytes
+    staged: bytes
+    """The staged part; empty: it comes with the call."""
+    command: str = ""
+    row: Sequence[Argument] = ()
+    """The arguments of the command after the key."""
+
+
+class KeyFill(NamedTuple):
+    """A key to restore, whose read lease the caller has."""
+
+    place: DurableKey
+    what: str
+    """`cache`, `restore`, `absent` or `release`: see `lua/key_fill.lua`."""
+    expires: int = 0
+    """Milliseconds since 1970; 0: never."""
+    stamp: int = 0
+    """Stamp of a list's last change in the tier."""
+    logical: str = ""
+    """The logical key of a list; empty: not a list."""
+    parts: Sequence[FilledPart] = ()
+    size: int = 0
+    """Bytes of the parts that come with the call."""
+
+
 class RejectedField(NamedTuple):
     """A field of an entry that the tier rejects for good."""
 
@@ -82,26 +108,32 @@ class DurableScripts:
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
 
-    async def key_look(self, keys: KeyLookKeys, *, logical: str, mode: str, token: str, lease_ms: int) -> str:
-        """Return `hot`, `none`, `lost`, `pending`, `wait <ms>` or `load <ms since 1970>`."""
-        return _text(await self._sender.run("key_look", keys, [logical, mode, token, lease_ms]))
+    async def key_look(self, owner: ServiceKeys, looks: Sequence[KeyLook], *, token: str, lease_ms: int) -> list[str]:
+        """Return of each key `hot`, `none`, `lost`, `pending`, `wait <ms>` or `load <ms since 1970>`."""
+        keys = [part for one in looks for part in one.place]
+        args = [part for one in looks for part in (one.logical, one.mode)]
+        reply = await self._sender.run("key_look", [*owner, *keys], [token, lease_ms, *args])
+        return _text(reply).split("\n")
 
     async def key_fill(
-        self,
-        keys: KeyFillKeys,
-        parts: Sequence[bytes] = (),
-        *,
-        token: str,
-        expires: int = 0,
-        cache_ms: int = 0,
-        absent_ms: int = 0,
-        logical: str = "",
-        stamp: int = 0,
-    ) -> bool:
-        """Move staged parts to their keys (pairs of keys); return False if another client was faster."""
-        args: list[Argument] = [token, expires, cache_ms, absent_ms, logical, stamp]
-        reply = await self._sender.run("key_fill", [*keys, *parts], args)
-        return reply == b"filled"
+        self, owner: ServiceKeys, fills: Sequence[KeyFill], *, token: str, cache_ms: int = 0, absent_ms: int = 0
+    ) -> list[bool]:
+        """Restore keys; return of each whether it is done: False if another client was faster."""
+        keys: list[bytes] = [*owner]
+        args: list[Argument] = [token, cache_ms, absent_ms]
+        for one in fills:
+            keys += one.place
+            letters = "".join("s" if part.staged else "h" for part in one.parts)
+            args += (f"{one.what} {one.expires} {one.stamp} {letters}", one.logical)
+            for part in one.parts:
+                if part.staged:
+                    keys += (part.place, part.staged)
+                else:
+                    keys.append(part.place)
+                    args += (part.command, len(part.row), *part.row)
+        is_large = sum(one.size for one in fills) > POOLED_ABOVE_BYTES
+        reply = await self._sender.run("key_fill", keys, args, aside=is_large)
+        return [letter == "f" for letter in _text(reply)]
 
     async def key_stage(
         self, staged: bytes, *, command: str, before: int, ttl_ms: int, row: Sequence[Argument]
