@@ -39,31 +39,38 @@ end
 
 local letters = redis.pcall('XLEN', dead)
 local ended, has_letters = 0, type(letters) == 'number' and letters > 0
-local function move_on(pair, documents)
-  local key, state = KEYS[pair * 2 + 1], KEYS[pair * 2 + 2]
-  local words = '^(%a+) (%d+) (%d+) (%a) (%d+)$'
-  local held = redis.pcall('GET', state)
+local function set_state(state, ...)
+  redis.call('SET', state, ...)
+end
+local function move_on(key, state, held, documents)
   -- Another type or format: another client has written there, and the tier has the data.
-  local what, stamp, expires, kind, waiting = string.match(type(held) == 'string' and held or '', words)
+  local what, stamp, expires, kind, waiting = string.match(held or '', '^(%a+) (%d+) (%d+) (%a) (%d+)$')
   if not what then return end
   local left = tonumber(waiting) - documents
-  local is_here = redis.call('EXISTS', key) == 1
   if left > 0 then
     if what == 'deleted' and has_letters then ended = ended + 1 end
-    redis.call('SET', state, table.concat({ what, stamp, expires, kind, string.format('%.0f', left) }, ' '))
-  elseif not is_here and (what == 'deleted' or expires ~= '0' and tonumber(expires) * 1000 <= microseconds()) then
-    redis.call('SET', state, 'missing', 'PX', absent_ms)
+    set_state(state, what .. ' ' .. stamp .. ' ' .. expires .. ' ' .. kind .. ' ' .. string.format('%.0f', left))
+    return
+  end
+  -- Most often this is all: a key that is missing does not get an expiry.
+  if kind == 'k' and expires == '0' and what ~= 'deleted' and redis.call('PEXPIRE', key, cache_ms) == 1 then
+    set_state(state, 'cached', 'PX', cache_ms)
+    return
+  end
+  local is_here = redis.call('EXISTS', key) == 1
+  if not is_here and (what == 'deleted' or expires ~= '0' and tonumber(expires) * 1000 <= microseconds()) then
+    set_state(state, 'missing', 'PX', absent_ms)
   elseif what == 'deleted' and redis.call('PTTL', key) > 0 then
     -- Unlike the rule, by which this would be the expiry of a copy.
-    redis.call('SET', state, 'ephemeral', 'PX', redis.call('PTTL', key))
+    set_state(state, 'ephemeral', 'PX', redis.call('PTTL', key))
   elseif kind == 'k' and expires == '0' and is_here then
     redis.call('PEXPIRE', key, cache_ms)
-    redis.call('SET', state, 'cached', 'PX', cache_ms)
+    set_state(state, 'cached', 'PX', cache_ms)
   elseif kind == 'k' and is_here then
-    redis.call('SET', state, 'expires')
+    set_state(state, 'expires')
     redis.call('PEXPIREAT', state, expires)
   elseif kind == 's' and is_here then
-    redis.call('SET', state, 'kept')
+    set_state(state, 'kept')
     if expires ~= '0' then redis.call('PEXPIREAT', state, expires) end
   else
     redis.call('DEL', state)
@@ -89,7 +96,11 @@ for line in string.gmatch(ARGV[4], '[^\n]+') do
   if is_same or not entry then redis.pcall('XACK', outbox, group, id) end
   if is_same then settle(id, entry[2], line) end
 end
-for pair = 1, (#KEYS - 2) / 2 do
-  if had[pair] then move_on(pair, had[pair]) end
+local states = {}
+for i = 4, #KEYS, 2 do states[#states + 1] = KEYS[i] end
+-- Of another type: no text, as if it was missing.
+local held = #states > 0 and redis.call('MGET', states[1], unpack(states, 2)) or {}
+for pair = 1, #states do
+  if had[pair] then move_on(KEYS[pair * 2 + 1], states[pair], held[pair], had[pair]) end
 end
 return { gone, ended }

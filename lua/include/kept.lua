@@ -41,15 +41,28 @@ local function text_of_state(i)
   return texts[states[i]]
 end
 
+-- Reads all of them at once. One that is missing is read again alone: it may be of another type, which is an error.
+local function read_states()
+  for first = 1, #states, MOST_FIELDS do
+    local last_one = math.min(first + MOST_FIELDS - 1, #states)
+    for at, text in ipairs(redis.call('MGET', states[first], unpack(states, first + 1, last_one))) do
+      texts[states[first + at - 1]] = text or nil
+    end
+  end
+end
+
 -- Its first word, and its further ones as one text.
 local function state_of(i)
   return string.match(text_of_state(i), '^(%a*) ?(.*)$')
 end
 
-local COUNTED = '^%a+ %d+ %d+ %a (%d+)$'
+local COUNTED, waiting = '^%a+ %d+ %d+ %a (%d+)$', {}
 local SINGLE = { [''] = true, missing = true, cached = true, expires = true, kept = true, ephemeral = true }
-local function is_sound(text)
-  return SINGLE[text] or string.find(text, '^loading %S+$') or string.find(text, COUNTED)
+local function is_sound(i)
+  local text = text_of_state(i)
+  if SINGLE[text] then return true end
+  waiting[states[i]] = string.match(text, COUNTED)
+  return waiting[states[i]] or string.find(text, '^loading %S+$')
 end
 
 -- Redis was flushed and the tier was unreachable since: the kind by argument is known only of keys that were changed
@@ -74,23 +87,26 @@ local function kind_of(i)
 end
 
 local LASTING = { s = true, k = true, l = true, d = true }
-local kinds, lasts = {}, false
+local kinds, lasts = {}, 0
 for i = 1, #modes do
   kinds[i] = kind_of(i)
-  lasts = lasts or kinds[i]
-  if kinds[i] and not (LASTING[kinds[i]] and is_sound(text_of_state(i))) then
+  if kinds[i] then lasts = lasts + 1 end
+end
+if lasts > 1 and lasts == #modes then read_states() end
+for i = 1, #modes do
+  if kinds[i] and not (LASTING[kinds[i]] and is_sound(i)) then
     return redis.error_reply('DAMAGED another client has written to what is known of ' .. logical(KEYS[FIXED_KEYS + i]))
   end
 end
 -- The ledger was lost with the earlier data, so that a repeat cannot be distinguished from a new call; its first
 -- attempt may be in the tier.
-if (lasts or unknowns > 0) and known_epoch ~= '' and known_epoch ~= epoch then return 'LOST' end
+if lasts + unknowns > 0 and known_epoch ~= '' and known_epoch ~= epoch then return 'LOST' end
 if unknowns == #modes then return 'UNKNOWN' end
 local function is_unknown(i)
   return unknown[i]
 end
 
-if lasts and redis.call('XLEN', outbox) >= limit then
+if lasts > 0 and redis.call('XLEN', outbox) >= limit then
   return redis.error_reply('FULL ' .. whole(limit) .. ' changes wait for the durable tier')
 end
 
@@ -134,22 +150,26 @@ end
 local outgoing, urgent, leaving = {}, false, {}
 local function leave(i, type, version, stamp, floor, size, expires, created, codec, body, element)
   local kind = kinds[i] == 'd' and 's' or kinds[i]
-  local name = table.concat({ type, kind, version, stamp, floor, size, expires, created, codec, actor,
-    logical(KEYS[FIXED_KEYS + i]) }, ' ')
+  local name = type .. ' ' .. kind .. ' ' .. version .. ' ' .. stamp .. ' ' .. floor .. ' ' .. size .. ' ' .. expires
+    .. ' ' .. created .. ' ' .. codec .. ' ' .. actor .. ' ' .. logical(KEYS[FIXED_KEYS + i])
   if element then name = name .. '\n' .. element end
   outgoing[#outgoing + 1], outgoing[#outgoing + 2] = name, body
   leaving[i] = (leaving[i] or 0) + 1
-  if string.find(through, kind, 1, true) then urgent = true end
+  if through ~= '' and string.find(through, kind, 1, true) then urgent = true end
 end
 
 -- Settling may be out of order: not the newest change shows that the tier has all, but the number of waiting documents.
-local left_at = {}
+-- The step writes the new states when it ends, all at once.
+local left_at, outdated, is_outdated = {}, {}, {}
 local function set_state(i, what, stamp, expires)
-  local before = string.match(text_of_state(i), COUNTED)
-  local documents = whole(tonumber(before or '0') + leaving[i])
-  texts[states[i]] = table.concat({ what, stamp, expires, kinds[i], documents }, ' ')
-  redis.call('SET', states[i], texts[states[i]])
+  local state = states[i]
+  waiting[state] = (waiting[state] or 0) + leaving[i]
+  texts[state] = what .. ' ' .. stamp .. ' ' .. expires .. ' ' .. kinds[i] .. ' ' .. waiting[state]
+  if not is_outdated[state] then outdated[#outdated + 1], is_outdated[state] = state, true end
   leaving[i], left_at[i] = 0, stamp
+end
+local function write_states(state, ...)
+  redis.call('MSET', state, ...)
 end
 
 -- Whether to send a whole list, this time.
@@ -218,7 +238,7 @@ end
 -- Whether some of the namespace's memories and graphs may be only in the tier, so that it is unknown what is new. The
 -- mark is set when all are restored, and is lost together with the data.
 local function lacks_records()
-  return lasts and redis.call('HEXISTS', kept, '$gathered') == 0
+  return lasts > 0 and redis.call('HEXISTS', kept, '$gathered') == 0
 end
 
 -- Such a record was deleted, with all its parts.
@@ -293,6 +313,14 @@ hand_over = function(reply)
     local last_one = math.min(first + MOST_FIELDS - 1, #outgoing)
     ids[#ids + 1] = redis.call('XADD', outbox, '*', unpack(outgoing, first, last_one))
   end
+  for first = 1, #outdated, MOST_FIELDS / 2 do
+    local new = {}
+    for at = first, math.min(first + MOST_FIELDS / 2 - 1, #outdated) do
+      new[#new + 1], new[#new + 2] = outdated[at], texts[outdated[at]]
+    end
+    write_states(unpack(new))
+  end
+  if not urgent then return '@' .. table.concat(ids, ',') .. ' ' .. reply end
   for i = 1, #modes do left_at[i] = left_at[i] or '0' end
-  return '@' .. table.concat(ids, ',') .. (urgent and '!' .. table.concat(left_at, ',') or '') .. ' ' .. reply
+  return '@' .. table.concat(ids, ',') .. '!' .. table.concat(left_at, ',') .. ' ' .. reply
 end

@@ -53,9 +53,12 @@ end
 -- The logical key `<namespace>:<scope>:<identifier>` of a physical one: nearly all begin like that of the clock.
 local closing = string.find(clock, '}', 1, true)
 local namespace = string.match(clock, '{(.*)}')
+local latest_key, latest_logical
 local function logical(key)
+  if key == latest_key then return latest_logical end
   if string.byte(key, closing) == 125 then -- the brace: the others have it further on
-    return namespace .. string.sub(key, closing + 1)
+    latest_key, latest_logical = key, namespace .. string.sub(key, closing + 1)
+    return latest_logical
   end
   -- A searchable record has a separate key, `<prefix>:$<family>:{<namespace>}:<id>`.
   local family, id = string.match(key, ':(%$%l+):{[^}]*}(:.*)$')

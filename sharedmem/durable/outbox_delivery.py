@@ -13,14 +13,12 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from sharedmem.clock import Clock
+from sharedmem.durable.outbox_documents import OutboxBatch, OutboxDocument, newest_of_each
 from sharedmem.durable.outbox_stream import (
-    OutboxDocument,
     OutboxEntry,
     OutboxStream,
     SettledEntry,
     entry_time_ms,
-    newest_of_each,
-    parse_documents,
 )
 from sharedmem.durable.protocol import Durable
 from sharedmem.errors import (
@@ -148,10 +146,15 @@ class OutboxDelivery:
             return await self._deliver(stream, entries)
 
     async def _deliver(self, stream: OutboxStream, entries: Sequence[OutboxEntry]) -> Delivered:
-        held = [parse_documents(entry.fields, stream.namespace) for entry in entries]
-        # Each step may take milliseconds: let other tasks run between them.
+        batch = OutboxBatch((entry.fields for entry in entries), stream.namespace)
+        for _ in batch.parse():
+            # Each step may take milliseconds: let other tasks run between them.
+            await asyncio.sleep(0)
+        held = list(batch.documents())
         await asyncio.sleep(0)
-        records = newest_of_each(left.record for lefts in held for left in lefts if left.record is not None)
+        records = newest_of_each(
+            left.record for lefts in held for left in lefts if left.record and not left.is_superseded
+        )
         refusals = await self.put(records)
         last = {(record.key, record.element): record.stamp for record in records}
         done = [_settled_entry(entry, lefts, refusals, last) for entry, lefts in zip(entries, held, strict=True)]
@@ -243,7 +246,7 @@ def _settled_entry(
             continue
         place = record.key, record.element
         # A document that a newer one superseded counts as stored, whatever the outcome of the newer one.
-        if place in refusals and record.stamp == last[place]:
+        if place in refusals and record.stamp == last[place] and not left.is_superseded:
             refused.append((field, refusals[place]))
         else:
             stored.append(record)

@@ -39,7 +39,7 @@ _LANES = 2
 _CLOSE_TIMEOUT_S = 5.0
 _AT_ONCE = 4
 _FIRST_COUNT = 32
-_MOST_FIELDS = 2_000
+_MOST_FIELDS = 4_000
 _MOST_BYTES = 4 << 20
 # While changes arrive, callers have priority: batches grow, and many changes of a key become one document.
 _SHORTEST_GATHER_S, _LONGEST_GATHER_S = 0.05, 0.9

@@ -1,8 +1,4 @@
-"""The outbox stream of a namespace: its entries and their documents, reading and acknowledging; and its dead letters.
-
-An entry has a field for each document. The field's name is `<type> <kind> <version> <stamp> <floor> <size> <expires>
-<created> <codec> <actor> <key>`, for an element with its name on a second line; its value is the body, as it is in
-Redis (`lua/include/kept.lua` writes it).
+"""The outbox stream of a namespace: reading and acknowledging its entries; and its dead letters.
 
 Workers claim the entries of an outbox in one consumer group, under one consumer name: one worker at a time has an
 entry, and another one claims it after an idle time. This is only an optimisation: documents may be put twice and in any
@@ -15,128 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar, cast
 
 from sharedmem.clock import from_microseconds
-from sharedmem.durable.conversation_documents import entry_to_text
-from sharedmem.durable.json_codec import member_to_text, to_text
+from sharedmem.durable.outbox_documents import parse_documents
 from sharedmem.durable.protocol import DurableContext
 from sharedmem.errors import InvalidError
 from sharedmem.models import DeadLetter, DurableRecord
-from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list, text_of
-from sharedmem.redis.codec import JSON
-from sharedmem.redis.keys import check_durable_key
 from sharedmem.redis.replies import Reply, ServerError, public_error
 from sharedmem.redis.scripts.durable import DeliveredEntry, DurableKey, RejectedField
-
-_KINDS = {b"s": "session", b"k": "knowledge", b"l": "log"}
-_NAME_WORDS = 11
-_VALUE = b"value"
-_GONE, _MEMBER, _ENTRY = b"gone", b"member", b"entry"
-# A string of another client, without a header.
-_TEXT = b"text"
-
-
-class OutboxDocument(NamedTuple):
-    """One field of an entry: a document, or the reason why it is invalid."""
-
-    record: DurableRecord | None
-    problem: str = ""
-
-
-def parse_documents(fields: Sequence[bytes], namespace: str) -> list[OutboxDocument]:
-    """Parse an entry field by field; an invalid field gives a reason instead of an error.
-
-    Args:
-        fields: names and bodies in turn.
-        namespace: namespace of the outbox; documents of other namespaces are invalid.
-    """
-    return [_parse_field(fields[i], fields[i + 1], namespace) for i in range(0, len(fields) - 1, 2)]
-
-
-def parse_records(fields: Sequence[bytes], namespace: str) -> list[DurableRecord]:
-    """Return the valid documents of an entry; arguments as `parse_documents`."""
-    return [left.record for left in parse_documents(fields, namespace) if left.record is not None]
-
-
-def parse_record(name: bytes, body: bytes) -> DurableRecord:
-    """Parse the document of one field.
-
-    Raises:
-        InvalidError, ValueError: the field has another format.
-    """
-    head, newline, element = name.partition(b"\n")
-    words = head.split(b" ", _NAME_WORDS - 1)
-    if len(words) != _NAME_WORDS or words[1] not in _KINDS or (newline and not element):
-        raise InvalidError("entry of the outbox", name[:80], "lua/include/kept.lua defines its format")
-    type_, kind, version, stamp, floor, size, expires, created, codec, actor, key = words
-    # A member of a set is its own name, which may be long and need not be text.
-    is_member = type_ == b"set" and newline
-    spelled, text = _body_text(type_, codec, element if is_member else body)
-    numbers = int(version), int(stamp), int(floor), int(size)
-    if min(numbers) < 0:
-        raise InvalidError("entry of the outbox", name[:80], "its numbers are not negative")
-    return of_checked(
-        DurableRecord,
-        {
-            "key": check_durable_key(key.decode()),
-            "element": sha256(element).hexdigest() if is_member else element.decode(),
-            "type": type_.decode(),
-            "kind": _KINDS[kind],
-            "version": numbers[0],
-            "stamp": numbers[1],
-            "floor": numbers[2],
-            "size": numbers[3],
-            "created": int(created),
-            "expires": int(expires),
-            "actor": actor.decode(),
-            "codec": spelled,
-            "deleted": codec == _GONE,
-            "body": text,
-        },
-    )
-
-
-def newest_of_each(records: Iterable[DurableRecord]) -> list[DurableRecord]:
-    """Return the newest version of each document; elements older than a head stay deleted (`floor`)."""
-    found: dict[tuple[str, str], DurableRecord] = {}
-    for record in records:
-        place = record.key, record.element
-        other = found.get(place)
-        found[place] = record if other is None else _merge(other, record)
-    return list(found.values())
-
-
-def _parse_field(name: bytes, body: bytes, namespace: str) -> OutboxDocument:
-    try:
-        record = parse_record(name, body)
-    except (InvalidError, ValueError) as error:
-        return OutboxDocument(None, f"it cannot be parsed: {error}")
-    if record.namespace != namespace:
-        return OutboxDocument(None, f"it is of namespace {record.namespace!r}, but was in the outbox of {namespace!r}")
-    return OutboxDocument(record)
-
-
-def _body_text(type_: bytes, codec: bytes, body: bytes) -> tuple[str, str]:
-    """Return (codec, text) of the document's body."""
-    if codec == _GONE:
-        return JSON.decode(), ""
-    if codec in {_MEMBER, _TEXT}:
-        return member_to_text(body)
-    if codec == _ENTRY:
-        return entry_to_text(body)
-    return codec.decode(), to_text(codec, body) if body or type_ == _VALUE else ""
-
-
-def _merge(one: DurableRecord, other: DurableRecord) -> DurableRecord:
-    first, last = (one, other) if one.stamp <= other.stamp else (other, one)
-    floor = max(first.floor, last.floor)
-    return last if last.floor == floor else last.model_copy(update={"floor": floor})
-
 
 T = TypeVar("T")
 Recovery = Literal["complete", "running", "tier away", "not begun"]

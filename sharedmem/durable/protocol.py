@@ -161,7 +161,7 @@ def living_documents(records: Sequence[DurableRecord], now_ms: int) -> list[Dura
         records: all documents of one key, in any order.
         now_ms: milliseconds since 1970.
     """
-    head = next((record for record in records if record.is_head), None)
+    head = next((record for record in records if not record.element), None)
     if head is None or head.deleted or has_expired(head, now_ms):
         return []
     if len(records) == 1:

@@ -18,8 +18,8 @@ from sharedmem.config import NO_TIER, Kind, Settings
 from sharedmem.context import ServerContext
 from sharedmem.durable.key_loader import KeyLoader, LoadTimes, LogRestorer
 from sharedmem.durable.loss_detection import DataLossGuard
+from sharedmem.durable.outbox_documents import parse_records
 from sharedmem.durable.outbox_relay import OutboxRelay, RelayLimits
-from sharedmem.durable.outbox_stream import parse_records
 from sharedmem.durable.protocol import Durable, DurableContext, has_expired, living_documents
 from sharedmem.durable.record_recovery import RECOVERED_MARK, NamespaceRecovery, RecordKeyRestorer, RecordRecovery
 from sharedmem.errors import AccessDeniedError, ConfigError, NotFoundError

@@ -280,6 +280,7 @@ class Lifetimes:
         # Most namespaces have no rule, and their writes should not pay for the rules of others.
         self._anywhere = any("*" in namespace or "?" in namespace for namespace, _, _ in self._rules)
         self._namespaces = {namespace for namespace, _, _ in self._rules}
+        self._latest: tuple[str, Kind | None] = "", None
         # Knowledge has no expiry; with a durable tier, its copy in Redis gets one after the tier has it.
         self._default_ms = {
             Kind.EPHEMERAL: round(ephemeral_ttl_s * 1000),
@@ -323,7 +324,10 @@ class Lifetimes:
         """Return the kind of an absolute key by the rules; None if no rule matches."""
         if not self._anywhere and key.partition(":")[0] not in self._namespaces:
             return None
-        return next((kind for _, matches, kind in self._rules if matches(key)), None)
+        # A write asks twice about its key, for the lifetime and the mode.
+        if key != self._latest[0]:
+            self._latest = key, next((kind for _, matches, kind in self._rules if matches(key)), None)
+        return self._latest[1]
 
 
 def check_ttl_ms(ttl: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from support import recovery_fixtures as fixtures
@@ -418,6 +419,53 @@ async def test_warming_leaves_what_is_newer_and_what_cannot_be_read(
     assert await hub.warmer.warm(hub.namespace) == 2
 
     assert await hub.held("fresh") == "2"
+
+
+async def test_of_many_keys_the_one_that_was_changed_meanwhile_stays(
+    hub: RecoveryHarness, tier: PausableDurable
+) -> None:
+    keys = [f"value-{n}" for n in range(600)]
+    await tier.put([document(hub, key, 1) for key in keys])
+    await hub.join(hub.namespace)
+    looks = await hub.loader.look([(hub.target(key), "k") for key in keys])
+    leases = [lease for lease, _ in looks if lease is not None]
+    await hub.write("value-300", "2")
+    await hub.line.call("DEL", hub.keyspace.state(hub.target("value-301")))  # its lease expires
+
+    loaded = [hub.loader.prepare(lease, await tier.records(lease.target.key)) for lease in leases]
+    outcomes = await hub.loader.fill(loaded)
+
+    assert [key for key, outcome in zip(keys, outcomes, strict=True) if outcome is None] == ["value-300", "value-301"]
+    assert [await hub.held(key) for key in ("value-0", "value-300", "value-301", "value-599")] == ["1", "2", None, "1"]
+
+
+async def test_warming_goes_through_many_pages(hub: RecoveryHarness, tier: PausableDurable) -> None:
+    await tier.put([document(hub, f"value-{n}", n + 1, body=str(n)) for n in range(1_700)])
+    await hub.join(hub.namespace)
+    told: list[int] = []
+
+    assert await hub.warmer.warm(hub.namespace, lambda done, _: told.append(done)) == 1_700
+
+    assert told == sorted(told)
+    assert told[-1] == 1_700
+    assert [await hub.held(f"value-{n}") for n in range(0, 1_700, 100)] == [str(n) for n in range(0, 1_700, 100)]
+
+
+async def test_a_failure_on_the_way_of_warming_leaves_no_lease(hub: RecoveryHarness, tier: PausableDurable) -> None:
+    await tier.put([document(hub, f"value-{n}", 1) for n in range(600)])
+    await hub.join(hub.namespace)
+    fill = hub.keeping.key_fill
+
+    async def failing(*args: Any, **named: Any) -> list[bool]:
+        hub.keeping.key_fill = fill  # type: ignore[method-assign]  # once
+        raise UnavailableError("Redis", "it is away")
+
+    hub.keeping.key_fill = failing  # type: ignore[method-assign]  # a fault
+    with pytest.raises(UnavailableError, match="it is away"):
+        await hub.warmer.warm(hub.namespace)
+
+    assert not [state for n in range(600) if (state := await hub.state(f"value-{n}")).startswith("loading")]
+    assert await hub.warmer.warm(hub.namespace) == 600
 
 
 def document(hub: RecoveryHarness, key: str, stamp: int, **fields: object) -> DurableRecord:

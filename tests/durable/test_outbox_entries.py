@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import pytest
 
-from sharedmem.durable.outbox_stream import newest_of_each, parse_documents, parse_record, parse_records
+from sharedmem.durable.outbox_documents import (
+    OutboxBatch,
+    OutboxDocument,
+    newest_of_each,
+    parse_documents,
+    parse_record,
+    parse_records,
+)
 from sharedmem.models import DurableRecord
 
 STAMP = 1_795_000_000_000_001
@@ -117,3 +125,34 @@ def test_what_lay_under_a_key_before_stays_forgotten_when_heads_are_merged(order
     heads = [_record(3, floor=3), _record(4), _record(5)]
 
     assert newest_of_each(heads[one] for one in order) == [_record(5, floor=3)]
+
+
+def _batch(*entries: Sequence[bytes]) -> list[list[OutboxDocument]]:
+    batch = OutboxBatch(entries, "team")
+    list(batch.parse())
+    return list(batch.documents())
+
+
+def test_of_a_batch_only_the_newest_of_each_document_is_read() -> None:
+    old, new = changed(4, floor=3), changed(5, floor=0)
+
+    (first,), (second, other) = _batch([old, b"1"], [new, b"2", name(type_=b"hash", element=b"x"), b"3"])
+
+    assert second.record is not None
+    assert (second.record.body, second.record.floor, second.is_superseded) == ("2", 3, False)
+    assert (first.record, first.is_superseded) == (second.record, True)
+    assert other.record is not None
+    assert other.record.element == "x"
+
+
+def test_what_only_an_unreadable_document_supersedes_is_read() -> None:
+    ((first, second, junk),) = _batch([changed(4), b"1", changed(5, kind=b"?"), b"2", b"junk", b"3"])
+
+    assert first.record is not None
+    assert (first.record.stamp, first.is_superseded) == (4, False)
+    assert second.problem
+    assert junk.problem
+
+
+def changed(stamp: int, *, floor: int = 0, kind: bytes = b"k") -> bytes:
+    return b"value %b %d %d %d 0 0 5 json ada team:shared:some note" % (kind, stamp, stamp, floor)

@@ -39,6 +39,35 @@ class TestSqliteDurable(DurableSuite):
     """The suite, on a file of each test's own."""
 
 
+# -- many records at once -----------------------------------------------------------------------
+
+
+async def test_of_many_records_each_has_its_own_outcome(durable: SqliteDurable) -> None:
+    await durable.put([head("ns:key-60", 9, body="9"), head("ns:key-61", 9, body="9")])
+    records = [head(f"ns:key-{n}", 1, body=str(n)) for n in range(120)]
+    records[61] = head("ns:key-61", 1, floor=T + 4)
+    records[70] = head("ns:key-70", 1, size=2**63)
+
+    puts = await durable.put(records)
+
+    outcomes = {60: Outcome.OLDER, 61: Outcome.OLDER, 70: Outcome.REFUSED}
+    assert [put.outcome for put in puts] == [outcomes.get(n, Outcome.STORED) for n in range(120)]
+    found = {record.key: record for record in await all_records_of(durable, "ns")}
+    assert len(found) == 119
+    assert (found["ns:key-60"].body, found["ns:key-61"].floor, found["ns:key-71"].body) == ("9", T + 4, "71")
+
+
+async def test_of_a_put_that_fails_in_the_middle_nothing_is_kept(durable: SqliteDurable, file: Path) -> None:
+    with closing(sqlite3.connect(file)) as plain:
+        stop = "SELECT RAISE(ABORT, 'no')"
+        plain.execute(f"CREATE TRIGGER stop BEFORE INSERT ON documents WHEN new.key = 'ns:key-70' BEGIN {stop}; END")
+
+    with pytest.raises(UnavailableError):
+        await durable.put([head(f"ns:key-{n}", 1) for n in range(120)])
+
+    assert await all_records_of(durable, "ns") == []
+
+
 # -- the file -------------------------------------------------------------------------------------
 
 

@@ -37,7 +37,7 @@ NO_PENDING = ("key_look", "if what == 'pending' then", "if what == 'never' then"
 NO_DELETED = ("key_look", "what == 'missing' or what == 'deleted'", "what == 'missing'")
 NO_STATE = (
     "value_write.kept",
-    "  redis.call('SET', states[i], texts[states[i]])\n",
+    "    write_states(unpack(new))\n",
     "",
 )
 NO_COLD = ("collection_change.kept", "elseif is_cold(i) then", "elseif is_cold(i) and false then")
