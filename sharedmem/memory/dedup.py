@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
@@ -117,6 +117,8 @@ class NearMemories(NamedTuple):
     """For each draft, similarities by id; some of these memories may not be comparable with the draft."""
     version: int
     """The newest change that these results surely include."""
+    items: Mapping[str, MemoryItem] = {}
+    """Some of these memories as they are at that change, by id: they need not be read."""
 
 
 class NearMemoryFinder:
@@ -156,16 +158,27 @@ class NearMemoryFinder:
         """Return possible duplicates of drafts with vectors. One round trip for every 16; none for very many drafts."""
         rows = self._rows
         if rows is not None:
-            return NearMemories(rows.near(drafts, self.threshold), rows.version)
+            return NearMemories(rows.near(drafts, self.threshold), rows.version, rows.items)
         await self._context.memories.ensure(self._namespace)
         return await self._asked(drafts)
 
-    def learn(self, seen: int, version: int, changed: Iterable[tuple[MemoryItem, Vector]]) -> None:
-        """Apply all changes between two versions to the fetched vectors."""
+    def learn(
+        self, seen: int, version: int, changed: Iterable[tuple[MemoryItem, Vector]], *, merged: Iterable[str] = ()
+    ) -> None:
+        """Apply all changes between two versions to the fetched vectors.
+
+        Args:
+            seen, version: the versions.
+            changed: the memories as they are now, with their vectors.
+            merged: ids of memories that have kept their vector and changed otherwise.
+        """
         if self._rows is not None and self._rows.version == seen:
             self._rows.version = version
             for item, vector in changed:
                 self._rows.put(item.id, _dedup_group(item), vector)
+                self._rows.items[item.id] = item
+            for id_ in merged:
+                self._rows.items.pop(id_, None)
 
     def forget(self) -> None:
         """Drop the fetched vectors, since too much has changed; searches follow from here on."""
@@ -256,6 +269,8 @@ class _NamespaceVectors:
 
     def __init__(self, dimension: int, version: int) -> None:
         self.version = version
+        self.items: dict[str, MemoryItem] = {}
+        """The memories that this process has written, by id."""
         self._dimension = dimension
         self._groups: dict[DedupGroup, _GroupVectors] = {}
         self._places: dict[str, tuple[_GroupVectors, int]] = {}

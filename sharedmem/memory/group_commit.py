@@ -66,6 +66,8 @@ class PendingMemory:
     """The memory that it is merged into, in this round."""
     guard: str | None = None
     """The guard that kept it apart from a near memory."""
+    addition: MemoryWrite | None = None
+    """Its write as a new memory without twins, once that is made."""
 
     @property
     def deduplicates_by_meaning(self) -> bool:
@@ -86,6 +88,10 @@ class PendingMemory:
         guard = find_contradiction(self.draft.item.memory, other.memory)
         self.guard = guard or self.guard
         return guard is None
+
+    def may_repeat(self, known: MemoryItem) -> bool:
+        """Return whether a near memory may count as a duplicate, so that it must be read."""
+        return known.hash == self.draft.item.hash or self.duplicates(known)
 
     def candidates(self) -> Iterable[str]:
         """Return the ids to compare it with; if the caller gave an id, a memory of that id may exist already."""
@@ -155,6 +161,15 @@ class DedupBatch:
         """Set an error for each draft that has no result yet."""
         self._results = [error if result is None else result for result in self._results]
 
+    def prepare(self) -> None:
+        """Make the writes of all drafts as new memories, and compare the drafts with each other.
+
+        A batch that waits for the one before does this while the server works on that one.
+        """
+        for case in self._cases:
+            self._addition(case)
+        self._between()
+
     async def settle(self) -> None:
         """Write all drafts.
 
@@ -175,7 +190,11 @@ class DedupBatch:
             return
         near = await self._neighbours.of([case.draft for case in looking])
         for case, found in zip(looking, near.found, strict=True):
-            case.near |= {id_: min(similarity, HIGHEST_NEAR_SIMILARITY) for id_, similarity in found.items()}
+            case.near |= {
+                id_: min(similarity, HIGHEST_NEAR_SIMILARITY)
+                for id_, similarity in found.items()
+                if (known := near.items.get(id_)) is None or case.may_repeat(known)
+            }
         self._seen = near.version
 
     async def _round(self, cases: list[PendingMemory]) -> list[PendingMemory]:
@@ -192,17 +211,23 @@ class DedupBatch:
         self.waiting = outcome.waiting
         written = [int(verdict.rest[0]) for verdict in outcome.verdicts if verdict.word == "ok"]
         if depends and written:
-            self._note_seen_version(max(written), ready, outcome)
+            self._note_seen_version(max(written), ready, outcome, now)
         verdicts = zip(ready, outcome.verdicts, strict=True)
         left = [case for case, verdict in verdicts if not self._is_settled(case, verdict)]
         return sorted([*left, *later], key=lambda case: case.place)
 
-    def _note_seen_version(self, version: int, ready: Sequence[PendingMemory], outcome: MemoryWriteResult) -> None:
+    def _note_seen_version(
+        self, version: int, ready: Sequence[PendingMemory], outcome: MemoryWriteResult, now: datetime
+    ) -> None:
         """Record that no other writer has changed anything up to that version."""
         assert self._seen is not None
-        done = (case for case, verdict in zip(ready, outcome.verdicts, strict=True) if verdict.word == "ok")
-        fresh = [(case.draft.item, case.vector) for case in done if case.into is None and case.draft.vector is not None]
-        self._neighbours.learn(self._seen, version, fresh)
+        verdicts = zip(ready, outcome.verdicts, strict=True)
+        written = [case for case, verdict in verdicts if verdict.word == "ok"]
+        fresh = [
+            (case.whole(now), case.vector) for case in written if case.into is None and case.draft.vector is not None
+        ]
+        merged = [case.into.item.id for case in written if case.into is not None]
+        self._neighbours.learn(self._seen, version, fresh, merged=merged)
         self._seen = version
 
     def _split_by_readiness(
@@ -276,21 +301,30 @@ class DedupBatch:
                     item.id: min(s, HIGHEST_NEAR_SIMILARITY) for (item, _), s in pairs if s >= self._threshold
                 }
 
+    def _addition(self, case: PendingMemory) -> MemoryWrite:
+        """Return the write of a draft as a new memory."""
+        if case.addition is None:
+            case.addition = self._write_of_new(case.draft, case.draft.item)
+        return case.addition._replace(over=case.over) if case.draft.dedup else case.addition
+
+    def _write_of_new(self, draft: NewMemory, item: MemoryItem) -> MemoryWrite:
+        return self._repository.write_of(
+            "added",
+            with_measured(item, draft.measured),
+            self._added_change,
+            draft.digest,
+            None if draft.vector is None else to_half(draft.vector),
+            over="*",
+            waits=draft.waits,
+            turn="" if item.turn_index is None else item.turn_index,
+        )
+
     def _write_of(self, case: PendingMemory, now: datetime) -> MemoryWrite:
-        draft, item = case.draft, case.whole(now)
-        vector = None if draft.vector is None else to_half(draft.vector)
+        if case.into is None and not case.twins:
+            return self._addition(case)
+        item = case.whole(now)
         if case.into is None:
-            turn = "" if item.turn_index is None else item.turn_index
-            return self._repository.write_of(
-                "added",
-                with_measured(item, draft.measured),
-                self._added_change,
-                draft.digest,
-                vector,
-                over=case.over if draft.dedup else "*",
-                waits=draft.waits,
-                turn=turn,
-            )
+            return self._write_of_new(case.draft, item)._replace(over=case.over)
         old = case.into
         similarity = self._similarity(case)
         merged_change = encode_change(
@@ -483,6 +517,8 @@ class GroupCommit:
         began = time.perf_counter()
         try:
             await self.embeddings.embed(drafts)
+            if not before.is_set():
+                dedup_batch.prepare()
             # The turns of a conversation stay in their order, and each batch must read what the one before wrote.
             await before.wait()
             await dedup_batch.settle()

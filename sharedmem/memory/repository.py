@@ -70,6 +70,8 @@ def unreadable_memories(context: KnowledgeContext, namespace: str) -> Unreadable
 
 MOST_AT_ONCE = 64
 """Memories that one call of a script changes: the server serves no other client meanwhile."""
+_MOST_BESIDE_OTHERS = 256
+"""Memories that are read on the connection of all calls; more would delay these."""
 _CONFLICT = b"BEHIND"
 _FIELDS = ("body", "version", "turn", "digest", "change", "vector")
 _VERSION_DIGITS = 16
@@ -155,7 +157,8 @@ class MemoryRepository:
         if not wanted:
             return {}
         replies = await self.context.client.read_each(
-            [("HMGET", self._records + id_.encode(), *_FIELDS) for id_ in wanted], aside=len(wanted) > MOST_AT_ONCE
+            [("HMGET", self._records + id_.encode(), *_FIELDS) for id_ in wanted],
+            aside=len(wanted) > _MOST_BESIDE_OTHERS,
         )
         found = zip(wanted, replies, strict=True)
         return {id_: held for id_, reply in found if (held := self._held(id_, reply)) is not None}

@@ -60,9 +60,14 @@ _FUNCTIONAL_NOUN = re.compile(
     r" (?:is|are|was (?:changed|moved|set) to|has (?:changed|moved) to|changed to|will be)(?: now| currently)?\b"
     rf"(?P<value>{_NOT_WITHIN}{{1,60}})"
 )
+_MEASURE_VERB_FORMS = """
+is has cost costs take takes weigh weighs lift lifts hold holds contain contains allow allows last lasts pay pays
+open opens close closes start starts end ends
+"""
+_MEASURE_VERBS = frozenset(_MEASURE_VERB_FORMS.split())
 _MEASURE = re.compile(
     r"^(?P<subject>(?:The|My|Our|[A-Z])[\w' -]{2,60}?) (?:now |currently )?"
-    r"(?P<verb>is|costs?|takes?|weighs?|lifts?|holds?|has|contains?|allows?|lasts?|pays?|opens?|closes?|starts?|ends?)"
+    rf"(?P<verb>{'|'.join(sorted(_MEASURE_VERBS))})"
     r" (?P<rest>(?:now |currently |at |only )*[$€£]?\d[\d.,:]*(?: ?[\w%°/€$£]+){0,3})\W*$"
 )
 _NUMBER = re.compile(r"[\d.,:]+")
@@ -110,7 +115,7 @@ def claims_of(text: str) -> tuple[StatementClaim, ...]:
     found: dict[tuple[str, str], StatementClaim] = {}
     words = _folded_words(text)
     may_name, may_place = not _FUNCTIONAL_NOUNS.isdisjoint(words), not _SINGLE_VALUED_WORDS.isdisjoint(words)
-    if may_name or may_place or _DIGIT.search(text):
+    if may_name or may_place or (_DIGIT.search(text) and not _MEASURE_VERBS.isdisjoint(words)):
         for sentence in split_sentences(text):
             if sentence.endswith("?"):
                 continue
