@@ -125,6 +125,22 @@ async def test_very_many_at_once_are_compared_with_what_is_there_and_with_each_o
     assert of_bob.id not in {result.id for result in results}
 
 
+async def test_a_merge_in_a_large_addition_counts_for_what_comes_after_it(memory: Memories) -> None:
+    of_log = {"source": "log"}
+    items = [MemoryItem(memory=f"{new_id(8)} {new_id(8)} {new_id(8)}", metadata=of_log) for _ in range(600)]
+    items[0] = MemoryItem(memory=HARBOUR, metadata=of_log)
+    items[200] = MemoryItem(memory=f"{HARBOUR} hours", metadata={"source": "log", "shift": "early"})
+    items[400] = MemoryItem(memory=f"{HARBOUR} ports", metadata=of_log)
+    items[599] = MemoryItem(memory=f"{HARBOUR} docks", metadata={"source": "chart"})
+
+    results = await memory.add_many(items, dedup_keys=("source",))
+
+    merged = await item_of(memory, results[0].id)
+    assert [place for place, result in enumerate(results) if result.merged] == [200, 400]
+    assert {results[200].id, results[400].id} == {results[0].id}
+    assert (merged.occurrences, merged.metadata) == (3, {"source": "log", "shift": "early"})
+
+
 async def test_nothing_is_merged_across_namespaces(hub: Hub, memory: Memories) -> None:
     other = hub.store(f"other-{new_id(8)}")
 
