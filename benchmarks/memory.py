@@ -229,14 +229,17 @@ async def bare_recall(url: str, size: int) -> AsyncIterator[Call]:
 
 
 async def _pairs(url: str, size: int) -> list[list[Command]]:
-    """Return the searches that the library sends for each question and user, for the namespace of the bare side."""
+    """Return the two searches, by words and by meaning, that the library sends for each question and user.
+
+    They are those of the namespace of the bare side. The library sends two more, for standing memories.
+    """
     asked = queries(words())
     async with _hub(url, size) as hub:
         memory = hub.store(TWIN).memory
         with _record_commands(hub) as found:
             for number in range(len(asked) * len(_FILTERS)):
                 await memory.search(asked[number % len(asked)], filters=_FILTERS[number % len(_FILTERS)])
-    return found
+    return [searches[:2] for searches in found]
 
 
 @contextmanager

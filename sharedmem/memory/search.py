@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -494,7 +493,7 @@ class MemorySearcher:
 
     async def _search_once(self, request: SearchRequest, meaning: QueryEmbedding) -> _SearchRun:
         await self._context.memories.ensure(self._namespace)
-        found, standing = await asyncio.gather(self._found(request, meaning), self._standing(request, meaning))
+        found, standing = await self._found(request, meaning)
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}
         recipe = request.recipe or self._measured_weights(found)
         wanted = neighbour_ranges(found, recipe) if request.mode == "hybrid" else {}
@@ -504,17 +503,14 @@ class MemorySearcher:
         run = _SearchRun(found, ranked, meaning, found.round_trips + bool(wanted), neighbours)
         return self._offered(request, run, standing) if request.mode == "hybrid" else run
 
-    async def _standing(self, request: SearchRequest, meaning: QueryEmbedding) -> list[str]:
-        """Return the ids of standing memories to offer with any query; at the same time as the search itself."""
+    def _standing_query(self, request: SearchRequest, query: IndexQuery) -> IndexQuery | None:
+        """Return the query for standing memories, which are offered with any search; None if none are wanted."""
         if request.mode != "hybrid" or not self._access.settings.standing_memories or request.limit <= LIFTED:
-            return []
+            return None
         if is_lookup(request.query):
-            return []
+            return None
         filters = self._access.index_filter(request.filters).also(*self._access.index_filter(_STANDING).conditions)
-        query = IndexQuery(query_terms(request.keywords), meaning.vector, filters=filters, candidates=_MOST_STANDING)
-        if not query.terms and query.vector is None:
-            return []
-        return best_standing(await self._context.memories.search(self._namespace, query), self._owner(request))
+        return IndexQuery(query.terms, query.vector, filters=filters, candidates=_MOST_STANDING)
 
     def _offered(self, request: SearchRequest, run: _SearchRun, standing: Sequence[str]) -> _SearchRun:
         """Return the run with the latest of statements first, and standing memories of the caller among the hits."""
@@ -525,7 +521,8 @@ class MemorySearcher:
                 for hit in (*run.found.vector, *run.found.text)
                 if (features := decode_features(hit.facts)).claims
             }
-            ranked, successions = latest_first(ranked, known, explain=request.explain)
+            if len(known) > 1:
+                ranked, successions = latest_first(ranked, known, explain=request.explain)
         ranked = lift_standing(ranked, standing, request.limit, explain=request.explain)
         return run._replace(ranked=ranked, successions=successions)
 
@@ -540,7 +537,8 @@ class MemorySearcher:
             return QueryEmbedding()
         return await embed_query(self._embedder, text)
 
-    async def _found(self, request: SearchRequest, meaning: QueryEmbedding) -> IndexResult:
+    async def _found(self, request: SearchRequest, meaning: QueryEmbedding) -> tuple[IndexResult, list[str]]:
+        """Return (the hits, the ids of standing memories to offer). One round trip."""
         settings = self._context.settings
         by_words = request.mode != "semantic" or meaning.missing is not None
         query = IndexQuery(
@@ -553,8 +551,12 @@ class MemorySearcher:
             else max(settings.search_candidates, request.limit + _OVERFETCH),
         )
         if not query.terms and query.vector is None:
-            return _NO_HITS
-        return _above_similarity(await self._context.memories.search(self._namespace, query), request.similarity)
+            return _NO_HITS, []
+        standing = self._standing_query(request, query)
+        queries = [query] if standing is None else [query, standing]
+        found, *others = await self._context.memories.search_each(self._namespace, queries)
+        offered = best_standing(others[0], self._owner(request)) if others else []
+        return _above_similarity(found, request.similarity), offered
 
     def _required_words(self, request: SearchRequest) -> list[Worded]:
         """Return the condition that a memory contains all words of the phrases."""
