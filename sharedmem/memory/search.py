@@ -66,11 +66,13 @@ Filters = MemoryFilter | Mapping[str, Any] | None
 _OVERFETCH = 2
 """How many more are fetched than requested: some may have expired."""
 _RERANKED = 20
-"""How many of the best a reranker scores, and among how many variety is considered."""
+"""How many of the best a reranker scores, and how many diversity considers."""
 _PHRASE_CANDIDATES = 1000
 """Best memories with all words of the phrases that are read to look for the phrases themselves."""
 _PHRASE_PAGE = 100
 _STANDING = MemoryFilter(standing=("instruction", "preference"))
+_COMMONEST = 20_000
+"""Words that more memories of a namespace contain are left out of hybrid searches, if rarer ones have hits."""
 _MOST_STANDING = 20
 """Standing memories that are considered by words, and by meaning."""
 _NO_HITS = IndexResult([], [], 0, 0)
@@ -505,9 +507,8 @@ class MemorySearcher:
 
     def _standing_query(self, request: SearchRequest, query: IndexQuery) -> IndexQuery | None:
         """Return the query for standing memories, which are offered with any search; None if none are wanted."""
-        if request.mode != "hybrid" or not self._access.settings.standing_memories or request.limit <= LIFTED:
-            return None
-        if is_lookup(request.query):
+        wanted = request.mode == "hybrid" and self._access.settings.standing_memories and request.limit > LIFTED
+        if not wanted or is_lookup(request.query):
             return None
         filters = self._access.index_filter(request.filters).also(*self._access.index_filter(_STANDING).conditions)
         return IndexQuery(query.terms, query.vector, filters=filters, candidates=_MOST_STANDING)
@@ -539,21 +540,20 @@ class MemorySearcher:
 
     async def _found(self, request: SearchRequest, meaning: QueryEmbedding) -> tuple[IndexResult, list[str]]:
         """Return (the hits, the ids of standing memories to offer). One round trip."""
-        settings = self._context.settings
+        least = max(self._context.settings.search_candidates, request.limit + _OVERFETCH)
         by_words = request.mode != "semantic" or meaning.missing is not None
         query = IndexQuery(
             terms=query_terms(request.keywords) if by_words else (),
             vector=meaning.vector,
             filters=self._access.index_filter(request.filters).also(*self._required_words(request)),
             # Only some of the memories that contain the words of a phrase contain the phrase.
-            candidates=_PHRASE_CANDIDATES
-            if request.phrases
-            else max(settings.search_candidates, request.limit + _OVERFETCH),
+            candidates=_PHRASE_CANDIDATES if request.phrases else least,
+            commonest=_COMMONEST if request.mode == "hybrid" and meaning.vector is not None else None,
         )
         if not query.terms and query.vector is None:
             return _NO_HITS, []
         standing = self._standing_query(request, query)
-        queries = [query] if standing is None else [query, standing]
+        queries = [one for one in (query, standing) if one is not None]
         found, *others = await self._context.memories.search_each(self._namespace, queries)
         offered = best_standing(others[0], self._owner(request)) if others else []
         return _above_similarity(found, request.similarity), offered

@@ -106,6 +106,8 @@ class _QueryPlan(NamedTuple):
     directed: bool = False
     """Whether vectors of zeros are left out, which takes the server longer."""
     with_facts: bool = True
+    leaves_out: bool = False
+    """Whether common words may be left out, which depends on the size of the namespace."""
 
     @property
     def has_words(self) -> bool:
@@ -145,6 +147,8 @@ class RediSearchIndex:
         self._worn = OverflowGuard()
         self._holders = DocumentFrequencyCache()
         self._matched: dict[tuple[str, RenderedFilter], tuple[int, float]] = {}
+        # Records of each namespace, recently deleted ones included, as the last search that leaves out words saw them.
+        self._sizes: dict[str, int] = {}
 
     @property
     def family(self) -> RecordFamily:
@@ -271,10 +275,9 @@ class RediSearchIndex:
         every = _prefix_terms(query.terms, namespace)
         if every and not query.filters.is_plain:
             raise InvalidError("filters", "...", "a search by words takes tags, intervals and words alone")
-        terms = without_frequent_terms(self._holders.of(every), query.commonest)
-        uncounted = (
-            () if query.commonest is None or len(every) < 2 else tuple(self._holders.unknown(every, _loop_time()))
-        )
+        commonest = self._commonest(namespace, query, every)
+        terms = without_frequent_terms(self._holders.of(every), commonest)
+        uncounted = () if commonest is None else tuple(self._holders.unknown(every, _loop_time()))
         vector = self._as_bytes(query.vector)
         wanted = render_filter(query.filters, self._family)
         policy, spent = await self._policy(namespace, query.filters, query.candidates) if vector else ("", 0)
@@ -282,7 +285,13 @@ class RediSearchIndex:
         plan = _QueryPlan(
             terms, words, vector, wanted, policy, query.candidates, uncounted, with_facts=query.with_facts
         )
-        return plan, spent
+        return plan._replace(leaves_out=query.commonest is not None), spent
+
+    def _commonest(self, namespace: str, query: IndexQuery, terms: Sequence[str]) -> int | None:
+        """Return from how many records on a word is left out; None if no word can be left out."""
+        if query.commonest is None or len(terms) < 2:
+            return None
+        return query.commonest if self._sizes.get(namespace, query.commonest + 1) > query.commonest else None
 
     async def _retry_without_overflowed(self, namespace: str, legs: _QueryPlan, found: IndexResult) -> IndexResult:
         """Return the result; search again if it shows unknown words with overflowing scores."""
@@ -296,15 +305,19 @@ class RediSearchIndex:
     async def _once(self, namespace: str, asked: Sequence[_QueryPlan], spent: int) -> list[IndexResult]:
         log = self._keyspace.record_log(self._family.name, namespace)
         uncounted = list(dict.fromkeys(term for legs in asked for term in legs.uncounted))
+        sized = any(legs.leaves_out for legs in asked)
 
         def commands(place: IndexLocation) -> list[Command]:
             each = (self._searches(namespace, legs, place) for legs in asked)
             here = self._within(namespace, NO_FILTER, place)
             counts = (self._searching(place, count_documents_with(term, here)) for term in uncounted)
-            return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *chain.from_iterable(each), *counts]
+            size = [("ZCARD", log)] if sized else []
+            return [("ZRANGE", log, 0, 0, "REV", "WITHSCORES"), *size, *chain.from_iterable(each), *counts]
 
         (newest, *replies), trips = await self._asked(namespace, commands)
         version, spent, answers = newest_version(newest, log), spent + trips, iter(replies)
+        if sized:
+            self._note_size(namespace, next(answers))
         # In the order of the commands: the words of a query before its meaning.
         read = [self._read(namespace, legs, answers) for legs in asked]
         self._holders.learn(uncounted, [top_score(reply)[0] for reply in answers], _loop_time())
@@ -314,6 +327,12 @@ class RediSearchIndex:
             else IndexResult(text, near, version, spent)
             for legs, (text, near, was_spoiled) in zip(asked, read, strict=True)
         ]
+
+    def _note_size(self, namespace: str, size: Reply) -> None:
+        assert isinstance(size, int)
+        if len(self._sizes) >= _MOST_REMEMBERED:
+            self._sizes.clear()
+        self._sizes[namespace] = size
 
     def _searches(self, namespace: str, legs: _QueryPlan, place: IndexLocation) -> Iterator[Command]:
         here = self._within(namespace, legs.filters, place)
