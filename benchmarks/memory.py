@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -23,12 +24,26 @@ from typing import Any, NamedTuple, cast
 from bench_report import Results, Row, Verdict, factor, put_on_page, save, show
 from harness import Call, Effort, Fleet, Load, Server, WorkerState, close_sides, compare, machine, open_sides
 from harness import private_server as started_server
-from memory_data import DIMENSION, TableEmbedder, fill, item_of, queries, settings_of, text_of, words
+from memory_data import (
+    DIMENSION,
+    QUERIES,
+    SMALL_VOCABULARY,
+    TableEmbedder,
+    english_words,
+    fill,
+    item_of,
+    queries,
+    settings_of,
+    short_item,
+    small_item,
+    text_of,
+    words,
+)
 from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
 
-from sharedmem import Hub, MemoryFilter
+from sharedmem import Hub, MemoryFilter, Settings
 from sharedmem.cache.repository import FIELDS, CacheQuery
 from sharedmem.cache.repository import cache_query as asked_in
 from sharedmem.memory.memories import Memories
@@ -64,16 +79,37 @@ class Space(NamedTuple):
     bytes_per_item: float
 
 
+class Measured(NamedTuple):
+    """A figure that is no ratio, with its goal."""
+
+    what: str
+    value: float
+    unit: str
+    goal: float
+    at_least: bool
+    """Whether a higher figure is better."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the goal is met."""
+        return self.value >= self.goal if self.at_least else self.value <= self.goal
+
+
 @dataclass
 class MemoryResults(Results):
     """All measurements of a run of memory."""
 
     bulks: list[Bulk] = field(default_factory=list)
     spaces: list[Space] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
 
     def extra(self) -> dict[str, Any]:
         """Return further data for the JSON file."""
-        return {"bulks": [one._asdict() for one in self.bulks], "spaces": [one._asdict() for one in self.spaces]}
+        return {
+            "bulks": [one._asdict() for one in self.bulks],
+            "spaces": [one._asdict() for one in self.spaces],
+            "measured": [one._asdict() for one in self.measured],
+        }
 
     def page_extra(self) -> Iterator[str]:
         """Yield bulk loads and space, as tables."""
@@ -86,6 +122,10 @@ class MemoryResults(Results):
         for space in self.spaces:
             beyond = space.bytes_per_item - 2 * DIMENSION
             yield f"| {space.size:,} | {space.bytes_per_item:,.0f} | {beyond:,.0f} |"
+        yield from ("", "### Figures of their own", "", "| what | measured | goal |", "|---|---:|---:|")
+        for one in self.measured:
+            goal = f"{'at least' if one.at_least else 'at most'} {one.goal:,g} {one.unit}"
+            yield f"| {one.what} | {one.value:,.4g} {one.unit} | {goal} |"
 
 
 def main() -> int:
@@ -96,6 +136,8 @@ def main() -> int:
         results = MemoryResults(machine() | {"server": server.version}, asked.quick)
         for size in asked.sizes or ([10_000] if asked.quick else [10_000, 100_000]):
             _measure(fleet, server, effort, results, size, tuple(asked.only or ()))
+        if not asked.only:
+            _measure_alone(fleet, server, results)
     goals = verdicts(results)
     show(results, goals, title="semantic memory / bare commands")
     show_bulks(results)
@@ -149,6 +191,7 @@ def _measure(
         contests.append(("cache check, the same prompt", "HMGET", BARE, {OURS: cache_hit, BARE: bare_hmget}))
         contests.append(("recall, exact index", "RediSearch", OURS, {EXACT: recall_exactly, OURS: recall}))
     contests.append(("add", "HSET", BARE, {OURS: add, WITHOUT_DEDUP: add_without_dedup, BARE: bare_add}))
+    contests.append(("add, near ones looked for", "HSET + KNN", BARE, {OURS: add, BARE: bare_add_and_look}))
     for name, command, rival, sides in contests:
         if only and not name.startswith(only):
             continue
@@ -166,6 +209,71 @@ def _measure(
         return
     _say(f"{size:,}: {MANY:,} at once")
     results.bulks += fleet.ask(1, bulk, url, size, 1 if results.quick else 3)
+
+
+def _measure_alone(fleet: Fleet, server: Server, results: MemoryResults) -> None:
+    """Measure what has no bare counterpart."""
+    url = server.urls["unix"]
+    server.empty()
+    _say(f"{MANY:,} memories of 20 words, with the default embedder")
+    before = server.memory_bytes()
+    results.measured += fleet.ask(1, default_embedder, url)
+    each = (server.memory_bytes() - before) / MANY
+    results.measured.append(Measured("a memory of 20 words", each, "bytes", 2_200, at_least=False))
+    server.empty()
+    size = MANY if results.quick else 10 * MANY
+    _say(f"{size:,} memories of {SMALL_VOCABULARY} words")
+    (found,) = fleet.ask(1, small_vocabulary, url, size)
+    results.measured += found
+
+
+async def default_embedder(_: WorkerState, url: str) -> Measured:
+    """Run a job: ten thousand memories at once, with the default embedder."""
+    vocabulary = english_words()
+    settings = Settings(redis_url=url, durable_url="none")
+    async with Hub.open(settings=settings) as hub:
+        memory = hub.store(NAMESPACE).memory
+        # The embedder and the scripts are loaded before.
+        await memory.add_many([short_item(next(_numbers), vocabulary) for _ in range(100)])
+        items = [short_item(number, vocabulary) for number in range(MANY)]
+        began = time.perf_counter()
+        await memory.add_many(items)
+        rate = MANY / (time.perf_counter() - began)
+    return Measured(f"{MANY:,} at once, default embedder", rate, "a second", 8_000, at_least=True)
+
+
+async def small_vocabulary(_: WorkerState, url: str, size: int) -> list[Measured]:
+    """Run a job: additions and searches where very many memories contain each word."""
+    vocabulary = words()[:SMALL_VOCABULARY]
+    chosen = random.Random(5)
+    asked = [" ".join(chosen.choices(vocabulary, k=8)) for _ in range(QUERIES)]
+    of = f"{size:,} of {SMALL_VOCABULARY} words"
+    async with _hub(url, size) as hub:
+        memory = hub.store(NAMESPACE).memory
+        items = [small_item(number, vocabulary) for number in range(size)]
+        began = time.perf_counter()
+        await memory.add_many(items, dedup=False)
+        added = size / (time.perf_counter() - began)
+        await hub.index.promote(NAMESPACE)
+
+        async def search(count: int) -> list[float]:
+            spent = []
+            for number in range(count):
+                begun = time.perf_counter()
+                await memory.search(asked[number % QUERIES])
+                spent.append(time.perf_counter() - begun)
+            return spent
+
+        await search(QUERIES)
+        alone = median(await search(2 * QUERIES)) * 1_000
+        began = time.perf_counter()
+        await asyncio.gather(*(search(QUERIES) for _ in range(16)))
+        together = 16 * QUERIES / (time.perf_counter() - began)
+    return [
+        Measured(f"{of}: added", added, "a second", 5_000, at_least=True),
+        Measured(f"{of}: a search, p50", alone, "ms", 6, at_least=False),
+        Measured(f"{of}: searches of 16 tasks", together, "a second", 400, at_least=True),
+    ]
 
 
 async def answered(_: WorkerState, url: str, size: int) -> None:
@@ -333,6 +441,23 @@ async def bare_add(url: str, _: int) -> AsyncIterator[Call]:
         yield lambda _: _sent(client, command(next(_numbers)))
 
 
+@asynccontextmanager
+async def bare_add_and_look(url: str, _: int) -> AsyncIterator[Call]:
+    """Send one KNN, wait for it, and then send one HSET: what an addition cannot do without."""
+    async with Redis.from_url(url, protocol=2) as client:
+        command = await _hset_of(client)
+        listed = cast("list[bytes]", await _sent(client, ("FT._LIST",)))
+        (index,) = [name for name in listed if b"{%b}:$memory" % TWIN.encode() in name]
+
+        async def call(_: int) -> object:
+            hset = command(next(_numbers))
+            query = ("*=>[KNN 10 @vector $v AS d]", "SORTBY", "d", "RETURN", 1, "d", "LIMIT", 0, 10)
+            await _sent(client, ("FT.SEARCH", index, *query, "PARAMS", 2, "v", hset[-1], "DIALECT", 2))
+            return await _sent(client, hset)
+
+        yield call
+
+
 async def _hset_of(client: Redis) -> Callable[[int], Command]:
     """Return a function for the HSET of a memory with a new key, text and vector, like an existing one."""
     embedder, keyspace = TableEmbedder(), KeySpace("sm", client="bench")
@@ -392,12 +517,16 @@ def verdicts(results: MemoryResults) -> list[Verdict]:
     found = []
     for size in (10_000, 100_000):
         found += [
-            _within(results.find(f"recall, hybrid, filtered, {size:,}", ONE), f"recall at {size:,}: p50", 1.5),
+            _within(results.find(f"recall, hybrid, filtered, {size:,}", ONE), f"recall at {size:,}: p50", 1.7),
+            _within(results.find(f"add, near ones looked for, {size:,}", ONE), f"add at {size:,}: p50", 4.0),
             _rate(results.find(f"add, {size:,}", ONE), f"add at {size:,}", 0.5),
             _bulk(results, size),
         ]
     found.append(_within(results.find("cache check, a miss, 10,000", ONE), "cache check: p50", 1.4))
     found.append(_within(results.find("recall, exact index, 10,000", ONE), "exact index at 10,000: p50", 5.0))
+    for one in results.measured:
+        goal = f"{one.what}: {'at least' if one.at_least else 'at most'} {one.goal:,g} {one.unit}"
+        found.append(Verdict(goal, f"{one.value:,.4g} {one.unit}", one.is_met))
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -15,6 +17,7 @@ from sharedmem.redis.vectors import Vector
 DIMENSION = 256
 USERS = 10
 QUERIES = 64
+SMALL_VOCABULARY = 45
 _VOCABULARY = 5_000
 _WORDS = 24
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "zo", "ke", "ha")
@@ -56,6 +59,28 @@ def text_of(number: int, vocabulary: Sequence[str]) -> str:
     chosen = random.Random(number)
     chosen_words = [vocabulary[min(int(chosen.paretovariate(0.6)), _VOCABULARY) - 1] for _ in range(_WORDS)]
     return f"{' '.join(chosen_words)} n{number}"
+
+
+def english_words() -> list[str]:
+    """Return a vocabulary of English words, for embedders that know words: those of short statements."""
+    found = set(re.findall(r"[a-z]{3,}", (Path(__file__).parent / "short_facts.jsonl").read_text().lower()))
+    vocabulary = sorted(found)
+    random.Random(3).shuffle(vocabulary)
+    return vocabulary
+
+
+def short_item(number: int, vocabulary: Sequence[str]) -> MemoryItem:
+    """Return a memory of 20 words, as `item_of` does."""
+    chosen = random.Random(number)
+    drawn = [vocabulary[min(int(chosen.paretovariate(0.6)), len(vocabulary)) - 1] for _ in range(19)]
+    item = item_of(number, vocabulary)
+    return item.model_copy(update={"memory": " ".join([*drawn, f"n{number}"])})
+
+
+def small_item(number: int, vocabulary: Sequence[str]) -> MemoryItem:
+    """Return a memory of twelve of few words, each of which very many memories contain."""
+    drawn = random.Random(number).choices(vocabulary[:SMALL_VOCABULARY], k=12)
+    return MemoryItem(memory=f"{' '.join(drawn)} n{number}", user_id=f"user-{number % USERS}")
 
 
 def item_of(number: int, vocabulary: Sequence[str]) -> MemoryItem:
