@@ -52,8 +52,11 @@ local function claims_of(line)
 end
 
 local function record_at(i)
-  local found = redis.call('HMGET', KEYS[i], 'body', 'version', has_vector and 'vector' or 'none')
-  return { found[1] or '', found[2] or '', found[3] or '' }
+  local found = has_vector and redis.call('HMGET', KEYS[i], 'body', 'version', 'vector')
+    or redis.call('HMGET', KEYS[i], 'body', 'version')
+  for part = 1, #found do found[part] = found[part] or '' end
+  found[3] = found[3] or ''
+  return found
 end
 
 local gone = last_gone(redis.call('HGET', groups, ''))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import orjson
 import pytest
 from support import redis_graph_fixtures
 from support.contexts import knowledge_of
@@ -184,8 +185,11 @@ async def test_a_search_without_letters_returns_the_same_records_with_their_kind
 
 
 async def test_an_episode_read_without_its_claims_cannot_be_committed(backend: RedisBackend) -> None:
-    claims = (make_redis_claim("e1", 0, "ann", "bob"),)
-    row = replace(episode_row("e1", "Ann knows Bob", 3), claims=claims, lines=(("ann>lives_in",),))
+    claims = (replace(make_redis_claim("e1", 0, "ann", "bob"), text='She said ,"claims":[ and ,"undone":1'),)
+    content = {"content": {"a": 1, "claims": [2], "undone": 3}, "group_id": GROUP, "id": "e1"}
+    row = replace(
+        episode_row("e1", "Ann knows Bob", 3), body=orjson.dumps(content), claims=claims, lines=(("ann>lives_in",),)
+    )
     await write(backend, row)
 
     whole = await backend.look(GROUP, LookupRequest(episodes=("e1",)))
