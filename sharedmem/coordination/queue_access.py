@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ from sharedmem.redis.scripts.coordination import (
     RenewKeys,
     TaskPayload,
 )
-from sharedmem.redis.scripts.data import WriteBatcher
+from sharedmem.redis.scripts.data import WriteBatcher, join_replies, split_replies
 from sharedmem.runtime.telemetry import AttributeValue, current_traceparent, work_span
 
 LONGEST_PAUSE_S = 31 * 86_400.0
@@ -272,6 +272,21 @@ class ClaimInfo(NamedTuple):
     error: str | None
 
 
+def _split_tasks(reply: bytes, counts: Sequence[int]) -> list[bytes]:
+    """Return parts of a reply of `lua/queue_claim.lua`: so many tasks each, as far as there are."""
+    parts, at = [], 0
+    for count in counts:
+        begin = at
+        for _ in range(count):
+            if at == len(reply):
+                break
+            end = reply.index(b"\n", at)
+            *_, error_bytes, task_bytes = reply[at:end].split(b" ")
+            at = end + 1 + int(error_bytes) + int(task_bytes)
+        parts.append(reply[begin:at])
+    return parts
+
+
 def parse_tasks(reply: bytes, deadline: float) -> Iterator[Task]:
     """Yield the tasks in a reply of `lua/queue_claim.lua`.
 
@@ -448,6 +463,19 @@ class QueueProducer:
 
 _MOST_CLAIMED_AT_ONCE = 100
 _MOST_RECOVERED_AT_ONCE = 100
+_NO_TASK = b"none"
+_ASK_AGAIN = b"again"
+# The script hands out no more tasks after so many bytes.
+_MOST_CLAIMED_BYTES = 1_048_576
+
+
+class _ClaimRequest(NamedTuple):
+    most: int
+
+    @property
+    def size(self) -> int:
+        """As if each task had so many bytes that a shared call takes about `_MOST_CLAIMED_AT_ONCE` of them."""
+        return self.most * 490
 
 
 class QueueConsumer:
@@ -456,6 +484,7 @@ class QueueConsumer:
     def __init__(self, queue: QueueAccess) -> None:
         self._queue = queue
         self._acks = WriteBatcher[None, DoneTask](self._ack_together, queue.context.background)
+        self._claims = WriteBatcher[None, _ClaimRequest](self._claim_together, queue.context.background, split_replies)
 
     # -- claiming
 
@@ -508,21 +537,39 @@ class QueueConsumer:
             reply = await self._queue.explained(taking)
             if reply[:1].isdigit():
                 return list(parse_tasks(reply, self._claim_deadline(asked_at))), None
+            if reply == _ASK_AGAIN:
+                continue
             if not reply.startswith(b"overdue"):
                 # Rounded up, so that the time has passed at the next attempt.
-                microseconds = reply.removeprefix(b"none").strip()
+                microseconds = reply.removeprefix(_NO_TASK).strip()
                 return [], int(microseconds) / 1_000_000 + 0.001 if microseconds else None
             await self._recover()
 
-    def _take(self, count: int, waiter: str) -> Coroutine[Any, Any, bytes]:
+    async def _take(self, count: int, waiter: str) -> bytes:
+        call = self._claim_as(waiter, count) if waiter else self._claims.put(None, _ClaimRequest(count))
+        return await call
+
+    async def _claim_together(self, _: None, requests: Sequence[_ClaimRequest]) -> bytes:
+        """Claim tasks for several callers, none of which is in line; return a reply for each (see `split_replies`)."""
+        counts = [request.most for request in requests]
+        reply = await self._claim_as("", sum(counts))
+        if len(counts) == 1:
+            return reply
+        if not reply[:1].isdigit():
+            parts = [reply] * len(counts)
+        else:
+            left = _ASK_AGAIN if len(reply) >= _MOST_CLAIMED_BYTES else _NO_TASK
+            parts = [part or left for part in _split_tasks(reply, counts)]
+        return join_replies(parts)
+
+    def _claim_as(self, waiter: str, count: int) -> Awaitable[bytes]:
         queue = self._queue
-        terms = queue.terms
         return queue.scripts.queue_claim(
             queue.space,
             queue.keys(ClaimKeys),
             queue.actor,
             count=count,
-            visibility_ms=terms.visibility_ms,
+            visibility_ms=queue.terms.visibility_ms,
             waiter=waiter,
         )
 

@@ -120,7 +120,9 @@ class TaskQueue(ProcessBound):
     # -- claim tasks, and report their outcomes
 
     async def claim(self, *, wait: float | None = 0.0) -> Task | None:
-        """Claim the next task; no other worker gets it during its visibility timeout. One round trip.
+        """Claim the next task; no other worker gets it during its visibility timeout.
+
+        One round trip, shared with concurrent claims through this object.
 
         A waiting caller is notified when there is a task, so it does not poll.
 

@@ -1584,7 +1584,9 @@ class TaskQueue(Face["AsyncTaskQueue"]):
         )
 
     def claim(self, *, wait: float | None = 0.0) -> Task | None:
-        """Claim the next task; no other worker gets it during its visibility timeout. One round trip.
+        """Claim the next task; no other worker gets it during its visibility timeout.
+
+        One round trip, shared with concurrent claims through this object.
 
         A waiting caller is notified when there is a task, so it does not poll.
 

@@ -7,7 +7,7 @@ record is independent in the call: it has its own condition, its own version and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -39,6 +39,11 @@ _Batch: TypeAlias = "list[tuple[W, asyncio.Future[bytes]]]"
 def split_lines(replies: bytes) -> list[bytes]:
     """Return replies that are lines."""
     return replies.split(b"\n")
+
+
+def join_replies(replies: Iterable[bytes]) -> bytes:
+    """Return replies in the form that `split_replies` takes apart."""
+    return b"".join([b"%d %b" % (len(reply), reply) for reply in replies])
 
 
 def split_replies(replies: bytes) -> list[bytes]:
@@ -77,7 +82,7 @@ class WriteBatcher(Generic[G, W]):
     def put(self, group: G, record: W) -> Awaitable[bytes]:
         """Write one record of a group, such as a namespace; return its reply.
 
-        One round trip, shared with concurrent writes.
+        One round trip, shared with concurrent writes. The result has to be awaited in the same tick.
         """
         if is_repeatable():
             # A shared call would belong to all of its callers.

@@ -136,6 +136,33 @@ class ClaimTests(StoreFixtures):
         assert sorted(task.payload for task in tasks if task is not None) == list(range(30))
         assert tasks.count(None) == 10
 
+    async def test_tasks_claimed_at_the_same_moment_go_to_one_caller_each(self, ada: SharedMemoryStore) -> None:
+        queue = ada.queue("jobs")
+        await queue.put_many([f"task\n{number}" for number in range(50)])
+
+        asked = [queue.claim(wait=0 if number % 2 else 10) for number in range(40)]
+        some, single = await asyncio.gather(queue.claim_many(7), asyncio.gather(*asked))
+
+        tasks = [*some, *[task for task in single if task is not None]]
+        assert len(some) == 7
+        assert len({task.id for task in tasks}) == len({task.token for task in tasks}) == len(tasks) == 47
+        assert sorted(task.payload for task in tasks) == sorted(f"task\n{number}" for number in range(47))
+        for task in tasks:
+            await queue.ack(task)
+        rest = await asyncio.gather(*[queue.claim() for _ in range(6)])
+        assert sorted(str(task and task.payload) for task in rest) == ["None"] * 3 + [
+            f"task\n{number}" for number in range(47, 50)
+        ]
+
+    async def test_large_tasks_claimed_at_the_same_moment_are_all_handed_out(self, ada: SharedMemoryStore) -> None:
+        queue = ada.queue("jobs")
+        for number in range(12):
+            await queue.put(str(number % 10) * 200_000)
+
+        tasks = await asyncio.gather(*[queue.claim() for _ in range(12)])
+
+        assert len({task.id for task in tasks if task is not None}) == 12
+
     async def test_a_task_that_is_done_leaves_its_result(self, ada: SharedMemoryStore, bob: SharedMemoryStore) -> None:
         queue = ada.queue("jobs")
         put = await queue.put("a")
