@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -335,13 +335,13 @@ class GraphRetriever:
             sought.group, starts, when=sought.when, depth=sought.depth, fan_out=FAN_OUT, limit=MOST_WALKED
         )
 
-    async def _attributes(self, sought: RetrievalQuery, named: Sequence[str]) -> list[list[Edge]]:
+    def _attributes(self, sought: RetrievalQuery, named: Sequence[str]) -> Awaitable[list[list[Edge]]]:
         """Return the attributes of the entities that a question names.
 
         Facts of the relation that it asks for are found by their words alone: an entity may have so many facts that
         a search among them for one type would block the server.
         """
-        return await asyncio.gather(
+        return asyncio.gather(
             *(
                 self._backend.edges(sought.group, entity, when=sought.when, limit=FAN_OUT, types=(ATTRIBUTE_PREFIX,))
                 for entity in named

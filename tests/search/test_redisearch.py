@@ -250,7 +250,7 @@ class TestOnOneServer(IndexFixtures):
         )
         filters = queries.NO_FILTER if matching is None else users
 
-        policy = queries.hybrid_policy(matching, 20)
+        policy = queries.hybrid_policy(matching)
         query = queries.search_by_vector(to_half(direction(1)), filters, k=20, policy=policy)
         reply = await line.call("FT.SEARCH", own, *query)
 

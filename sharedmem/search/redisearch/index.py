@@ -194,7 +194,7 @@ class RediSearchIndex:
         if k < 1:
             raise InvalidError("candidates", k, "give at least one")
         wanted = render_filter(filters, self._family)
-        policy, spent = await self._policy(namespace, filters, k)
+        policy, spent = await self._policy(namespace, filters)
         asked = [self._as_bytes(vector) for vector in vectors]
         log, home = self._keyspace.record_log(self._family.name, namespace), self._home(namespace)
 
@@ -280,7 +280,7 @@ class RediSearchIndex:
         uncounted = () if commonest is None else tuple(self._holders.unknown(every, _loop_time()))
         vector = self._as_bytes(query.vector)
         wanted = render_filter(query.filters, self._family)
-        policy, spent = await self._policy(namespace, query.filters, query.candidates) if vector else ("", 0)
+        policy, spent = await self._policy(namespace, query.filters) if vector else ("", 0)
         words = self._worn.split_overflowed(terms, _loop_time())
         plan = _QueryPlan(
             terms, words, vector, wanted, policy, query.candidates, uncounted, with_facts=query.with_facts
@@ -407,7 +407,7 @@ class RediSearchIndex:
             self._placement.forget_location(namespace)
         raise UnavailableError(f"search in {namespace!r}", "its index keeps moving; try again in a moment")
 
-    async def _policy(self, namespace: str, filters: Every, k: int) -> tuple[str, int]:
+    async def _policy(self, namespace: str, filters: Every) -> tuple[str, int]:
         """Return (how an approximate index should search, round trips that the decision took).
 
         Numbers are ignored: each moment in a filter would have to be counted again.
@@ -417,7 +417,7 @@ class RediSearchIndex:
             return "", 0
         wanted = render_filter(filters.of_tags(), self._family)
         if not wanted.text:
-            return hybrid_policy(None, k), 0
+            return hybrid_policy(None), 0
         now = _loop_time()
         matching, until = self._matched.get((namespace, wanted), (0, 0.0))
         spent = int(until < now)
@@ -426,7 +426,7 @@ class RediSearchIndex:
             if len(self._matched) >= _MOST_REMEMBERED:
                 self._matched.clear()
             self._matched[namespace, wanted] = matching, now + _REMEMBERED_S
-        return hybrid_policy(matching, k), spent
+        return hybrid_policy(matching), spent
 
     async def _page(
         self,
