@@ -7,6 +7,7 @@ with a higher stamp. So hubs share the work without coordination.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -254,6 +255,8 @@ def _settled_entry(
 
 
 _MOST_ENTRIES = 500
+# While the store writes for some callers, Redis is asked for the others.
+_PUTS_AT_ONCE = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,7 +297,7 @@ class WriteThrough:
         self._stream_of = stream_of
         self._background = background
         self._waiting: dict[str, _Waiters] = {}
-        self._running: set[str] = set()
+        self._running: Counter[str] = Counter()
 
     async def settle(self, namespace: str, entries: Sequence[bytes], changed: Mapping[str, int]) -> None:
         """Wait until the store has the entries; missing ones were settled by another worker, or are lost.
@@ -309,7 +312,7 @@ class WriteThrough:
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(namespace, []).append(WriteThroughWaiter(entries, changed, future))
-        if namespace not in self._running:
+        if self._running[namespace] < _PUTS_AT_ONCE:
             self._begin(namespace)
         await future
 
@@ -319,11 +322,11 @@ class WriteThrough:
         except UsageError as error:
             _fail_waiters(self._waiting.pop(namespace, []), error)
             return
-        self._running.add(namespace)
+        self._running[namespace] += 1
         work.when_done(lambda: self._ended(namespace))
 
     def _ended(self, namespace: str) -> None:
-        self._running.discard(namespace)
+        self._running[namespace] -= 1
         if namespace in self._waiting:
             # They arrived after the task's last check, or the task was stopped before its first.
             self._begin(namespace)
