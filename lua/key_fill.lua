@@ -78,6 +78,9 @@ local function write(place, part, what, expires)
   if part.staged then
     move(part.staged, place)
     redis.call('PERSIST', place)
+  elseif part.command == 'SET' and what == 'cache' then
+    redis.call('SET', place, ARGV[part.first], 'PX', cache_ms)
+    return
   else
     if part.command ~= 'SET' then redis.call('DEL', place) end
     redis.call(part.command, place, unpack(ARGV, part.first, part.last))

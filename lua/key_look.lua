@@ -33,5 +33,7 @@ local function look(key, state, logical, mode)
 end
 
 local lines = {}
-for i = 3, #KEYS, 2 do lines[#lines + 1] = look(KEYS[i], KEYS[i + 1], ARGV[i], ARGV[i + 1]) end
+for i = 3, #KEYS, 2 do
+  lines[#lines + 1] = look(KEYS[i], KEYS[i + 1], ARGV[i], ARGV[i + 1])
+end
 return table.concat(lines, '\n')

@@ -154,7 +154,7 @@ class LoadLease(NamedTuple):
     restorer: KeyRestorer
     place: DurableKey
     token: str
-    now_ms: int = 0
+    now_ms: int
     """Milliseconds since 1970 at the server, when the lease was granted."""
 
 
@@ -239,20 +239,20 @@ class KeyLoader:
         """
         # A new token for each attempt: a late request of a lost connection must not match these leases.
         token = new_id()
-        leases = [self._lease(target, mode, token) for target, mode in wanted]
-        looks = [KeyLook(lease.place, target.key, mode) for lease, (target, mode) in zip(leases, wanted, strict=True)]
-        lease_ms = self._times.lease_ms
-        lines = await self._scripts.key_look(self._owner(leases[0]), looks, token=token, lease_ms=lease_ms)
+        restorers = [self._restorers.get(mode, self._data) for _, mode in wanted]
+        places = [
+            DurableKey(restorer.presence(target), self._keyspace.state(target))
+            for restorer, (target, _) in zip(restorers, wanted, strict=True)
+        ]
+        looks = [KeyLook(place, target.key, mode) for place, (target, mode) in zip(places, wanted, strict=True)]
+        owner, lease_ms = self._owner(wanted[0][0]), self._times.lease_ms
+        lines = await self._scripts.key_look(owner, looks, token=token, lease_ms=lease_ms)
         found: list[tuple[LoadLease | None, str]] = []
-        for lease, line in zip(leases, lines, strict=True):
+        for line, (target, _), restorer, place in zip(lines, wanted, restorers, places, strict=True):
             answer, _, number = line.partition(" ")
-            found.append((lease._replace(now_ms=int(number)) if answer == "load" else None, answer))
+            lease = LoadLease(target, restorer, place, token, int(number)) if answer == "load" else None
+            found.append((lease, answer))
         return found
-
-    def _lease(self, target: Target, mode: str, token: str) -> LoadLease:
-        restorer = self._restorers.get(mode, self._data)
-        place = DurableKey(restorer.presence(target), self._keyspace.state(target))
-        return LoadLease(target, restorer, place, token)
 
     async def _wait(self, target: Target, answer: str, pause: float, deadline: float) -> None:
         if answer == "lost":
@@ -290,7 +290,7 @@ class KeyLoader:
             return
         fills = [KeyFill(lease.place, _RELEASE) for lease in leases]
         with suppress(SharedMemoryError):
-            await self._scripts.key_fill(self._owner(leases[0]), fills, token=leases[0].token)
+            await self._scripts.key_fill(self._owner(leases[0].target), fills, token=leases[0].token)
 
     def prepare(self, lease: LoadLease, records: Sequence[DurableRecord]) -> LoadedKey:
         """Return the Redis form of a key.
@@ -317,7 +317,7 @@ class KeyLoader:
         lease, times = loaded[0].lease, self._times
         parts = [
             self._scripts.key_fill(
-                self._owner(lease), some, token=lease.token, cache_ms=times.cache_ms, absent_ms=times.absent_ms
+                self._owner(lease.target), some, token=lease.token, cache_ms=times.cache_ms, absent_ms=times.absent_ms
             )
             for some in _split(fills)
         ]
@@ -365,8 +365,8 @@ class KeyLoader:
                 return None
         return staged
 
-    def _owner(self, lease: LoadLease) -> ServiceKeys:
-        space = lease.target.space
+    def _owner(self, target: Target) -> ServiceKeys:
+        space = target.space
         return ServiceKeys(space.clock, self._keyspace.kept(space.namespace))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -95,6 +95,7 @@ ENTRIES = "durable_entries"
 """Counter of outbox entries that the tier has stored."""
 
 _MOST_DOCUMENTS = 500
+_PARTS_AT_ONCE = 4
 _REASON_LENGTH = 500
 
 Refusals = Mapping[tuple[str, str], str]
@@ -185,26 +186,31 @@ class OutboxDelivery:
             UnavailableError, LimitedError, AccessDeniedError: the store is unavailable.
         """
         refusals: dict[tuple[str, str], str] = {}
-        for part in _split(records):
-            self._counters.observe_batch("durable.put", len(part))
-            try:
-                puts = await self._put(part)
-            except Exception as error:
-                self.outage.failed(error)
-                raise
+        parts = [records[first : first + _MOST_DOCUMENTS] for first in range(0, len(records), _MOST_DOCUMENTS)]
+        for first in range(0, len(parts), _PARTS_AT_ONCE):
+            some = parts[first : first + _PARTS_AT_ONCE]
+            patience_s = self._put_s * len(some)
+            # Several at once may share a commit of the store.
+            answers = await asyncio.gather(*(self._put(part, patience_s) for part in some), return_exceptions=True)
+            for part, answer in zip(some, answers, strict=True):
+                self._counters.observe_batch("durable.put", len(part))
+                if isinstance(answer, BaseException):
+                    if isinstance(answer, Exception):
+                        self.outage.failed(answer)
+                    raise answer
+                for record, put in zip(part, answer, strict=True):
+                    if put.outcome == Outcome.REFUSED:
+                        refusals[record.key, record.element] = put.reason[:_REASON_LENGTH]
             self.outage.over()
-            for record, put in zip(part, puts, strict=True):
-                if put.outcome == Outcome.REFUSED:
-                    refusals[record.key, record.element] = put.reason[:_REASON_LENGTH]
         return refusals
 
-    async def _put(self, records: Sequence[DurableRecord]) -> list[Put]:
+    async def _put(self, records: Sequence[DurableRecord], patience_s: float) -> list[Put]:
         """Return one outcome a document; documents that make the whole put fail are found by bisection."""
         try:
-            async with asyncio.timeout(self._put_s):
+            async with asyncio.timeout(patience_s):
                 return await self._durable.put(records)
         except TimeoutError as error:
-            why = f"it does not store {len(records)} documents within {self._put_s:g} s"
+            why = f"it does not store {len(records)} documents within {patience_s:g} s"
             raise UnavailableError(self._durable.url, why) from error
         except Exception as error:
             if _is_store_failure(error):
@@ -213,7 +219,7 @@ class OutboxDelivery:
             if len(records) == 1:
                 return [Put(outcome=Outcome.REFUSED, reason=f"{type(error).__name__}: {error}")]
         middle = len(records) // 2
-        return [*await self._put(records[:middle]), *await self._put(records[middle:])]
+        return [*await self._put(records[:middle], patience_s), *await self._put(records[middle:], patience_s)]
 
     def _log_refusals(self, namespace: str, done: Sequence[SettledEntry]) -> None:
         for one in done:
@@ -228,11 +234,6 @@ def _is_store_failure(error: Exception) -> bool:
     if isinstance(error, InvalidError | InternalError):
         return False
     return isinstance(error, SharedMemoryError | OSError)
-
-
-def _split(records: Sequence[DurableRecord]) -> Iterator[Sequence[DurableRecord]]:
-    for first in range(0, len(records), _MOST_DOCUMENTS):
-        yield records[first : first + _MOST_DOCUMENTS]
 
 
 def _settled_entry(

@@ -161,11 +161,11 @@ def living_documents(records: Sequence[DurableRecord], now_ms: int) -> list[Dura
         records: all documents of one key, in any order.
         now_ms: milliseconds since 1970.
     """
-    head = next((record for record in records if not record.element), None)
+    if len(records) == 1 and not records[0].element:
+        return [] if records[0].deleted or has_expired(records[0], now_ms) else [records[0]]
+    head = next((record for record in records if record.is_head), None)
     if head is None or head.deleted or has_expired(head, now_ms):
         return []
-    if len(records) == 1:
-        return [head]
     elements = sorted(
         (one for one in records if one.element and not one.deleted and one.stamp >= head.floor),
         key=lambda one: one.element,
