@@ -48,6 +48,11 @@ def normalize_name(name: str) -> str:
     return _BLANKS.sub(" ", fold(name)).strip(_AROUND)
 
 
+def normalize_part(words: str) -> str:
+    """Return words in a row of a normalised name, as `normalize_name` spells them by themselves."""
+    return words.strip(_AROUND) if words.isascii() else normalize_name(words)
+
+
 def check_encodable(field: str, text: str) -> str:
     """Return a text that UTF-8 can encode.
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sharedmem.graph.entity_versions import with_state_at
-from sharedmem.graph.names import normalize_name
+from sharedmem.graph.names import normalize_name, normalize_part
 from sharedmem.graph.protocol import GraphBackend
 from sharedmem.graph.ranking import (
     CandidatePool,
@@ -39,6 +39,7 @@ from sharedmem.graph.records import (
 from sharedmem.graph.relations import SUMMARY_RELATION, Vocabulary
 from sharedmem.graph.traversal import ShortestPaths, nearness_by_id, path_steps
 from sharedmem.models import ContextItem, Step
+from sharedmem.models.graph import context_line
 from sharedmem.providers.chunks import count_tokens
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
 from sharedmem.providers.protocol import Embedder
@@ -53,7 +54,7 @@ MOST_WORDS = 64
 """Words of a question that are used, from its start."""
 _SHORTEST_PART = 3
 _DIGIT = re.compile(r"\d")
-_POSSESSIVE = re.compile(r"['\u2019]s?$")
+_POSSESSIVE, _POSSESSIVE_ENDS = re.compile(r"['\u2019]s?$"), "s'\u2019"
 
 
 class WordRun(NamedTuple):
@@ -118,11 +119,11 @@ def _strip_possessive(name: str) -> str:
 
 
 def _spellings(words: str) -> Iterator[str]:
-    name = normalize_name(words)
+    name = normalize_part(words)
     if not name or name in STOP_WORDS:
         return
     yield name
-    bare = _strip_possessive(name)
+    bare = _strip_possessive(name) if name[-1] in _POSSESSIVE_ENDS else ""
     if bare and bare != name and bare not in STOP_WORDS:
         yield bare
 
@@ -150,55 +151,75 @@ def format_items(
         group: group of the graph.
         explain: whether each item has the contribution of every signal to its score.
     """
-    return [_with_token_count(_item(one, pool, around, group), one, explain=explain) for one in ranked]
+    return [_item(one, pool, around, group, {"signals": one.signals} if explain else {}) for one in ranked]
 
 
-def _with_token_count(item: ContextItem, one: RankedRecord, *, explain: bool) -> ContextItem:
-    # One more for the end of the line.
-    fields: dict[str, object] = {"tokens": count_tokens(item.as_line()) + 1}
-    if explain:
-        fields["signals"] = one.signals
-    return item.model_copy(update=fields)
-
-
-def _item(one: RankedRecord, pool: CandidatePool, around: WalkOrigins, group: str) -> ContextItem:
+def _item(
+    one: RankedRecord, pool: CandidatePool, around: WalkOrigins, group: str, more: Mapping[str, Any]
+) -> ContextItem:
     if one.kind == "fact":
-        return _fact_item(one, pool.facts[one.id], around, group)
+        return _fact_item(one, pool.facts[one.id], around, group, more)
     if one.kind == "entity":
-        return _entity_item(one, pool, around, group)
+        return _entity_item(one, pool, around, group, more)
     row = pool.episodes[one.id]
+    text = f"{row.source}: {row.text}" if one.kind == "episode" else row.text
+    occurred_at, origin = from_stamp(row.occurred), (one.id,)
     return ContextItem(
         kind=one.kind,
         id=one.id,
-        text=f"{row.source}: {row.text}" if one.kind == "episode" else row.text,
+        text=text,
         score=one.score,
-        occurred_at=from_stamp(row.occurred),
-        episode_ids=(one.id,),
+        occurred_at=occurred_at,
+        episode_ids=origin,
+        tokens=_count_line(context_line(text, occurred_at=occurred_at, episode_ids=origin)),
+        **more,
     )
 
 
-def _fact_item(one: RankedRecord, row: FactRow, around: WalkOrigins, group: str) -> ContextItem:
+def _fact_item(
+    one: RankedRecord, row: FactRow, around: WalkOrigins, group: str, more: Mapping[str, Any]
+) -> ContextItem:
     assert one.version is not None
     end = around.nearer_ends.get(one.id)
     path, distance = _path_to(end, around, group)
+    since, until = from_stamp(one.version.start), from_stamp(one.version.end)
+    line = context_line(row.text, valid_from=since, valid_to=until, episode_ids=row.episodes)
     return ContextItem(
         kind="fact",
         id=one.id,
         text=row.text,
         score=one.score,
-        valid_from=from_stamp(one.version.start),
-        valid_to=from_stamp(one.version.end),
+        valid_from=since,
+        valid_to=until,
         episode_ids=row.episodes,
         path=path,
         distance=distance,
+        tokens=_count_line(line),
+        **more,
     )
 
 
-def _entity_item(one: RankedRecord, pool: CandidatePool, around: WalkOrigins, group: str) -> ContextItem:
+def _entity_item(
+    one: RankedRecord, pool: CandidatePool, around: WalkOrigins, group: str, more: Mapping[str, Any]
+) -> ContextItem:
     row = pool.entities[one.id]
     path, distance = _path_to(one.id, around, group)
     text = f"{row.name}: {row.summary}"
-    return ContextItem(kind="entity", id=one.id, text=text, score=one.score, path=path, distance=distance)
+    return ContextItem(
+        kind="entity",
+        id=one.id,
+        text=text,
+        score=one.score,
+        path=path,
+        distance=distance,
+        tokens=_count_line(context_line(text)),
+        **more,
+    )
+
+
+def _count_line(line: str) -> int:
+    # One more for the end of the line.
+    return count_tokens(line) + 1
 
 
 def _path_to(entity: str | None, around: WalkOrigins, group: str) -> tuple[tuple[Step, ...], int | None]:

@@ -223,21 +223,41 @@ class ContextItem(Record):
 
     def as_line(self) -> str:
         """Return the item as one line for people and models, with its dates and origin."""
-        words = " ".join(self.text.split())
-        known = [part for part in (self._dates(), self._origin()) if part]
-        return f"- {words} ({'; '.join(known)})" if known else f"- {words}"
+        return context_line(
+            self.text,
+            occurred_at=self.occurred_at,
+            valid_from=self.valid_from,
+            valid_to=self.valid_to,
+            episode_ids=self.episode_ids,
+        )
 
-    def _dates(self) -> str:
-        if self.occurred_at is not None:
-            return _day(self.occurred_at)
-        since = f"since {_day(self.valid_from)}" if self.valid_from is not None else ""
-        until = f"until {_day(self.valid_to)}" if self.valid_to is not None else ""
-        return " ".join(part for part in (since, until) if part)
 
-    def _origin(self) -> str:
-        shown = ", ".join(self.episode_ids[:_SHOWN_ORIGINS])
-        more = "..." if len(self.episode_ids) > _SHOWN_ORIGINS else ""
-        return f"from {shown}{more}" if shown else ""
+def context_line(
+    text: str,
+    *,
+    occurred_at: datetime | None = None,
+    valid_from: datetime | None = None,
+    valid_to: datetime | None = None,
+    episode_ids: tuple[str, ...] = (),
+) -> str:
+    """Return an item of context as one line, see `ContextItem.as_line`, from its fields."""
+    words = " ".join(text.split())
+    known = [part for part in (_dates(occurred_at, valid_from, valid_to), _origin(episode_ids)) if part]
+    return f"- {words} ({'; '.join(known)})" if known else f"- {words}"
+
+
+def _dates(occurred_at: datetime | None, valid_from: datetime | None, valid_to: datetime | None) -> str:
+    if occurred_at is not None:
+        return _day(occurred_at)
+    since = f"since {_day(valid_from)}" if valid_from is not None else ""
+    until = f"until {_day(valid_to)}" if valid_to is not None else ""
+    return " ".join(part for part in (since, until) if part)
+
+
+def _origin(episode_ids: tuple[str, ...]) -> str:
+    shown = ", ".join(episode_ids[:_SHOWN_ORIGINS])
+    more = "..." if len(episode_ids) > _SHOWN_ORIGINS else ""
+    return f"from {shown}{more}" if shown else ""
 
 
 class ContextSet(Record):

@@ -54,6 +54,8 @@ def text_hash(text: str) -> str:
 
 def fold(text: str) -> str:
     """Return a text in compatible form without case; unlike `normalize_text`, in normal form again after that."""
+    if text.isascii():
+        return text.lower()
     # Folding the case does not always leave the normal form: U+0390 becomes three characters.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
