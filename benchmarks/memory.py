@@ -216,8 +216,10 @@ def _measure_alone(fleet: Fleet, server: Server, results: MemoryResults) -> None
     url = server.urls["unix"]
     server.empty()
     _say(f"{MANY:,} memories of 20 words, with the default embedder")
+    results.measured += fleet.ask(1, default_embedder, url, dedup=True)
+    server.empty()
     before = server.memory_bytes()
-    results.measured += fleet.ask(1, default_embedder, url)
+    fleet.ask(1, default_embedder, url, dedup=False)
     each = (server.memory_bytes() - before) / MANY
     results.measured.append(Measured("a memory of 20 words", each, "bytes", 2_200, at_least=False))
     server.empty()
@@ -227,7 +229,7 @@ def _measure_alone(fleet: Fleet, server: Server, results: MemoryResults) -> None
     results.measured += found
 
 
-async def default_embedder(_: WorkerState, url: str) -> Measured:
+async def default_embedder(_: WorkerState, url: str, *, dedup: bool) -> Measured:
     """Run a job: ten thousand memories at once, with the default embedder."""
     vocabulary = english_words()
     settings = Settings(redis_url=url, durable_url="none")
@@ -237,7 +239,7 @@ async def default_embedder(_: WorkerState, url: str) -> Measured:
         await memory.add_many([short_item(next(_numbers), vocabulary) for _ in range(100)])
         items = [short_item(number, vocabulary) for number in range(MANY)]
         began = time.perf_counter()
-        await memory.add_many(items)
+        await memory.add_many(items, dedup=dedup)
         rate = MANY / (time.perf_counter() - began)
     return Measured(f"{MANY:,} at once, default embedder", rate, "a second", 8_000, at_least=True)
 

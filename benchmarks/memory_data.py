@@ -73,8 +73,7 @@ def short_item(number: int, vocabulary: Sequence[str]) -> MemoryItem:
     """Return a memory of 20 words, as `item_of` does."""
     chosen = random.Random(number)
     drawn = [vocabulary[min(int(chosen.paretovariate(0.6)), len(vocabulary)) - 1] for _ in range(19)]
-    item = item_of(number, vocabulary)
-    return item.model_copy(update={"memory": " ".join([*drawn, f"n{number}"])})
+    return _labelled(" ".join([*drawn, f"n{number}"]), number)
 
 
 def small_item(number: int, vocabulary: Sequence[str]) -> MemoryItem:
@@ -85,8 +84,12 @@ def small_item(number: int, vocabulary: Sequence[str]) -> MemoryItem:
 
 def item_of(number: int, vocabulary: Sequence[str]) -> MemoryItem:
     """Return a memory of one of ten users."""
+    return _labelled(text_of(number, vocabulary), number)
+
+
+def _labelled(text: str, number: int) -> MemoryItem:
     return MemoryItem(
-        memory=text_of(number, vocabulary),
+        memory=text,
         user_id=f"user-{number % USERS}",
         thread_id=f"thread-{number % 100}",
         category="note",
