@@ -78,11 +78,10 @@ local function move_on(key, state, held, documents)
 end
 
 -- A missing entry was settled by another worker, which has counted its documents.
-local gone, had = 0, {}
+local ended_ids, gone_ids, is_gone, had = {}, {}, {}, {}
 local function settle(id, fields, line)
   bury(id, fields)
-  redis.call('XDEL', outbox, id)
-  gone = gone + 1
+  gone_ids[#gone_ids + 1], is_gone[id] = id, true
   for pair, documents in string.gmatch(line, ' (%d+)=(%d+)') do
     had[tonumber(pair)] = (had[tonumber(pair)] or 0) + tonumber(documents)
   end
@@ -93,9 +92,12 @@ for line in string.gmatch(ARGV[4], '[^\n]+') do
   local entry = redis.call('XRANGE', outbox, id, id)[1]
   local is_same = entry and stamp_of(entry[2]) == stamp
   -- Another entry under the id stays claimed by its worker.
-  if is_same or not entry then redis.pcall('XACK', outbox, group, id) end
-  if is_same then settle(id, entry[2], line) end
+  if is_same or not entry then ended_ids[#ended_ids + 1] = id end
+  -- After a loss of data two callers may have waited for the same id.
+  if is_same and not is_gone[id] then settle(id, entry[2], line) end
 end
+if #ended_ids > 0 then redis.pcall('XACK', outbox, group, unpack(ended_ids)) end
+if #gone_ids > 0 then redis.call('XDEL', outbox, unpack(gone_ids)) end
 local states = {}
 for i = 4, #KEYS, 2 do states[#states + 1] = KEYS[i] end
 -- Of another type: no text, as if it was missing.
@@ -103,4 +105,4 @@ local held = #states > 0 and redis.call('MGET', states[1], unpack(states, 2)) or
 for pair = 1, #states do
   if had[pair] then move_on(KEYS[pair * 2 + 1], states[pair], held[pair], had[pair]) end
 end
-return { gone, ended }
+return { #gone_ids, ended }

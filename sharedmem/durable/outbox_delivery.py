@@ -222,8 +222,8 @@ class OutboxDelivery:
         return [*await self._put(records[:middle], patience_s), *await self._put(records[middle:], patience_s)]
 
     def _log_refusals(self, namespace: str, done: Sequence[SettledEntry]) -> None:
+        self._counters.add(ENTRIES, len(done))
         for one in done:
-            self._counters.increment(ENTRIES)
             for _, reason in one.refused:
                 self._counters.increment(REFUSED)
                 _logger.error("namespace %s has a dead letter: %s; see `sharedmem durable dead`", namespace, reason)

@@ -123,6 +123,38 @@ async def test_a_change_that_was_made_meanwhile_keeps_its_key_from_becoming_a_me
     assert await team.state("note") == "cached"
 
 
+async def test_a_change_for_which_two_callers_wait_is_counted_once(team: OutboxHarness, faulty: FaultyDurable) -> None:
+    await team.write("note", "1")
+    await team.write("note", "2")
+    oldest = await team.line.call("XRANGE", team.keyspace.outbox(team.namespace), "-", "+", "COUNT", 1)
+    assert isinstance(oldest, list)
+    assert isinstance(oldest[0], list)
+    assert isinstance(oldest[0][0], bytes)
+    id_ = oldest[0][0]
+
+    await asyncio.gather(team.settle(team.namespace, [id_]), team.settle(team.namespace, [id_]))
+
+    assert len(faulty.puts) == 1
+    assert await team.waiting() == 1
+    assert await team.state("note") == "pending"
+
+
+async def test_a_drain_does_not_put_what_the_worker_is_putting(team: OutboxHarness, faulty: FaultyDurable) -> None:
+    faulty.gate.clear()
+    await team.write("note", "1")
+    team.relay.start()
+    await wait_until(lambda: bool(faulty.puts), description="the worker has it in hand")
+    await team.write("other", "2")
+
+    drain = asyncio.create_task(team.relay.drain(team.namespace))
+    await wait_until(lambda: len(faulty.puts) > 1, description="the drain has the other one in hand")
+    faulty.gate.set()
+    await drain
+
+    assert sorted(record.body for put in faulty.puts for record in put) == ["1", "2"]
+    assert await team.is_empty()
+
+
 async def test_a_key_is_a_mere_copy_only_when_no_relay_holds_an_older_change_of_it(
     open_shore: OpenOutboxHarness, faulty: FaultyDurable, durable: SqliteDurable
 ) -> None:
