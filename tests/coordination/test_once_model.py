@@ -239,4 +239,4 @@ def test_the_model_notices_a_result_that_is_stored_without_a_lease(
 
     no_shrinking = {"phases": (Phase.generate,), "database": None, "report_multiple_bugs": False}
     with pytest.raises((AssertionError, SharedMemoryError, pytest.fail.Exception)):
-        run(on_fakeredis(bind, Lenient, settings), max_examples=100, **no_shrinking)
+        run(on_fakeredis(bind, Lenient, settings), max_examples=500, **no_shrinking)
