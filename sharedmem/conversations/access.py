@@ -52,6 +52,7 @@ class ConversationAccess:
         self._odd: set[str] = set()
         # By absolute key: each append needs one.
         self._heads: dict[str, Target] = {}
+        self._first_logs: dict[str, tuple[bytes, bytes]] = {}
         # The mark of the data in Redis that has all conversations, and the connection count of the client at that time.
         self._whole: tuple[Reply, int] = None, 0
 
@@ -118,8 +119,7 @@ class ConversationAccess:
             SharedMemoryError: as `changed`.
         """
         head = self.head(target)
-        segment = first_segment(head)
-        log = log_key(self._keys.scope.keyspace, head, segment)
+        segment, log = self._first_log(head)
         commands: list[Command] = [
             ("HMGET", head.physical, *_PLAIN_FIELDS),
             ("LLEN", log),
@@ -127,13 +127,27 @@ class ConversationAccess:
         ]
         facts, entries, page = await self._keys.explained(target, KIND, self._keys.client.read_many(commands))
         plain, revision, length, held = as_list(facts)
-        if plain in _ODD or held != segment.encode():
+        if plain in _ODD or held != segment:
             if plain is not None:
                 self._odd.add(target.key)
             return None
         if is_behind(plain):
             length, revision = entries, newest_version((as_list(page) or [None])[-1])
         return [revision, length, max(int(text_of(length)) - count, 0), 0, page]
+
+    def _first_log(self, head: Target) -> tuple[bytes, bytes]:
+        """Return the segment in which a conversation begins, and the key of its entries."""
+        known = self._first_logs.get(head.key)
+        if known is not None:
+            return known
+        if len(self._first_logs) >= _REMEMBERED:
+            self._first_logs.clear()
+        segment = first_segment(head)
+        found = self._first_logs[head.key] = (
+            segment.encode(),
+            log_key(self._keys.scope.keyspace, head, segment),
+        )
+        return found
 
     async def read_head(self, target: Target) -> tuple[dict[bytes, bytes], int]:
         """Return the fields of a conversation's head and the time in ms; no fields if it does not exist.

@@ -96,10 +96,12 @@ def parse_entries(items: Sequence[bytes]) -> list[ConversationEntry]:
     # A page has many, and this is most of the time of a read: each step is one for all of them.
     if not items:
         return []
-    ends = [item.index(b"\n") for item in items]
-    heads = b" ".join([item[:end] for item, end in zip(items, ends, strict=True)]).decode().split(" ")
+    lines, ends, rests = zip(*[item.partition(b"\n") for item in items], strict=True)
+    if not all(ends):
+        raise ValueError("an entry has no line feed")
+    heads = b" ".join(lines).decode().split(" ")
     versions, actors, sizes = heads[::3], heads[1::3], heads[2::3]
-    ids, bodies = versions, [item[end + 1 :] for item, end in zip(items, ends, strict=True)]
+    ids, bodies = versions, list(rests)
     if any(sizes):
         ids = [*versions]
         for at, size in enumerate(sizes):

@@ -151,6 +151,20 @@ async def test_a_key_that_another_client_wrote_is_named_and_others_are_not_affec
     assert list(await store.damaged_keys()) == [head.replace(b":c", b":bad").decode()]
 
 
+@pytest.mark.parametrize("junk", ["theirs", "1795829845953503 ada ", "1795829845953503 ada 3", ""])
+async def test_an_entry_that_another_client_wrote_is_reported_by_the_read(
+    store: SharedMemoryStore, redis_url: str, junk: str
+) -> None:
+    talks = store.conversations
+    await talks.append("c", [1])
+    with Redis.from_url(redis_url) as raw:
+        (log,) = raw.keys(f"*{{{store.namespace}}}:$conversation.log:shared:c*")
+        raw.rpush(log, junk)
+
+    with pytest.raises(CorruptionError, match=r"\$conversation"):
+        await talks.read("c", last=2)
+
+
 async def test_an_index_that_another_client_wrote_is_reported(store: SharedMemoryStore, redis_url: str) -> None:
     talks = store.conversations
     await talks.append("c", [1])
