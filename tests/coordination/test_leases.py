@@ -40,4 +40,7 @@ class TestCancelledRequests(OnFakeredis, StoreFixtures):
         for number in range(0, 6, 2):
             async with bob.lock(f"job-{number}", wait=10):
                 pass
-        assert [(await bob.lease_state(f"job-{number}")).holders[0].actor for number in (1, 3, 5)] == ["ada"] * 3
+        holders = [(await bob.lease_state(f"job-{number}")).holders[0] for number in (1, 3, 5)]
+        first = holders[0].token
+        # Nothing was asked for between them: each request that is made has a token.
+        assert [(one.actor, one.token) for one in holders] == [("ada", first + more) for more in range(3)]
