@@ -328,6 +328,8 @@ class WriteThrough:
 
     def _ended(self, namespace: str) -> None:
         self._running[namespace] -= 1
+        if not self._running[namespace]:
+            del self._running[namespace]
         if namespace in self._waiting:
             # They arrived after the task's last check, or the task was stopped before its first.
             self._begin(namespace)
