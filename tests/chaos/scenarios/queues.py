@@ -19,6 +19,8 @@ from sharedmem import Hub, TaskQueue
 _WORKERS, _BATCH, _VISIBILITY_S, _PATIENCE_S = 4, 40, 0.5, 60.0
 _PAUSED_S = 2.5 * _VISIBILITY_S
 _KILL_SERVER_EVERY_S = 5.0
+_CONTROLS_WORK_S = 0.3
+"""Work of the control takes so long that whoever is killed is nearly always at it."""
 
 
 class Queues(Scenario):
@@ -96,7 +98,7 @@ class _Workers:
             await self._start()
 
     async def disturb(self) -> None:
-        """Kill one and pause another each second."""
+        """Kill one and pause another each second, at least once, until the trial is over."""
         while True:
             await self._trial.pause(0.7, 1.3)
             victim, sleeper = self._trial.dice.sample(self._workers, 2)
@@ -107,6 +109,8 @@ class _Workers:
             await asyncio.sleep(_PAUSED_S)
             sleeper.go_on()
             self._trial.broke(2)
+            if self._trial.is_over:
+                return
 
     async def end(self) -> None:
         self._trial.judge(["a worker has ended by itself" for worker in self._workers if worker.has_ended])
@@ -115,7 +119,11 @@ class _Workers:
             await worker.kill()
 
     async def _start(self) -> None:
-        module = "chaos.naive_queue" if self._trial.is_control else "support.queue_processes"
-        worker = await WorkerProcess.start(self._server.url, _VISIBILITY_S, module=module)
+        if self._trial.is_control:
+            worker = await WorkerProcess.start(
+                self._server.url, _VISIBILITY_S, longest_work_s=_CONTROLS_WORK_S, module="chaos.naive_queue"
+            )
+        else:
+            worker = await WorkerProcess.start(self._server.url, _VISIBILITY_S)
         self._workers.append(worker)
         self.all.append(worker)
