@@ -11,7 +11,7 @@ from typing import TypeVar
 from sharedmem.clock import new_id
 from sharedmem.data.keys import MOST_TRIES, KeyAccess, durability_pending_error, restored_in_vain_error
 from sharedmem.errors import AccessDeniedError, UnavailableError
-from sharedmem.redis.change_stream import as_list, text_of
+from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.conversation_heads import first_segment, is_behind, log_key, newest_version, read_head
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, Tier, UnsettledError
@@ -113,6 +113,7 @@ class ConversationAccess:
     async def read_plain(self, target: Target, count: int) -> Reply:
         """Return the newest entries of a plain conversation, as `conversation_read` does, without a script.
 
+        The position of the first entry is None: it follows from the length of the log and of the page.
         Most conversations are plain, and the start of a script takes longer than the read itself.
 
         Raises:
@@ -133,7 +134,7 @@ class ConversationAccess:
             return None
         if is_behind(plain):
             length, revision = entries, newest_version((as_list(page) or [None])[-1])
-        return [revision, length, max(int(text_of(length)) - count, 0), 0, page]
+        return [revision, length, None, 0, page]
 
     def _first_log(self, head: Target) -> tuple[bytes, bytes]:
         """Return the segment in which a conversation begins, and the key of its entries."""

@@ -171,9 +171,8 @@ class Conversations(ProcessBound):
             AccessDeniedError, UnavailableError: as `read` of values.
         """
         target = self._keys.scope.to_read(id)
-        given = [name for name, value in (("last", last), ("after", after), ("around", around)) if value is not None]
-        if len(given) > 1:
-            raise InvalidError("read", given, f"give only one of {' and '.join(given)}")
+        if (last is not None) + (after is not None) + (around is not None) > 1:
+            raise InvalidError("read", (last, after, around), "give only one of last, after and around")
         entry = after if around is None else around
         mode = "last" if last is not None else "around" if around is not None else "after"
         reference = b"" if entry is None else encode_id(mode, entry)
@@ -208,14 +207,15 @@ class Conversations(ProcessBound):
 
     def _parse_page(self, target: Target, counts: Sequence[Reply], items: Sequence[bytes]) -> ConversationPage:
         with decoding(self._head(target)):
-            revision, length, first = (int(text_of(count)) for count in counts)
+            revision, length, first = counts
+            entries, known = parse_entries(items), _number(length)
             return of_checked(
                 ConversationPage,
                 {
-                    "revision": revision,
-                    "length": length,
-                    "first": first,
-                    "entries": parse_entries(items),
+                    "revision": _number(revision),
+                    "length": known,
+                    "first": known - len(entries) if first is None else _number(first),
+                    "entries": entries,
                 },
             )
 
@@ -634,6 +634,10 @@ class Conversations(ProcessBound):
 
     def __repr__(self) -> str:
         return f"<Conversations of {self._keys.scope.identity.namespace}>"
+
+
+def _number(reply: Reply) -> int:
+    return int(cast("bytes | int", reply))  # anything else raises what `decoding` turns into an error
 
 
 def _is_none(reply: Reply) -> bool:

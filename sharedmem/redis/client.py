@@ -58,6 +58,9 @@ class Transport(Protocol):
     def post(self, args: Command) -> asyncio.Future[Reply] | None:
         """Send one command without waiting; None if `send` must be used. The reply may be a `ServerError`."""
 
+    def post_many(self, commands: Sequence[Command]) -> asyncio.Future[Reply] | None:
+        """As `post`, for one atomic transaction: the reply is a list, or the `ServerError` for which none has run."""
+
     async def send(self, args: Command) -> Reply:
         """Send one command; raises `ServerError` or `LostError`."""
 
@@ -270,18 +273,15 @@ class RedisClient(ProcessBound):
         """
         self.check()
         transport: Transport = self._driver if aside else self._transport
-
-        async def attempt() -> list[Reply]:
-            replies = await transport.send_many(commands)
-            for reply in replies:  # hundreds after a search: no function call for each
-                if isinstance(reply, ServerError):
-                    raise reply
-            return replies
-
         try:
-            return await attempt()
+            posted = transport.post_many(commands)
+            return _checked(await transport.send_many(commands) if posted is None else await posted)
         except (LostError, ServerError) as error:
-            return await self._persist(attempt, error, commands)
+
+            async def again() -> list[Reply]:
+                return _checked(await transport.send_many(commands))
+
+            return await self._persist(again, error, commands)
 
     async def read_each(self, commands: Sequence[Command], *, aside: bool = False) -> list[Reply]:
         """As `read_many`; None for a key of a wrong type, which another client has written.
@@ -515,6 +515,17 @@ class RedisClient(ProcessBound):
 def _parse_run_id(facts: Reply) -> str:
     _, _, rest = (facts if isinstance(facts, bytes) else b"").partition(b"run_id:")
     return rest.partition(b"\r")[0].decode()
+
+
+def _checked(replies: Reply) -> list[Reply]:
+    """Return the replies of a transaction; raise the first refusal among them."""
+    if not isinstance(replies, list):
+        raise_if_error(replies)
+    assert isinstance(replies, list)
+    for reply in replies:  # hundreds after a search: no function call for each
+        if isinstance(reply, ServerError):
+            raise reply
+    return replies
 
 
 def _is_transient(error: LostError | ServerError) -> bool:

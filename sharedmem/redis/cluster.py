@@ -379,6 +379,9 @@ class ClusterMultiplexedConnection:
     def post(self, args: Command) -> None:
         """Return None: nothing is sent without waiting, since a reply may be a redirection. See `Transport.post`."""
 
+    def post_many(self, commands: Sequence[Command]) -> None:
+        """As `post`."""
+
     async def send(self, args: Command) -> Reply:
         """Send a command to the server of its key, or to all servers if each stores it; return the reply.
 

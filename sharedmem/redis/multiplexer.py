@@ -42,9 +42,16 @@ _MULTI, _EXEC = hiredis.pack_command(("MULTI",)), hiredis.pack_command(("EXEC",)
 
 
 class _QueuedReply:
-    """Consumes the `QUEUED` replies of a transaction, and keeps the first refusal among them."""
+    """Consumes the `QUEUED` replies of a transaction; the first refusal among them is the transaction's reply.
 
-    error: ServerError | None = None
+    Args:
+        executed: awaits the reply.
+    """
+
+    __slots__ = ("_executed",)
+
+    def __init__(self, executed: asyncio.Future[Reply]) -> None:
+        self._executed = executed
 
     def done(self) -> bool:
         """Return whether no more replies are expected."""
@@ -52,8 +59,8 @@ class _QueuedReply:
 
     def set_result(self, reply: Reply) -> None:
         """Take a reply; the first refusal is the reason why no command is executed."""
-        if self.error is None and isinstance(reply, ServerError):
-            self.error = reply
+        if isinstance(reply, ServerError) and not self._executed.done():
+            self._executed.set_result(reply)
 
     def set_exception(self, error: Exception) -> None:
         """Ignore a lost connection: the future of the transaction itself reports it."""
@@ -100,15 +107,14 @@ class _RedisProtocol(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         return future
 
-    def send_transaction(self, commands: Sequence[Command]) -> tuple[asyncio.Future[Reply], _QueuedReply]:
+    def send_transaction(self, commands: Sequence[Command]) -> asyncio.Future[Reply]:
         """Queue commands as one transaction; those of one tick are sent together, as other commands are."""
-        refusal = _QueuedReply()
         executed = self._loop.create_future()
+        refusal = _QueuedReply(executed)
         waiting, outgoing = self._waiting, self._outgoing
         is_alone, is_first = not waiting, not outgoing
         outgoing += (_MULTI, *map(hiredis.pack_command, commands), _EXEC)  # type: ignore[arg-type]  # as in `send`
-        waiting.append(refusal)
-        waiting.extend([refusal] * len(commands))
+        waiting.extend([refusal] * (1 + len(commands)))
         waiting.append(executed)
         if is_alone or len(outgoing) >= _PACKET:
             self._flush()
@@ -116,7 +122,7 @@ class _RedisProtocol(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         if len(waiting) > _MOST_IN_FLIGHT:
             self.congested = True
-        return executed, refusal
+        return executed
 
     async def send_pipelined(self, commands: Sequence[Command]) -> list[Reply]:
         """Queue commands one after the other, and return their replies; the replies of rejected commands are errors."""
@@ -292,6 +298,20 @@ class MultiplexedConnection:
             self._watch()
         return link.send(args)
 
+    def post_many(self, commands: Sequence[Command]) -> asyncio.Future[Reply] | None:
+        """Queue commands as one atomic transaction without waiting, if that is possible now.
+
+        Returns:
+            A future of the list of replies, or of the `ServerError` for which none has run; None if `send_many` must
+            be used.
+        """
+        link = self._link
+        if link is None or link.congested:
+            return None
+        if self._check is None:
+            self._watch()
+        return link.send_transaction(commands)
+
     async def send(self, args: Command) -> Reply:
         """Send one command and return its reply.
 
@@ -315,12 +335,7 @@ class MultiplexedConnection:
         """
         link = await self._wait_until_usable()
         self._watch()
-        executed, refusal = link.send_transaction(commands)
-        replies = await executed
-        if refusal.error is not None:
-            raise refusal.error
-        if isinstance(replies, ServerError):
-            raise replies
+        replies = raise_if_error(await link.send_transaction(commands))
         assert isinstance(replies, list)
         return replies
 

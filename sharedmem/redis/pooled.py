@@ -182,6 +182,9 @@ class PooledConnection:
     def post(self, args: Command) -> None:
         """Return None: nothing can be sent without waiting; see `Transport.post`."""
 
+    def post_many(self, commands: Sequence[Command]) -> None:
+        """As `post`."""
+
     async def send(self, args: Command) -> Reply:
         """Send one command and return its reply.
 

@@ -117,6 +117,23 @@ class TransportSuite:
         assert posted is None or await posted == b"text"
         assert refused is None or isinstance(await refused, ServerError)
 
+    async def test_a_posted_transaction_answers_or_must_be_sent(self, transport: Transport, key: str) -> None:
+        await transport.send(("SET", key, "text"))
+
+        posted = transport.post_many([("GET", key), ("LPUSH", key, 1)])
+        refused = transport.post_many([("SET", key, "other"), ("NOSUCHCOMMAND", key)])
+
+        if posted is not None:
+            replies = await posted
+            assert isinstance(replies, list)
+            assert replies[0] == b"text"
+            assert isinstance(replies[1], ServerError)
+        if refused is not None:
+            error = await refused
+            assert isinstance(error, ServerError)
+            assert "NOSUCHCOMMAND" in error.text
+        assert await transport.send(("GET", key)) == b"text"
+
     async def test_commands_sent_together_are_atomic(self, transport: Transport, key: str) -> None:
         async def write() -> None:
             for _ in range(50):

@@ -165,6 +165,21 @@ async def test_an_entry_that_another_client_wrote_is_reported_by_the_read(
         await talks.read("c", last=2)
 
 
+@pytest.mark.parametrize("field", ["length", "revision"])
+@pytest.mark.parametrize("last", [2, None])
+async def test_a_number_of_the_head_that_another_client_wrote_is_reported_by_each_read(
+    store: SharedMemoryStore, redis_url: str, field: str, last: int | None
+) -> None:
+    talks = store.conversations
+    await talks.append("c", [1])
+    with Redis.from_url(redis_url) as raw:
+        (head,) = raw.keys(f"*{{{store.namespace}}}:$conversation:shared:c")
+        raw.hset(head, mapping={"plain": "1", field: "theirs"})
+
+    with pytest.raises(CorruptionError, match=r"\$conversation:shared:c"):
+        await talks.read("c", last=last)
+
+
 async def test_an_index_that_another_client_wrote_is_reported(store: SharedMemoryStore, redis_url: str) -> None:
     talks = store.conversations
     await talks.append("c", [1])

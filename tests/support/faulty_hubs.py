@@ -51,6 +51,9 @@ class _RenumberingTransport:
     def post(self, args: Command) -> None:
         """Leave every call to `send`, which repeats come by too."""
 
+    def post_many(self, commands: Sequence[Command]) -> None:
+        """Leave every transaction to `send_many`."""
+
     async def send(self, args: Command) -> Reply:
         return await self._transport.send(self._renumbered(args))
 

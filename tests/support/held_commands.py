@@ -90,6 +90,9 @@ class _HeldTransport:
     def post(self, args: Command) -> None:
         """Leave every command to `send`."""
 
+    def post_many(self, commands: Sequence[Command]) -> None:
+        """Leave every transaction to `send_many`."""
+
     async def send(self, args: Command) -> Reply:
         return await self._held.carry(self._transport.send(args))
 
