@@ -135,20 +135,28 @@ if #replaced > 0 or length > most or prunes then
     if old and redis.call('HEXISTS', plans, old) == 0 then forget_plan(old) end
   end
 
-  -- Delete the oldest plan, but its execution can still be read by its hash.
-  local function evict()
-    local old, bearing = string.match(redis.call('LPOP', order), '^(%d+) (%x+)')
-    if not old then return end
-    local bearer = redis.call('HGET', plans, bearing)
-    if is_kept(1) and is_spent(old, bearer) then forget_plan(old) end
-    if bearer ~= old then
-      redis.call('HDEL', plans, old)
-      return
+  -- Delete the oldest plans, but their executions can still be read by their hash.
+  local function evict(count)
+    local olds, bearings, gone, borne = {}, {}, {}, {}
+    for _, entry in ipairs(redis.call('LPOP', order, whole(count)) or {}) do
+      local old, bearing = string.match(entry, '^(%d+) (%x+)')
+      if old then olds[#olds + 1], bearings[#bearings + 1] = old, bearing end
     end
-    redis.call('HDEL', plans, old, bearing)
-    if redis.call('HEXISTS', executions, old) == 0 then return end
-    redis.call('HSET', executions, bearing, old)
-    keep_document(1, 'name', 'name/' .. bearing, newest_version, '{"plan_id":"' .. old .. '"}')
+    if #olds == 0 then return end
+    local bearers = redis.call('HMGET', plans, unpack(bearings))
+    for i, old in ipairs(olds) do
+      if is_kept(1) and is_spent(old, bearers[i]) then forget_plan(old) end
+      gone[#gone + 1] = old
+      if bearers[i] == old then
+        gone[#gone + 1] = bearings[i]
+        if redis.call('HEXISTS', executions, old) == 1 then
+          borne[#borne + 1], borne[#borne + 2] = bearings[i], old
+          keep_document(1, 'name', 'name/' .. bearings[i], newest_version, '{"plan_id":"' .. old .. '"}')
+        end
+      end
+    end
+    redis.call('HDEL', plans, unpack(gone))
+    if #borne > 0 then redis.call('HSET', executions, unpack(borne)) end
   end
 
   -- Delete digests that no window can match any more.
@@ -163,7 +171,7 @@ if #replaced > 0 or length > most or prunes then
   end
 
   for _, known in ipairs(replaced) do drop_unlisted(known) end
-  for _ = 1, math.min(length - most, MOST_EVICTED * count_of_saves) do evict() end
+  if length > most then evict(math.min(length - most, MOST_EVICTED * count_of_saves)) end
   if prunes then prune() end
 end
 

@@ -17,6 +17,7 @@ from sharedmem.context import HubContext
 from sharedmem.coordination.names import NameAccess
 from sharedmem.errors import InvalidError
 from sharedmem.models import EpisodeEvent
+from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.codec import decode_member, encode_member
@@ -195,11 +196,14 @@ def parse_event(entry: Reply) -> EpisodeEvent:
     pairs = as_list(fields)
     named = {text_of(pairs[at]): pairs[at + 1] for at in range(0, len(pairs), 2)}
     event = named.get("event")
-    return EpisodeEvent.model_construct(
-        at=from_microseconds(int(text_of(cursor).partition("-")[0])),
-        actor=text_of(named.get("by", b"")),
-        event=decode_member(event) if isinstance(event, bytes) else None,
-        cursor=text_of(cursor),
+    return of_checked(
+        EpisodeEvent,
+        {
+            "at": from_microseconds(int(text_of(cursor).partition("-")[0])),
+            "actor": text_of(named.get("by", b"")),
+            "event": decode_member(event) if isinstance(event, bytes) else None,
+            "cursor": text_of(cursor),
+        },
     )
 
 

@@ -17,6 +17,7 @@ from sharedmem.clock import from_microseconds
 from sharedmem.coordination.names import NameAccess, check_seconds, check_wait, safe_deadline
 from sharedmem.errors import ClaimLostError, InvalidError
 from sharedmem.models.coordination import Backoff, PutResult, QueuedTask, Receipt, Task, TaskState
+from sharedmem.models.record import all_of_checked, of_checked
 from sharedmem.redis.codec import decode_member, encode_member, split_trace, with_trace
 from sharedmem.redis.keys import Target
 from sharedmem.redis.pubsub import Waiter
@@ -60,7 +61,7 @@ def check_backoff(backoff: Backoff | tuple[float, float]) -> Backoff:
         InvalidError: the backoff is invalid, or its longest pause is shorter than the first.
     """
     if isinstance(backoff, tuple) and len(backoff) == 2:
-        backoff = Backoff.model_construct(first=backoff[0], longest=backoff[1])
+        backoff = of_checked(Backoff, {"first": backoff[0], "longest": backoff[1]})
     if not isinstance(backoff, Backoff):
         raise InvalidError("backoff", backoff, "give (seconds at first, seconds at most), or a Backoff")
     check_seconds("backoff", backoff.first, least=0, most=LONGEST_PAUSE_S)
@@ -308,19 +309,22 @@ def _parse_task(task_id: str, token: int, attempt: int, error: bytes, text: byte
     head, _, stored = text.partition(b"\n")
     priority, max_attempts, put_by, dedup_id = head.split(b" ", 3)
     payload, traceparent = split_trace(stored)
-    return Task.model_construct(
-        id=task_id,
-        token=token,
-        attempt=attempt,
-        payload=decode_member(payload),
-        priority=int(priority),
-        max_attempts=int(max_attempts),
-        put_by=put_by.decode(),
-        put_at=from_microseconds(int(task_id)),
-        dedup_id=dedup_id.decode() or None,
-        error=_decode_error(error),
-        traceparent=traceparent,
-        deadline=deadline,
+    return of_checked(
+        Task,
+        {
+            "id": task_id,
+            "token": token,
+            "attempt": attempt,
+            "payload": decode_member(payload),
+            "priority": int(priority),
+            "max_attempts": int(max_attempts),
+            "put_by": put_by.decode(),
+            "put_at": from_microseconds(int(task_id)),
+            "dedup_id": dedup_id.decode() or None,
+            "error": _decode_error(error),
+            "traceparent": traceparent,
+            "deadline": deadline,
+        },
     )
 
 
@@ -403,7 +407,7 @@ class QueueProducer:
             if id is not None:
                 return await self._offer(traced, terms, check_dedup_id(id), unique_for)
             task_id = await queue.explained(self._batcher.put(terms, TaskPayload(traced)))
-        return PutResult.model_construct(id=task_id.decode(), is_new=True)
+        return of_checked(PutResult, {"id": task_id.decode(), "is_new": True})
 
     async def put_many(
         self,
@@ -424,7 +428,7 @@ class QueueProducer:
         with queue.span("send"):
             traceparent = current_traceparent()
             first = await self._put(terms, [with_trace(one, traceparent) for one in coded])
-        return [PutResult.model_construct(id=str(first + number), is_new=True) for number in range(len(coded))]
+        return all_of_checked(PutResult, [{"id": str(first + number), "is_new": True} for number in range(len(coded))])
 
     async def _put_alike(self, terms: PutTerms, payloads: Sequence[TaskPayload]) -> bytes:
         """Put tasks of several callers; return the id of each, one a line."""
@@ -451,7 +455,7 @@ class QueueProducer:
             payload=payload,
         )
         task_id, is_new = await queue.explained(call)
-        return PutResult.model_construct(id=task_id, is_new=is_new)
+        return of_checked(PutResult, {"id": task_id, "is_new": is_new})
 
     def _put_terms(self, priority: int, delay: float, max_attempts: int | None) -> PutTerms:
         attempts = self._queue.terms.max_attempts if max_attempts is None else check_max_attempts(max_attempts)

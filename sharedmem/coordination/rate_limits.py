@@ -11,6 +11,7 @@ from typing import Literal
 from sharedmem.coordination.names import NameAccess, check_seconds, check_wait
 from sharedmem.errors import InvalidError, LimitedError, WrongTypeError
 from sharedmem.models.coordination import LimitState, Permit
+from sharedmem.models.record import of_checked
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.scripts.coordination import LimitDecision, RateLimitScripts
 from sharedmem.runtime.concurrency import ProcessBound
@@ -93,9 +94,8 @@ class RateLimit(ProcessBound):
             UnavailableError: as `write`.
         """
         taken = await self._judged(self._checked(cost))
-        return Permit.model_construct(
-            allowed=taken.allowed, remaining=taken.remaining, retry_after=taken.retry_us / 1_000_000
-        )
+        retry_after = taken.retry_us / 1_000_000
+        return of_checked(Permit, {"allowed": taken.allowed, "remaining": taken.remaining, "retry_after": retry_after})
 
     async def acquire(self, cost: int = 1, *, wait: float | None = None) -> Permit:
         """Wait until a cost is admitted. One round trip an attempt; attempts are made when they can succeed.

@@ -34,6 +34,7 @@ from sharedmem.errors import (
     UnavailableError,
 )
 from sharedmem.models import ExecutionClaim, ExecutionRecord, ExecutionStats
+from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.replies import Reply
 from sharedmem.redis.scripts.data import WriteBatcher, split_replies
@@ -245,7 +246,7 @@ def parse_execution(key: bytes, text: bytes, state: bytes | None = None) -> Exec
         body["lease_ends_ms"] = body.pop("lease_ends_us", 0) // 1000
         if state is not None:
             body["state"] = state.decode()
-        return ExecutionRecord.model_construct(**body)
+        return of_checked(ExecutionRecord, body)
 
 
 def _parse_claim(reply: bytes, found: SessionKeys, session: str, plan: str) -> ExecutionClaim:
@@ -255,15 +256,18 @@ def _parse_claim(reply: bytes, found: SessionKeys, session: str, plan: str) -> E
     word, remaining_ms, state, text = reply.split(b" ", 3)
     execution = parse_execution(found.executions.executions, text, state)
     is_ours = word != b"refused"
-    return ExecutionClaim.model_construct(
-        started=is_ours,
-        # A refused caller must not finish the execution of another executor by mistake.
-        fence=execution.fence if is_ours else 0,
-        state=execution.state,
-        attempt=execution.attempt,
-        plan_id=execution.plan_id,
-        remaining_ms=int(remaining_ms),
-        execution=execution,
+    return of_checked(
+        ExecutionClaim,
+        {
+            "started": is_ours,
+            # A refused caller must not finish the execution of another executor by mistake.
+            "fence": execution.fence if is_ours else 0,
+            "state": execution.state,
+            "attempt": execution.attempt,
+            "plan_id": execution.plan_id,
+            "remaining_ms": int(remaining_ms),
+            "execution": execution,
+        },
     )
 
 

@@ -44,6 +44,7 @@ from sharedmem.models import (
     RefusedDuplicate,
     SaveResult,
 )
+from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.scripts.data import WriteBatcher, split_replies
 from sharedmem.redis.scripts.decisions import PlanTerms, PlanWrite
@@ -244,7 +245,7 @@ class Plans:
         call = self._save_together(session, [saving]) if sessions.waits_for_tier else self._batcher.put(session, saving)
         word, _, rest = (await sessions.changed(session, call)).partition(b" ")
         if word == b"saved":
-            return SaveResult.model_construct(saved=True, plan=_plan_record(plan, rest.decode(), None), time_since_ms=0)
+            return _save_result(_plan_record(plan, rest.decode(), None), since_ms=0, saved=True)
         if word == b"behind":
             raise _AnotherPlanSavedError
         since, _, known = rest.partition(b" ")
@@ -253,7 +254,7 @@ class Plans:
             same = like.model_copy(update={"time_since_ms": int(since)})
         else:
             same = _parse_duplicate(plan, known, int(since))
-        return SaveResult.model_construct(saved=False, plan=same, time_since_ms=int(since))
+        return _save_result(same, since_ms=int(since), saved=False)
 
     def _save_together(self, session: SessionKeys, saves: Sequence[PlanWrite]) -> Awaitable[bytes]:
         sessions, settings = self._sessions, self._sessions.settings
@@ -288,23 +289,31 @@ def _parse_duplicate(same: PlanDraft, known: bytes, since_ms: int) -> PlanRecord
 
 
 def _plan_record(plan: PlanDraft, plan_id: str, since_ms: int | None) -> PlanRecord:
-    return PlanRecord.model_construct(
-        plan_id=plan_id,
-        plan_hash=plan.plan_hash,
-        session_id=plan.session,
-        symbol=plan.symbol,
-        action=plan.action,
-        confidence=plan.confidence,
-        reasoning=plan.reasoning,
-        method=plan.method,
-        timestamp_ms=int(plan_id) // 1000,
-        time_since_ms=since_ms,
+    return of_checked(
+        PlanRecord,
+        {
+            "plan_id": plan_id,
+            "plan_hash": plan.plan_hash,
+            "session_id": plan.session,
+            "symbol": plan.symbol,
+            "action": plan.action,
+            "confidence": plan.confidence,
+            "reasoning": plan.reasoning,
+            "method": plan.method,
+            "timestamp_ms": int(plan_id) // 1000,
+            "time_since_ms": since_ms,
+            "similarity": None,
+        },
     )
+
+
+def _save_result(plan: PlanRecord, *, since_ms: int, saved: bool) -> SaveResult:
+    return of_checked(SaveResult, {"saved": saved, "plan": plan, "time_since_ms": since_ms})
 
 
 def parse_plan(body: dict[str, object]) -> PlanRecord:
     """Return a plan from its stored form."""
-    return PlanRecord.model_construct(**body, time_since_ms=None)  # type: ignore[arg-type]  # fields as we wrote them
+    return of_checked(PlanRecord, {**body, "time_since_ms": None, "similarity": None})
 
 
 def _parse_refusal(line: str) -> RefusedDuplicate:

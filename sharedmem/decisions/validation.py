@@ -29,12 +29,10 @@ def plan_hash(symbol: str, action: str, reasoning: str) -> str:
 
 def plan_digest(symbol: str, action: str, reasoning: str) -> bytes:
     """Return a digest that is equal exactly if symbol, action and reasoning are equal."""
-    whole = hashlib.sha256()
-    for text in (symbol.encode(), action.encode(), reasoning.encode()):
-        # Each text has its length before it, so that different splits give different digests.
-        whole.update(len(text).to_bytes(_LENGTH_BYTES, "big"))
-        whole.update(text)
-    return whole.hexdigest().encode()
+    # Each text has its length before it, so that different splits give different digests.
+    texts = (symbol.encode(), action.encode(), reasoning.encode())
+    whole = b"".join([part for text in texts for part in (len(text).to_bytes(_LENGTH_BYTES, "big"), text)])
+    return hashlib.sha256(whole).hexdigest().encode()
 
 
 DEFAULT_WINDOW_S = 300.0
@@ -279,6 +277,8 @@ def _check_order_size(size: float) -> float:
 def _byte_size(field: str, text: str) -> int:
     if not isinstance(text, str):
         raise InvalidError(field, text, "give a text")
+    if text.isascii():
+        return len(text)
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:

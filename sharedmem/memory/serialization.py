@@ -20,6 +20,7 @@ import orjson
 
 from sharedmem.clock import from_microseconds
 from sharedmem.models import DurableRecord, MemoryItem, MemoryMessage, MemoryVersion
+from sharedmem.models.record import of_checked
 from sharedmem.redis.keys import SHARED_SCOPE
 from sharedmem.redis.replies import Argument
 from sharedmem.redis.scripts.durable import RestoredMemory
@@ -386,7 +387,7 @@ def _decode_message(body: dict[str, Any]) -> MemoryMessage:
         body["timestamp"] = datetime.fromisoformat(body["timestamp"])
     if "embedding" in body:
         body["embedding"] = tuple(body["embedding"])
-    return MemoryMessage.model_construct(None, **{**_MESSAGE_DEFAULTS, "metadata": {}, **body})
+    return of_checked(MemoryMessage, {**_MESSAGE_DEFAULTS, "metadata": {}, **body})
 
 
 def decode_version(id_: str, namespace: str, entry: bytes) -> MemoryVersion:

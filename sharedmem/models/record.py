@@ -30,7 +30,13 @@ def of_checked(kind: type[R], values: dict[str, Any]) -> R:
     Args:
         kind: class of the record.
         values: every field by name, also those with defaults; the record keeps this dict.
+
+    Raises:
+        ValueError: a field is missing, or there is another one.
     """
+    if values.keys() != kind.__pydantic_fields__.keys():
+        odd = ", ".join(sorted(values.keys() ^ kind.__pydantic_fields__.keys()))
+        raise ValueError(f"a {kind.__name__} with other fields: {odd}")
     made = kind.__new__(kind)
     _set_values(made, values)
     _set_fields(made, set(values))

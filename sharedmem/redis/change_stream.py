@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from sharedmem.clock import from_microseconds
 from sharedmem.models import Change
+from sharedmem.models.record import all_of_checked, of_checked
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import Space
 from sharedmem.redis.replies import Command, Reply
@@ -96,17 +97,20 @@ def parse_changes(entry: Reply) -> list[Change]:
     actor = as_list(as_list(entry)[1])[1]
     assert isinstance(actor, bytes)
     by = actor.decode(errors="replace")
-    return [
-        Change.model_construct(
-            key=key,
-            operation=operation,
-            version=int(version),
-            actor=by,
-            at=from_microseconds(int(version)),
-            cursor=f"{version}-0",
-        )
-        for version, operation, key in zip(words[::3], words[1::3], words[2::3], strict=True)
-    ]
+    return all_of_checked(
+        Change,
+        [
+            {
+                "key": key,
+                "operation": operation,
+                "version": int(version),
+                "actor": by,
+                "at": from_microseconds(int(version)),
+                "cursor": f"{version}-0",
+            }
+            for version, operation, key in zip(words[::3], words[1::3], words[2::3], strict=True)
+        ],
+    )
 
 
 def parse_versions(entry: Reply) -> list[int]:
@@ -145,13 +149,16 @@ def parse_change(entry: Reply) -> Change:
     words = [word.decode(errors="replace") if isinstance(word, bytes) else str(word) for word in pairs]
     named = dict(zip(words[::2], words[1::2], strict=True))
     version = position(text_of(cursor))[0]
-    return Change.model_construct(
-        key=named.get("key", ""),
-        operation=named.get("op", ""),
-        version=version,
-        actor=named.get("by", ""),
-        at=from_microseconds(version),
-        cursor=text_of(cursor),
+    return of_checked(
+        Change,
+        {
+            "key": named.get("key", ""),
+            "operation": named.get("op", ""),
+            "version": version,
+            "actor": named.get("by", ""),
+            "at": from_microseconds(version),
+            "cursor": text_of(cursor),
+        },
     )
 
 
