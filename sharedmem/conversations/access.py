@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sharedmem.clock import new_id
 from sharedmem.data.keys import MOST_TRIES, KeyAccess, durability_pending_error, restored_in_vain_error
@@ -16,7 +16,7 @@ from sharedmem.redis.client import RedisClient
 from sharedmem.redis.conversation_heads import first_segment, is_behind, log_key, newest_version, read_head
 from sharedmem.redis.durability import LOG_MODE, DurabilityModes, Tier, UnsettledError
 from sharedmem.redis.keys import KeySpace, Space, Target
-from sharedmem.redis.replies import Command, Reply
+from sharedmem.redis.replies import Command, Reply, ServerError
 from sharedmem.redis.scripts.conversations import ConversationAppend
 from sharedmem.redis.scripts.data import WriteBatcher
 from sharedmem.redis.service_keys import corruption_error
@@ -36,6 +36,18 @@ _MARK = "$listed"
 """Field of a namespace's `$kept`, whose value is lost together with the data."""
 
 
+class _FirstLog(NamedTuple):
+    """The segment in which a conversation begins."""
+
+    segment: bytes
+    key: bytes
+    """Of its entries."""
+    ask: Command
+    """Reads what the conversation's head says of it."""
+    length: Command
+    """Reads its number of entries."""
+
+
 class ConversationAccess:
     """The heads of the conversations that one actor may use, and changes and reads of them.
 
@@ -52,7 +64,8 @@ class ConversationAccess:
         self._odd: set[str] = set()
         # By absolute key: each append needs one.
         self._heads: dict[str, Target] = {}
-        self._first_logs: dict[str, tuple[bytes, bytes]] = {}
+        # By absolute key: each read of the newest entries needs one.
+        self._first_logs: dict[str, _FirstLog] = {}
         # The mark of the data in Redis that has all conversations, and the connection count of the client at that time.
         self._whole: tuple[Reply, int] = None, 0
 
@@ -119,16 +132,14 @@ class ConversationAccess:
         Raises:
             SharedMemoryError: as `changed`.
         """
-        head = self.head(target)
-        segment, log = self._first_log(head)
-        commands: list[Command] = [
-            ("HMGET", head.physical, *_PLAIN_FIELDS),
-            ("LLEN", log),
-            ("LRANGE", log, -count, -1),
-        ]
-        facts, entries, page = await self._keys.explained(target, KIND, self._keys.client.read_many(commands))
+        first = self._first_logs.get(target.key) or self._first_log(target)
+        commands = [first.ask, first.length, ("LRANGE", first.key, -count, -1)]
+        try:
+            facts, entries, page = await self._keys.client.read_many(commands)
+        except ServerError as error:
+            raise await self._keys.key_error(error, target, KIND) from error
         plain, revision, length, held = as_list(facts)
-        if plain in _ODD or held != segment:
+        if plain in _ODD or held != first.segment:
             if plain is not None:
                 self._odd.add(target.key)
             return None
@@ -136,18 +147,14 @@ class ConversationAccess:
             length, revision = entries, newest_version((as_list(page) or [None])[-1])
         return [revision, length, None, 0, page]
 
-    def _first_log(self, head: Target) -> tuple[bytes, bytes]:
-        """Return the segment in which a conversation begins, and the key of its entries."""
-        known = self._first_logs.get(head.key)
-        if known is not None:
-            return known
+    def _first_log(self, target: Target) -> _FirstLog:
         if len(self._first_logs) >= _REMEMBERED:
             self._first_logs.clear()
+        head = self.head(target)
         segment = first_segment(head)
-        found = self._first_logs[head.key] = (
-            segment.encode(),
-            log_key(self._keys.scope.keyspace, head, segment),
-        )
+        key = log_key(self._keys.scope.keyspace, head, segment)
+        ask: Command = ("HMGET", head.physical, *_PLAIN_FIELDS)
+        found = self._first_logs[target.key] = _FirstLog(segment.encode(), key, ask, ("LLEN", key))
         return found
 
     async def read_head(self, target: Target) -> tuple[dict[bytes, bytes], int]:

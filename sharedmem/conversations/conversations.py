@@ -622,7 +622,7 @@ class Conversations(ProcessBound):
         return self._access.appended(target, ConversationAppend(head, text, fields, entries, size, is_kept))
 
     def _head(self, target: Target) -> bytes:
-        return self._keys.scope.keyspace.part(target, "conversation")
+        return self._access.head(target).physical
 
     def _part(self, target: Target, part: str, name: str = "") -> bytes:
         key = self._keys.scope.keyspace.part(target, f"conversation.{part}")
