@@ -59,7 +59,7 @@ async def test_a_history_of_workers_that_are_killed_and_paused_loses_and_repeats
                 worker.go_on()
         stats = await queue.stats()
         outcomes = [await queue.result(task) for task in put]
-        for worker in workers:
+        for worker in workers + graves:  # a kill may have been cancelled
             await worker.kill()
 
     history = [event for worker in workers + graves for event in worker.events]

@@ -60,6 +60,11 @@ class ForkedChild:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
+    def end(self) -> None:
+        """Kill it, and return when it has ended."""
+        self.send_signal(signal.SIGKILL)
+        self.wait(_PATIENCE_S)
+
     def _read_line(self) -> bytes:
         while not self._received.endswith(b"\n"):
             more = self._status.recv(1)
@@ -136,8 +141,7 @@ def run_forked(
         try:
             code = child.wait(timeout_s)
         except TimeoutError:
-            child.send_signal(signal.SIGKILL)
-            child.wait(_PATIENCE_S)
+            child.end()
             raise
         return subprocess.CompletedProcess(program, code, _text_of(out), _text_of(err))
 
@@ -173,8 +177,15 @@ class ForkedProcess:
             theirs.close()
             os.close(writing)
         stdout = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(reading, "rb"))
-        _, stdin = await asyncio.open_connection(sock=ours)
+        with ExitStack() as undo:  # who is cancelled here has no process
+            undo.callback(child.end)
+            undo.callback(ours.close)
+            output, _ = await loop.connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(reading, "rb")
+            )
+            undo.callback(output.close)
+            _, stdin = await asyncio.open_connection(sock=ours)
+            undo.pop_all()
         return cls(child, stdin, stdout)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import hiredis
 import pytest
 from support.chaos_proxy import ChaosProxy
+from support.forked_processes import ForkedProcess
 from support.waiting import wait_until
 
 # -- a server small enough to be right ------------------------------------------------------------
@@ -284,3 +286,19 @@ def test_it_does_so_when_the_suite_runs_in_the_background_of_a_shell() -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("ticks", range(8))
+async def test_a_start_of_a_process_that_is_cancelled_at_any_await_leaves_nothing_open(ticks: int) -> None:
+    starting = asyncio.create_task(ForkedProcess.start("support.queue_processes", "unix:///nowhere/redis.sock", 1, 1))
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    starting.cancel()
+    (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+    if isinstance(outcome, ForkedProcess):
+        outcome.kill()
+        await outcome.communicate()
+    await asyncio.sleep(0)
+    del starting, outcome
+
+    gc.collect()  # what was left open is an error here

@@ -114,7 +114,7 @@ class _Workers:
 
     async def end(self) -> None:
         self._trial.judge(["a worker has ended by itself" for worker in self._workers if worker.has_ended])
-        for worker in self._workers:
+        for worker in self.all:  # a kill may have been cancelled
             worker.go_on()
             await worker.kill()
 
