@@ -73,6 +73,7 @@ local function append_plainly(i, at, version)
   local segment, state, behind, tags = name .. FIRST_SEGMENT, '0', USUAL, nil
   if plain ~= USUAL then
     local own, at, user, agent, app = plain_head(key)
+    if not (own and tonumber(at)) then return nil end -- the general way says what is wrong with the head
     if own ~= segment or at ~= state or user .. agent .. app ~= '' then behind = UNUSUAL end
     segment, state, tags = own, at, { user, agent, app }
   end

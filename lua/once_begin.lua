@@ -9,7 +9,7 @@
 -- ARGV ttl_ms    int   how long after that its attempts stay counted
 --
 -- RETURNS `done <result>`, `yours <token> <attempt>`, or `running <milliseconds left> <1|0>`: whether first waiter
--- FAILS   CLOSED, STALE, WRONGTYPE
+-- FAILS   CLOSED, STALE, WRONGTYPE, DAMAGED: the result of work that is done is missing
 local once, waiters = KEYS[4], KEYS[5]
 local name, waits, lease_ms, ttl_ms = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
@@ -17,7 +17,7 @@ local held = redis.call('HMGET', once, 'state', 'until', 'attempt', 'result')
 local state, ends, attempt, result = held[1], held[2], held[3], held[4]
 if state == 'done' then
   if waits == '1' then redis.call('ZREM', waiters, name) end
-  return 'done ' .. result
+  return result and 'done ' .. result or redis.error_reply('DAMAGED ' .. #once .. ' ' .. once)
 end
 
 local now = microseconds()

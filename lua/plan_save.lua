@@ -27,8 +27,9 @@
 --                        id of the newest plan of the session when the caller compared; empty: it has not compared
 --
 -- RETURNS the reply of one plan; of several, each with its length and a space before it. A reply is `saved <id>`,
---         `duplicate <ms since> <id> <confidence> <method>`, `similar <ms since> <id>`, or `behind`: another plan with
---         this symbol was saved since. COLD, for all, when the session may be in the durable tier alone
+--         `duplicate <ms since> <id> <confidence> <method>`, `similar <ms since> <id>`, `behind`: another plan with
+--         this symbol was saved since, or `damaged`: another client has written what is known of the plan. COLD, for
+--         all, when the session may be in the durable tier alone
 -- FAILS   CLOSED, STALE, WRONGTYPE
 local plans, session, order, duplicates, ages = KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local executions, finished, stats, sessions, refusals = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
@@ -76,6 +77,7 @@ local function save(at)
   if window_ms > 0 then
     local known = merits_by_digest[digest] or redis.call('HGET', duplicates, digest)
     local id = known and string.match(known, '^%d+')
+    if known and not id then return 'damaged' end
     local since_us = known and now - tonumber(id)
     if since_us and since_us < window_ms * 1000 then
       prevented(next_version(count_of_saves), stats, refusals, session, symbol, events, 'plan', id)

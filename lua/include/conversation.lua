@@ -28,6 +28,9 @@ local PAGE, LARGE = 1000, 2
 
 local function log_key(head, segment) return head.base .. '.log:' .. segment end
 
+-- Fail because another client has written to a key, which need not be one of the script's own.
+local function damaged(key) error('DAMAGED ' .. #key .. ' ' .. key, 0) end
+
 -- The head of a conversation; nil if it does not exist.
 local function head_of(key)
   local found = redis.call('HMGET', key, 'revision', 'length', 'segment', 'start', 'pinned', 'chain', 'state', 'ttl_ms',
@@ -43,6 +46,9 @@ local function head_of(key)
     head.revision, head.length = progress_of(log_key(head, head.segment))
     head.updated = head.revision
   end
+  local has_numbers = head.length and head.start and head.pinned
+    and tonumber(head.state) and tonumber(head.ttl_ms) and tonumber(head.ends)
+  if not (has_numbers and head.segment and head.chain) then damaged(key) end
   return head
 end
 
@@ -177,7 +183,7 @@ local function settle(head, segment)
   local now_ms, ends = microseconds() / 1000, nil
   local found = pairs_of(readers)
   for i = 1, #found, 2 do
-    local until_ms = tonumber(found[i + 1])
+    local until_ms = tonumber(found[i + 1]) or damaged(readers)
     if until_ms == 0 then
       ends = 0
     elseif until_ms <= now_ms then

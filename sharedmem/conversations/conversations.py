@@ -250,13 +250,16 @@ class Conversations(ProcessBound):
             return PoppedEntries(revision=0, length=0, entries=[])
         check_conditions(target, reply, terms)
         header, _, body = reply.partition(b"\n")
-        revision, length, sizes = header.split(b" ")
         items: builtins.list[bytes] = []
         at = 0
-        for size in sizes.split(b",") if sizes else ():
-            items.append(body[at : at + int(size)])
-            at += int(size)
-        entries = parse_entries(await self._large.resolved(target, items))
+        with decoding(head.physical):
+            revision, length, sizes = header.split(b" ")
+            for size in sizes.split(b",") if sizes else ():
+                items.append(body[at : at + int(size)])
+                at += int(size)
+        items = await self._large.resolved(target, items)
+        with decoding(head.physical):
+            entries = parse_entries(items)
         await self._large.remove(target, body[at:].split(b"\n")[1:])
         return PoppedEntries(revision=int(revision), length=int(length), entries=entries)
 

@@ -195,8 +195,9 @@ class QueueAdmin:
         where, score = next(places, (None, None))
         if where is None or not isinstance(text, bytes) or state not in {None, where}:
             return TaskPage(tasks=[], cursor=None, looked_at=1)
-        at = None if where == "ready" else round(float(text_of(score)))
         held = claim if isinstance(claim, bytes) else b""
+        with decoding(queue.key(where)):
+            at = None if where == "ready" else round(float(text_of(score)))
         with decoding(queue.key("tasks")):
             task = parse_queued_task(task_id, text, held, state=where, at=at)
         return TaskPage(tasks=[task], cursor=None, looked_at=1)

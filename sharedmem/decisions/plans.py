@@ -33,7 +33,7 @@ from sharedmem.decisions.validation import (
     plan_hash,
     prepare_plan,
 )
-from sharedmem.errors import InvalidError, NotFoundError, UnavailableError, UnsupportedError
+from sharedmem.errors import CorruptionError, InvalidError, NotFoundError, UnavailableError, UnsupportedError
 from sharedmem.models import (
     DurableRecord,
     ExecutionRecord,
@@ -48,7 +48,7 @@ from sharedmem.models.record import of_checked
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.scripts.data import WriteBatcher, split_replies
 from sharedmem.redis.scripts.decisions import PlanTerms, PlanWrite
-from sharedmem.redis.service_keys import decoding
+from sharedmem.redis.service_keys import corruption_error, decoding
 from sharedmem.text.contradictions import find_contradiction
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 
 _MOST_TRIES = 20
+
+
+_DAMAGED = b"damaged"
 
 
 class _AnotherPlanSavedError(Exception):
@@ -209,11 +212,13 @@ class Plans:
             ),
         )
         since, _, known = reply.partition(b" ")
+        if since == _DAMAGED:
+            raise _damaged_duplicate(found)
         if not known or int(since) >= window_ms:
             return None
         short = plan_hash(symbol, action, reasoning)
         same = PlanDraft(session, symbol, action, 0.0, reasoning, "", short, b"")
-        return _parse_duplicate(same, known, int(since))
+        return _parse_duplicate(found, same, known, int(since))
 
     async def _save(
         self, plan: PlanDraft, window_ms: int, *, near: Sequence[PlanRecord] = (), seen: str = ""
@@ -248,12 +253,14 @@ class Plans:
             return _save_result(_plan_record(plan, rest.decode(), None), since_ms=0, saved=True)
         if word == b"behind":
             raise _AnotherPlanSavedError
+        if word == _DAMAGED:
+            raise _damaged_duplicate(session)
         since, _, known = rest.partition(b" ")
         if word == b"similar":
             like = next(one for one in near if one.plan_id == known.decode())
             same = like.model_copy(update={"time_since_ms": int(since)})
         else:
-            same = _parse_duplicate(plan, known, int(since))
+            same = _parse_duplicate(session, plan, known, int(since))
         return _save_result(same, since_ms=int(since), saved=False)
 
     def _save_together(self, session: SessionKeys, saves: Sequence[PlanWrite]) -> Awaitable[bytes]:
@@ -282,10 +289,15 @@ def _encode_plan(plan: PlanDraft) -> bytes:
     )
 
 
-def _parse_duplicate(same: PlanDraft, known: bytes, since_ms: int) -> PlanRecord:
+def _parse_duplicate(session: SessionKeys, same: PlanDraft, known: bytes, since_ms: int) -> PlanRecord:
     """Return a plan from an entry of the duplicate index, `<id> <confidence> <method>`; other fields are equal."""
-    plan_id, confidence, method = known.decode().split(" ", 2)
-    return _plan_record(same._replace(confidence=float(confidence), method=method), plan_id, since_ms)
+    with decoding(session.saving.duplicates):
+        plan_id, confidence, method = known.decode().split(" ", 2)
+        return _plan_record(same._replace(confidence=float(confidence), method=method), plan_id, since_ms)
+
+
+def _damaged_duplicate(session: SessionKeys) -> CorruptionError:
+    return corruption_error(session.saving.duplicates, "what it knows of the plan cannot be read")
 
 
 def _plan_record(plan: PlanDraft, plan_id: str, since_ms: int | None) -> PlanRecord:

@@ -37,6 +37,7 @@ from sharedmem.redis.scripts.decisions import (
     PlanSaveKeys,
     SessionForgetKeys,
 )
+from sharedmem.redis.service_keys import decoding
 
 T = TypeVar("T")
 _REMEMBERED = 4096
@@ -173,11 +174,11 @@ class DecisionSessions:
     async def _registered(self, registry: Target) -> set[str]:
         names, cursor = set[str](), "0"
         while True:
-            call = self.names.context.client.call(
-                "SSCAN", self.names.part(registry, "plan.sessions"), cursor, "COUNT", _PAGE
-            )
+            held = self.names.part(registry, "plan.sessions")
+            call = self.names.context.client.call("SSCAN", held, cursor, "COUNT", _PAGE)
             position, page = as_list(await self.names.explained(registry, call))
-            names |= {text_of(name) for name in as_list(page)}
+            with decoding(held):
+                names |= {text_of(name) for name in as_list(page)}
             cursor = text_of(position)
             if cursor == "0":
                 return names

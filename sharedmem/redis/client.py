@@ -27,7 +27,7 @@ from sharedmem.redis.replies import (
     raise_if_error,
 )
 from sharedmem.redis.scripts import Script, by_digest, scripts
-from sharedmem.redis.service_keys import find_first_damage
+from sharedmem.redis.service_keys import corruption_error, damaged_key, find_first_damage
 from sharedmem.runtime.concurrency import EventLoopBinding, ProcessBound, backoff
 from sharedmem.runtime.telemetry import AttributeValue, is_in_span, work_span
 
@@ -502,10 +502,14 @@ class RedisClient(ProcessBound):
         translated = public_error(error, self.address)
         if not isinstance(error, ServerError) or translated.code != "internal":
             return translated
+        named = damaged_key(error.text)
+        keys = [key for args in commands for key in _keys_of(args)]
         with suppress(ServerError):
-            damage = await find_first_damage(self.read_many, [key for args in commands for key in _keys_of(args)])
+            damage = await find_first_damage(self.read_many, keys if named is None else [named])
             if damage is not None:
                 return damage
+        if named is not None:
+            return corruption_error(named, "its content cannot be read")
         # Errors that depend on a user's key are translated by the caller, which has the key.
         args = commands[0] if commands else ()
         script = by_digest().get(_text(args[1])) if len(args) > 1 else None

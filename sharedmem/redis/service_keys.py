@@ -21,6 +21,7 @@ ReadCommands: TypeAlias = Callable[[Sequence[Command]], Awaitable[list[Reply]]]
 
 _PART = re.compile(rb"[^{]*\{[^}]*\}:\$([a-z.]+)")
 _RECORD = re.compile(rb"[^{]*:\$(memory|cache|graph|note):\{[^}]*\}:")
+_NAMED = re.compile(rb"DAMAGED (\d+) ")
 _SAMPLED = 500
 """Members of a key that are checked: all of most keys, the ends of others."""
 _HIGHEST = 2**53
@@ -56,6 +57,9 @@ def _formats(remedy: str, **types: str) -> dict[str, KeyFormat]:
     return {name: KeyFormat((type_,), remedy) for type_, names in types.items() for name in names.split()}
 
 
+_HEAD_FIELDS = frozenset(
+    b"revision updated created by length segment start pinned chain state ttl_ms ends renews user agent app at".split()
+)
 KEY_FORMATS: Mapping[str, KeyFormat] = {
     "clock": KeyFormat(
         ("string",), "delete it: the next change creates it again", re.compile(rb"\d{16}(?: \d{1,16})?")
@@ -104,12 +108,12 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
     "queue.counts": KeyFormat(("hash",), _SUMS, _NUMBER),
     **_formats(
         _SESSION,
-        hash="plan.duplicates",
         list="plan.order execution.finished",
         set="plan.sessions",
         zset="plan.ages episode.sessions episode.endings",
         stream="episode",
     ),
+    "plan.duplicates": KeyFormat(("hash",), _SESSION, re.compile(rb"(?s)\d{16} \S+ .*")),
     "plan": KeyFormat(("hash",), _SESSION, re.compile(rb'(?s)\d{16}|\{.*"symbol":.*,"confidence":.*"reasoning":.*\}')),
     "execution": KeyFormat(
         ("hash",), _SESSION, re.compile(rb'(?s)\d{16}|\{.*"state":"[a-z]+","fence":\d+,"attempt":\d+,.*\}')
@@ -143,11 +147,14 @@ KEY_FORMATS: Mapping[str, KeyFormat] = {
         fields={
             **dict.fromkeys((b"revision", b"updated", b"created"), _VERSION),
             **dict.fromkeys((b"length", b"start", b"pinned", b"ttl_ms", b"ends", b"at"), re.compile(rb"\d{1,16}")),
+            **dict.fromkeys((b"user", b"agent", b"app", b"parent"), re.compile(rb"(?s).*")),
+            b"by": re.compile(rb"\S+"),
             b"state": re.compile(rb"0|\d{16}"),
             b"renews": re.compile(rb"[01]"),
+            b"segment": re.compile(rb"[^\n]+"),
             b"chain": re.compile(rb"(?:[^\n]+\n\d+\n\d+\n)*"),
         },
-        required=frozenset({b"revision", b"updated", b"created", b"length", b"start", b"pinned"}),
+        required=_HEAD_FIELDS,
     ),
     "conversation.log": KeyFormat(("list",), _CONVERSATION, items=re.compile(rb"(?s)\d{16} \S+ \d{0,3}\n.*")),
     "conversation.ids": KeyFormat(("hash",), _CONVERSATION, re.compile(rb"(?s)\d+|..[0-9a-f]+(?: ..[0-9a-f]+)*")),
@@ -180,6 +187,13 @@ def format_of(key: bytes) -> KeyFormat | None:
         return _RECORD_FORMATS.get(record[1], _RECORD_FORMAT)
     found = _PART.match(key)
     return None if found is None else KEY_FORMATS.get(found[1].decode().rstrip("."))
+
+
+def damaged_key(error: str) -> bytes | None:
+    """Return the key that a script has found to be damaged (`damaged` in `lua/include`), from its error; else None."""
+    raw = error.encode(errors="surrogateescape")
+    found = _NAMED.search(raw)
+    return None if found is None else raw[found.end() : found.end() + int(found[1])]
 
 
 def corruption_error(key: bytes, problem: str) -> CorruptionError:

@@ -82,6 +82,11 @@ async def used(store: SharedMemoryStore) -> None:
     (plan,) = await store.decisions.get_recent_plans("desk", None, 1)
     await store.decisions.begin_execution("desk", plan.plan_hash)
     await store.decisions.save_plan("desk", "BTC", "BUY", 0.5, "because")
+    await store.conversations.append(
+        "talk", ["hello", {"n": 1}, "bye"], entry_ids=["a", "b", "c"], state={"step": 1}, tags={"user": "kim"}
+    )
+    await store.conversations.fork("talk", "branch", at="b")
+    await store.conversations.append("plain", ["hello", "bye"])
     item = await store.memory.add("The north door code is 7781", thread_id="main", tags=("t",))
     await store.memory.update(item.id, importance="high")
     await store.cache.put("what is the code?", "7781")
@@ -104,58 +109,105 @@ async def first_of(changes: AsyncIterator[Any]) -> Any:
 def calls(store: SharedMemoryStore, memory_id: str) -> dict[str, Callable[[], Awaitable[Any]]]:
     """Public calls that meet service keys, the reading ones first."""
     queue, memory, graph, synthesis = store.queue("mail"), store.memory, store.graph, store.synthesis
+    return (
+        calls_of_conversations(store)
+        | calls_of_decisions(store)
+        | {
+            "watch": lambda: first_of(store.watch("*", since=0)),
+            "usage": store.usage,
+            "queue stats": queue.stats,
+            "queue peek": queue.peek,
+            "queue dead": queue.dead,
+            "queue claimed": lambda: queue.peek(state="claimed"),
+            "queue delayed": lambda: queue.peek(state="delayed"),
+            "queue search": lambda: queue.search("one"),
+            "queue result": lambda: queue.result("1"),
+            "limit": lambda: store.rate_limit("window", limit=5, per=60).state(),
+            "lease": lambda: store.lease_state("lock"),
+            "once": lambda: store.once_state("work"),
+            "list": store.presence.list,
+            "events": lambda: store.episodes.events("desk"),
+            "sessions": store.episodes.sessions,
+            "summary": lambda: store.episodes.summarize_episode("desk"),
+            "memory": lambda: memory.get(memory_id),
+            "memory search": lambda: memory.search("north door"),
+            "memory recent": memory.recent,
+            "memory history": lambda: memory.history(memory_id),
+            "memory stats": memory.stats,
+            "memory uses": memory.uses,
+            "thread": lambda: memory.thread_stats("main"),
+            "cache": lambda: store.cache.check("what is the code?"),
+            "cache stats": store.cache.stats,
+            "graph episodes": lambda: graph.episodes(group_id=GROUP),
+            "graph facts": lambda: graph.facts("Ada", group_id=GROUP),
+            "graph history": lambda: graph.history("Ada", group_id=GROUP),
+            "graph words": lambda: graph.text_search("Ada", group_id=GROUP),
+            "graph meaning": lambda: graph.vector_search("Ada", group_id=GROUP),
+            "graph walk": lambda: graph.traverse_from_entities(["Ada"], group_id=GROUP),
+            "graph stats": lambda: graph.stats(group_id=GROUP),
+            "graph groups": graph.groups,
+            "notes": lambda: synthesis.query_memory(app_id="app", query="door"),
+            "tasks": synthesis.tasks,
+            "fsck": lambda: synthesis.fsck(app_id="app"),
+            "write": lambda: store.write("value", 2),
+            "append": lambda: store.append("list", 1, max_length=5),
+            "put": lambda: queue.put("more"),
+            "claim": queue.claim,
+            "redrive": queue.redrive_all,
+            "take": lambda: store.rate_limit("bucket", limit=5, per=60, algorithm="token_bucket").take(),
+            "acquire": lambda: store.lease_acquire("lock", wait=0),
+            "begin once": lambda: store.once("work", answer, ttl=600),
+            "append event": lambda: store.episodes.append_event("desk", {"a": 1}),
+            "check graph": lambda: graph.check(group_id=GROUP),
+            "add fact": lambda: graph.add_relationship("Ada", "likes", "Rome", group_id=GROUP),
+            "add memory": lambda: memory.add("The north door code is 7781"),
+            "put answer": lambda: store.cache.put("what is that?", "x"),
+        }
+    )
+
+
+def calls_of_conversations(store: SharedMemoryStore) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """Public calls on conversations, the reading ones first."""
+    talks = store.conversations
     return {
-        "watch": lambda: first_of(store.watch("*", since=0)),
-        "usage": store.usage,
-        "queue stats": queue.stats,
-        "queue peek": queue.peek,
-        "queue dead": queue.dead,
-        "queue claimed": lambda: queue.peek(state="claimed"),
-        "queue delayed": lambda: queue.peek(state="delayed"),
-        "limit": lambda: store.rate_limit("window", limit=5, per=60).state(),
-        "lease": lambda: store.lease_state("lock"),
-        "once": lambda: store.once_state("work"),
-        "list": store.presence.list,
-        "events": lambda: store.episodes.events("desk"),
-        "sessions": store.episodes.sessions,
-        "summary": lambda: store.episodes.summarize_episode("desk"),
-        "plans": lambda: store.decisions.get_recent_plans("desk"),
-        "executions": lambda: store.decisions.get_open_executions("desk"),
-        "execution stats": lambda: store.decisions.get_execution_stats("desk"),
-        "memory": lambda: memory.get(memory_id),
-        "memory search": lambda: memory.search("north door"),
-        "memory recent": memory.recent,
-        "memory history": lambda: memory.history(memory_id),
-        "memory stats": memory.stats,
-        "memory uses": memory.uses,
-        "thread": lambda: memory.thread_stats("main"),
-        "cache": lambda: store.cache.check("what is the code?"),
-        "cache stats": store.cache.stats,
-        "graph episodes": lambda: graph.episodes(group_id=GROUP),
-        "graph facts": lambda: graph.facts("Ada", group_id=GROUP),
-        "graph history": lambda: graph.history("Ada", group_id=GROUP),
-        "graph words": lambda: graph.text_search("Ada", group_id=GROUP),
-        "graph meaning": lambda: graph.vector_search("Ada", group_id=GROUP),
-        "graph walk": lambda: graph.traverse_from_entities(["Ada"], group_id=GROUP),
-        "graph stats": lambda: graph.stats(group_id=GROUP),
-        "graph groups": graph.groups,
-        "notes": lambda: synthesis.query_memory(app_id="app", query="door"),
-        "tasks": synthesis.tasks,
-        "fsck": lambda: synthesis.fsck(app_id="app"),
-        "write": lambda: store.write("value", 2),
-        "append": lambda: store.append("list", 1, max_length=5),
-        "put": lambda: queue.put("more"),
-        "claim": queue.claim,
-        "redrive": queue.redrive_all,
-        "take": lambda: store.rate_limit("bucket", limit=5, per=60, algorithm="token_bucket").take(),
-        "acquire": lambda: store.lease_acquire("lock", wait=0),
-        "begin once": lambda: store.once("work", answer, ttl=600),
-        "append event": lambda: store.episodes.append_event("desk", {"a": 1}),
-        "save plan": lambda: store.decisions.save_plan("desk", "ETH", "SELL", 0.5, "because"),
-        "check graph": lambda: graph.check(group_id=GROUP),
-        "add fact": lambda: graph.add_relationship("Ada", "likes", "Rome", group_id=GROUP),
-        "add memory": lambda: memory.add("The north door code is 7781"),
-        "put answer": lambda: store.cache.put("what is that?", "x"),
+        "talk": lambda: talks.read("talk"),
+        "newest of a talk": lambda: talks.read("talk", last=2),
+        "newest of a plain talk": lambda: talks.read("plain", last=2),
+        "talk around": lambda: talks.read("talk", around="b"),
+        "branch": lambda: talks.read("branch", last=5),
+        "talk state": lambda: talks.state("talk"),
+        "talk stats": lambda: talks.stats("talk"),
+        "talk head": lambda: talks.get("talk"),
+        "talks": talks.list,
+        "talks of a user": lambda: talks.list(user="kim"),
+        "append to talk": lambda: talks.append("talk", ["more"], entry_ids=["d"]),
+        "append to plain talk": lambda: talks.append("plain", ["more"]),
+        "append to branch": lambda: talks.append("branch", ["more"], state={"step": 2}),
+        "pop of a talk": lambda: talks.pop("talk"),
+        "replace in a talk": lambda: talks.replace_suffix("talk", "a", ["other"]),
+        "fork a talk": lambda: talks.fork("talk", new_id(4)),
+    }
+
+
+def calls_of_decisions(store: SharedMemoryStore) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """Public calls on plans and executions, the reading ones first."""
+    decisions = store.decisions
+
+    async def begin() -> object:
+        saved = await decisions.save_if_new("desk", "BTC", "BUY", 0.5, "because", time_window_sec=600)
+        return await decisions.begin_execution("desk", saved.plan.plan_id)
+
+    return {
+        "plans": lambda: decisions.get_recent_plans("desk"),
+        "same plan": lambda: decisions.check_duplicate("desk", "BTC", "BUY", "because"),
+        "refusals": lambda: decisions.get_refusals("desk"),
+        "executions": lambda: decisions.get_open_executions("desk"),
+        "execution stats": lambda: decisions.get_execution_stats("desk"),
+        "decision history": lambda: decisions.history("because"),
+        "decision patterns": decisions.patterns,
+        "save plan": lambda: decisions.save_plan("desk", "ETH", "SELL", 0.5, "because"),
+        "save the same plan": lambda: decisions.save_if_new("desk", "BTC", "BUY", 0.5, "because"),
+        "begin execution": begin,
     }
 
 
@@ -199,8 +251,11 @@ def junk_of(bare: Redis, key: bytes) -> Iterator[Callable[[], object]]:
             yield partial(bare.hdel, key, field)
     if kind == b"zset":
         yield partial(bare.zadd, key, {b"\xff\xfe": 1, b"": float("inf"), b"low": float("-inf")})
+        members: Any = bare.zrange(key, 0, 3)
+        yield from (partial(bare.zadd, key, {member: float("inf")}) for member in members)
     if kind == b"list":
         yield partial(bare.lpush, key, b"\xff\xfe", b"", b"{")
+        yield from (partial(bare.execute_command, "LSET", key, -1, junk) for junk in JUNK)
     if kind == b"set":
         yield partial(bare.sadd, key, b"\xff\xfe", b"")
     if kind == b"stream":

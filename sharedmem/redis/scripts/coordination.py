@@ -649,7 +649,8 @@ class QueueScripts:
         """Return (id, score, task, claim) of each task."""
         flat = _texts(await self._sender.run("queue_show", keys, (count, after_score, after_id)))
         rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
-        return [(id_.decode(), round(float(score)), task, claim) for id_, score, task, claim in rows]
+        with decoding(keys.line):
+            return [(id_.decode(), round(float(score)), task, claim) for id_, score, task, claim in rows]
 
     async def queue_stats(self, keys: StatsKeys, *, levels: int) -> list[int]:
         """Return the figures in the order of the script."""
