@@ -18,7 +18,7 @@
 -- RETURNS one line a request: `got <token>`; `wait <ms> <rank>` if it was refused: time until the next lease expires, and
 --   the number of waiters before it; `E <error>` if another client has written to its keys
 -- FAILS   CLOSED, STALE
-local FIRST_KEY, FIRST_ARGUMENT = 3, 10
+local FIRST_KEY, FIRST_ARGUMENT, LATEST = 3, 10, 2 ^ 53
 local capacity, weight, lease_ms = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local gain, waits = ARGV[9], ARGV[10]
 local count = #ARGV - FIRST_ARGUMENT
@@ -36,11 +36,13 @@ local function acquire(at, asker)
     redis.call('ZREMRANGEBYSCORE', holders, '-inf', whole(microseconds()))
     earliest = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')
   end
-  local used = 0
+  local used, latest = 0, 0
   if earliest[1] then
     used = redis.call('ZCARD', holders)
     if used == 1 then used = tonumber(string.match(earliest[1], '^%d+ %S+ (%d+)')) end
-    if not used then return 'E DAMAGED another client has written to the holders of the name' end
+    latest = tonumber(used == 1 and earliest[2] or redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2])
+    -- An infinite end is none of ours.
+    if not used or latest > LATEST then return 'E DAMAGED another client has written to the holders of the name' end
   end
   local is_free = used + weight <= capacity
   local changes_at = earliest[2]
@@ -51,10 +53,7 @@ local function acquire(at, asker)
 
   if is_free and (not first or first == asker) then
     local ends = microseconds() + lease_ms * 1000
-    local latest = ends
-    if used > 0 then
-      latest = math.max(ends, tonumber(redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]))
-    end
+    latest = math.max(ends, latest)
     first_token = first_token or tick(count)
     local token = whole(first_token + granted)
     granted = granted + 1
