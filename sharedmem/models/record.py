@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -24,6 +25,12 @@ _set_values, _set_fields, _set_extra, _set_private = (
 )
 
 
+@cache
+def _fields_of(kind: type[Record]) -> set[str]:
+    """Return the names of the fields of a class, which its records share as those that are set."""
+    return set(kind.__pydantic_fields__)
+
+
 def of_checked(kind: type[R], values: dict[str, Any]) -> R:
     """Return a record of values that are known to be valid, three times faster than `model_construct`.
 
@@ -34,23 +41,21 @@ def of_checked(kind: type[R], values: dict[str, Any]) -> R:
     Raises:
         ValueError: a field is missing, or there is another one.
     """
-    if values.keys() != kind.__pydantic_fields__.keys():
-        odd = ", ".join(sorted(values.keys() ^ kind.__pydantic_fields__.keys()))
-        raise ValueError(f"a {kind.__name__} with other fields: {odd}")
+    fields = _fields_of(kind)
+    if values.keys() != fields:
+        raise ValueError(f"a {kind.__name__} with other fields: {', '.join(sorted(values.keys() ^ fields))}")
     made = kind.__new__(kind)
     _set_values(made, values)
-    _set_fields(made, set(values))
+    _set_fields(made, fields)
     _set_extra(made, None)
     _set_private(made, None)
     return made
 
 
 def all_of_checked(kind: type[R], rows: Iterable[dict[str, Any]]) -> list[R]:
-    """As `of_checked`, for many records, which share the set of their fields."""
-    new, found = kind.__new__, []
-    fields: set[str] = set()
+    """As `of_checked`, for many records, whose fields are not compared with those of the class."""
+    new, fields, found = kind.__new__, _fields_of(kind), []
     for values in rows:
-        fields = fields or set(values)
         made = new(kind)
         _set_values(made, values)
         _set_fields(made, fields)
