@@ -57,7 +57,6 @@ _DEFAULTS: dict[str, Any] = {
     name: field.get_default(call_default_factory=True, validated_data={})
     for name, field in MemoryItem.model_fields.items()
 }
-_BLANK = MemoryItem.model_construct(None, **_DEFAULTS)
 _MESSAGE_DEFAULTS: dict[str, Any] = {"entity_id": None, "name": None, "timestamp": None, "embedding": None}
 _TIMES = ("timestamp", "created_at", "updated_at")
 _TUPLES = ("related_memory_ids", "tags", "collections", "turn_embedding")
@@ -378,8 +377,7 @@ def item_from_body(id_: str, namespace: str, body: dict[str, Any], version: int,
     known = {name: value for name, value in body.items() if name in _DEFAULTS}
     # Items must not share mutable defaults.
     fresh: dict[str, Any] = {"metrics": {}, "metadata": {}}
-    # A copy takes a third of the time of a construction, which validates each field.
-    return _BLANK.model_copy(update={**fresh, **known, **beside})
+    return of_checked(MemoryItem, {**_DEFAULTS, **fresh, **known, **beside})
 
 
 def _decode_message(body: dict[str, Any]) -> MemoryMessage:
