@@ -89,7 +89,7 @@ def decode_note(body: bytes, version: int) -> Note:
     Raises:
         ValidationError: the body is not a note: another client has written there.
     """
-    return Note.model_validate_json(body).model_copy(update={"version": version})
+    return Note.model_validate_json(b'%b,"version":%d}' % (body.removesuffix(b"}"), version))
 
 
 def hash_fields(note: Note, namespace: str) -> list[Argument]:

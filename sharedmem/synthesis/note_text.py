@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from sharedmem.errors import UnsupportedError
 from sharedmem.models import ConversationSummary
@@ -310,6 +311,7 @@ def has_content(text: str) -> bool:
     return schemas.has_words(text) and not _NOTHING.fullmatch(normalize_text(text))
 
 
+@lru_cache(maxsize=4096)
 def _normalize_letter(letter: str) -> str:
     category = unicodedata.category(letter)
     if category in _AS_BLANK or letter.isspace():

@@ -110,8 +110,10 @@ DENSE_RUN = re.compile(f"[{_DENSE}]+")
 """Characters of a script without blanks between words."""
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _ANY_WORD = re.compile(rf"[{_DENSE}]+|(?:(?![{_DENSE}])[^\W_])+")
-# Sorting the accents of one letter takes the square of their number: an endless run of them must be cut.
-_PIECE = re.compile(r"\S{1,256}\s*")
+_OTHER_WORD = re.compile(rf"[{_DENSE}]|[^\W_\x00-\x7f]")
+# Sorting the accents of one letter takes the square of their number: an endless run of them must be cut. Words of ASCII
+# have none, so many of them are one piece.
+_PIECE = re.compile(r"[\x00-\x7f]{1,1000}\s|\S{1,256}\s*")
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 
@@ -261,9 +263,11 @@ def fold_text(text: str) -> str:
     return text.lower() if text.isascii() else "".join(map(fold, _PIECE.findall(text)))
 
 
-def _words(text: str) -> Iterator[str]:
-    for match in _ANY_WORD.finditer(fold_text(text)):
-        yield from _bigrams(match[0])
+def _words(text: str) -> list[str]:
+    folded = fold_text(text)
+    if not _OTHER_WORD.search(folded):  # only its signs are others, such as quotation marks and dashes
+        return _ASCII_WORD.findall(folded)
+    return [word for run in _ANY_WORD.findall(folded) for word in _bigrams(run)]
 
 
 def _bigrams(run: str) -> Iterator[str]:
