@@ -33,11 +33,13 @@ from sharedmem.models import (
     SaveResult,
 )
 from sharedmem.redis.scope import Scope
-from sharedmem.runtime import Counters, measured
+from sharedmem.runtime import Counters, measured, metric_key
 from sharedmem.runtime.concurrency import ProcessBound
 
 if TYPE_CHECKING:
     from sharedmem.providers.protocol import OpenEmbedder
+
+_SAVED, _DUPLICATE = (metric_key("plans", outcome=outcome) for outcome in ("saved", "duplicate"))
 
 
 class Decisions(ProcessBound):
@@ -87,7 +89,7 @@ class Decisions(ProcessBound):
                 have it yet; only if `log_durability` is `through`.
         """
         found = await self._plans.save_plan(session, symbol, action, confidence, reasoning, method)
-        self._counters.increment("plans", outcome="saved")
+        self._counters.add_to(_SAVED, 1)
         return found
 
     @measured("decisions.save_if_new")
@@ -127,7 +129,7 @@ class Decisions(ProcessBound):
         result = await self._plans.save_if_new(
             session, symbol, action, confidence, reasoning, method, time_window_sec, similar
         )
-        self._counters.increment("plans", outcome="saved" if result.saved else "duplicate")
+        self._counters.add_to(_SAVED if result.saved else _DUPLICATE, 1)
         return result
 
     @measured("decisions.get_recent_plans")

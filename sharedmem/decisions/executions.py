@@ -40,13 +40,14 @@ from sharedmem.redis.replies import Reply
 from sharedmem.redis.scripts.data import WriteBatcher, split_replies
 from sharedmem.redis.scripts.decisions import ExecutionBegin, ExecutionEnd
 from sharedmem.redis.service_keys import decoding
-from sharedmem.runtime import get_logger
+from sharedmem.runtime import get_logger, metric_key
 from sharedmem.runtime.concurrency import Background, ProcessBound
 
 TakeoverPolicy = Literal["never", "takeover"]
 _POLICIES = ("never", "takeover")
 _RECENT = 20
 _PAGE = 500
+_STARTED, _REFUSED = (metric_key("execution_claims", outcome=outcome) for outcome in ("started", "refused"))
 # Fields that a running execution does not have yet.
 _UNFINISHED_FIELDS: dict[str, object] = {
     "status": "",
@@ -80,7 +81,7 @@ class ExecutionLog:
         )
         claim = _parse_claim(await sessions.changed(found, call), found, session, plan_hash)
         counters = sessions.names.context.counters
-        counters.increment("execution_claims", outcome="started" if claim.started else "refused")
+        counters.add_to(_STARTED if claim.started else _REFUSED, 1)
         return claim
 
     def _begin_together(self, session: SessionKeys, claims: Sequence[ExecutionBegin]) -> Awaitable[bytes]:
