@@ -41,7 +41,7 @@ local function acquire(at, asker)
     used = redis.call('ZCARD', holders)
     if used == 1 then used = tonumber(string.match(earliest[1], '^%d+ %S+ (%d+)')) end
     latest = tonumber(used == 1 and earliest[2] or redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2])
-    -- An infinite end is none of ours.
+    -- A lease of sharedmem has an end: an infinite one is another client's.
     if not used or latest > LATEST then return 'E DAMAGED another client has written to the holders of the name' end
   end
   local is_free = used + weight <= capacity

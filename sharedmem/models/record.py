@@ -27,7 +27,7 @@ _set_values, _set_fields, _set_extra, _set_private = (
 
 @cache
 def _fields_of(kind: type[Record]) -> set[str]:
-    """Return the names of the fields of a class, which its records share as those that are set."""
+    """Return the names of the fields of a class: its records share the set."""
     return set(kind.__pydantic_fields__)
 
 
