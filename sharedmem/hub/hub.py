@@ -305,6 +305,9 @@ class Hub(ProcessBound):
         await self.close()
 
     async def _load(self) -> Settings:
+        url: object = self._url
+        if isinstance(url, Settings):
+            raise ConfigError("redis_url", "argument", "it is a Settings, give that as: Hub.open(settings=...)")
         if self._given is None:
             return await asyncio.to_thread(Settings.load, redis_url=self._url)
         return self._given if self._url is None else self._given.replace(redis_url=self._url)

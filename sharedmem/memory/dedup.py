@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.access import MEMORY, matches_filter, to_index_filter
 from sharedmem.memory.validation import LONGEST_TEXT_BYTES, NewMemory, more_important
 from sharedmem.models import MemoryItem, MemoryType
-from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half
+from sharedmem.redis.vectors import Matrix, Vector, finite_half_or_none, from_half, main_directions, products
 from sharedmem.search.protocol import IndexHit
 from sharedmem.text.analysis import encode_tag, normalize_text
 
@@ -244,19 +244,67 @@ class NearMemoryFinder:
                 rows.put(id_.decode(errors="replace"), about, from_half(half))
 
 
+_FIRST_ROWS = 64
+_DIRECTIONS = 63
+"""Directions in which vectors are compared first: with the length of the rest an outline has 64 numbers."""
+_SAMPLE = 512
+"""Vectors from which the directions are found."""
+_ROUNDING = 1e-4
+"""Most by which rounding can make a product too small."""
+
+
 class _GroupVectors:
-    """The vectors of one user and category."""
+    """The vectors of one user and category.
+
+    Each has an outline: its numbers in the main directions of all vectors, and the length of the rest. The product of
+    two outlines is at least the product of the vectors, by the inequality of Cauchy and Schwarz for the rest. So few
+    vectors are compared in full.
+    """
 
     def __init__(self, dimension: int) -> None:
         self.ids: list[str] = []
-        self.matrix: Matrix = np.zeros((64, dimension), dtype=np.float32)
+        self._vectors: Matrix = np.zeros((_FIRST_ROWS, dimension), dtype=np.float32)
+        self._directions: Matrix = np.eye(min(_DIRECTIONS, dimension), dimension, dtype=np.float32)
+        self._outlines: Matrix = np.zeros((_FIRST_ROWS, len(self._directions) + 1), dtype=np.float32)
+        self._outlined = 0
+        """How many vectors have their outline."""
 
     def add(self, id_: str, vector: Vector) -> None:
         place = len(self.ids)
-        if place == len(self.matrix):
-            self.matrix = np.concatenate([self.matrix, np.zeros_like(self.matrix)])
-        self.matrix[place] = vector
+        if place == len(self._vectors):
+            self._grow()
+        self._vectors[place] = vector
         self.ids.append(id_)
+
+    def remove(self, place: int) -> None:
+        """Make a vector match nothing any more."""
+        self._vectors[place] = self._outlines[place] = 0
+
+    def near(self, vectors: Matrix, threshold: float) -> Iterator[tuple[int, str, float]]:
+        """Yield (row of the vector, id, similarity) for all that are near; a vector of zeros is near to none."""
+        count, least = len(self.ids), threshold - _ROUNDING
+        self._outlines[self._outlined : count] = self._outline(self._vectors[self._outlined : count])
+        self._outlined = count
+        may_be_near = (products(self._outlines[:count], self._outline(vectors)) >= least).any(axis=1)
+        compared = np.flatnonzero(may_be_near)
+        places, rows = np.nonzero(products(self._vectors[compared], vectors) >= least)
+        similarities = np.vecdot(vectors[rows], self._vectors[compared[places]])
+        for at in np.flatnonzero(similarities >= threshold).tolist():
+            yield int(rows[at]), self.ids[compared[places[at]]], float(similarities[at])
+
+    def _grow(self) -> None:
+        """Make room for as many again; find the main directions anew if there are enough vectors."""
+        self._vectors = np.concatenate([self._vectors, np.zeros_like(self._vectors)])
+        self._outlines = np.concatenate([self._outlines, np.zeros_like(self._outlines)])
+        if len(self.ids) >= _SAMPLE:
+            sample = self._vectors[: len(self.ids) : len(self.ids) // _SAMPLE]
+            self._directions = main_directions(sample, len(self._directions))
+            self._outlined = 0
+
+    def _outline(self, vectors: Matrix) -> Matrix:
+        along = products(vectors, self._directions)
+        rest = np.vecdot(vectors, vectors) - np.vecdot(along, along)
+        return np.column_stack([along, np.sqrt(np.maximum(rest, 0))])
 
 
 class _NamespaceVectors:
@@ -278,8 +326,7 @@ class _NamespaceVectors:
     def put(self, id_: str, about: DedupGroup, vector: Vector) -> None:
         if id_ in self._places:
             group, place = self._places[id_]
-            # The former vector must not match any more.
-            group.matrix[place] = 0
+            group.remove(place)
         group = self._groups.get(about) or self._groups.setdefault(about, _GroupVectors(self._dimension))
         self._places[id_] = group, len(group.ids)
         group.add(id_, vector)
@@ -293,10 +340,8 @@ class _NamespaceVectors:
             group = self._groups.get(about)
             if group is not None:
                 vectors = np.stack([_vector_of(drafts[place]) for place in places])
-                # Not `@`, which shares the work among threads: on a busy machine they wait for each other.
-                similarities = np.vecdot(vectors[:, None], group.matrix[None, : len(group.ids)])
-                for row, column in np.argwhere(similarities >= threshold).tolist():
-                    found[places[row]][group.ids[column]] = float(similarities[row, column])
+                for row, id_, similarity in group.near(vectors, threshold):
+                    found[places[row]][id_] = similarity
         return found
 
 

@@ -37,7 +37,7 @@ from sharedmem.memory.serialization import encode_body, encode_change
 from sharedmem.memory.validation import MemoryScope, NewMemory, check_summarize, prepare_memory, with_measured
 from sharedmem.models import AddResult, MemoryItem
 from sharedmem.redis.scripts.knowledge import MemoryWrite
-from sharedmem.redis.vectors import Vector, from_half, to_half
+from sharedmem.redis.vectors import Vector, from_half, products, to_half
 from sharedmem.runtime import elapsed_ms, get_logger, log_event, metric_key
 from sharedmem.runtime.concurrency import BackgroundTask
 from sharedmem.text.contradictions import find_contradiction
@@ -404,7 +404,7 @@ def _similarities_in_batch(cases: Sequence[PendingMemory], threshold: float) -> 
         return {}
     matrix = np.stack([case.vector for case in looking])
     found: dict[int, dict[int, float]] = {}
-    similarities = np.vecdot(matrix[:, None], matrix[None])
+    similarities = products(matrix, matrix)
     for row, column in np.argwhere(similarities >= threshold).tolist():
         if row != column:
             near = found.setdefault(looking[row].place, {})

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -277,6 +278,13 @@ async def test_a_hub_is_opened_before_it_is_used_and_once(redis_url: str, settin
         with pytest.raises(UsageError, match="it is open already"):
             await hub.__aenter__()
     await hub.close()
+
+
+async def test_settings_in_the_place_of_the_url_are_told_where_they_belong(settings: Settings) -> None:
+    given: Any = settings
+
+    with pytest.raises(ConfigError, match=r"redis_url.*Hub\.open\(settings="):
+        await Hub.open(given)
 
 
 async def test_clients_and_tiers_that_are_not_open_say_so(tmp_path: Path) -> None:

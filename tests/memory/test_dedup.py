@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from support.contexts import knowledge_of
 from support.example_budget import example_count
 
@@ -139,6 +141,36 @@ async def test_a_merge_in_a_large_addition_counts_for_what_comes_after_it(memory
     assert [place for place, result in enumerate(results) if result.merged] == [200, 400]
     assert {results[200].id, results[400].id} == {results[0].id}
     assert (merged.occurrences, merged.metadata) == (3, {"source": "log", "shift": "early"})
+
+
+@pytest.mark.parametrize("dimension", [64, 256])
+async def test_very_many_are_merged_into_exactly_those_that_are_near_enough(settings: Settings, dimension: int) -> None:
+    chance = np.random.default_rng(dimension)
+    common, own, others = (normalized(chance.normal(size=(count, dimension))) for count in (1, 1_200, 600))
+    there = normalized(common + own)
+    # Near enough are the first half of the added ones: the threshold of this embedder is 0.95.
+    cosines = np.where(np.arange(600) < 300, 0.96, 0.94)[:, None]
+    across = normalized(others - np.vecdot(others, there[:600])[:, None] * there[:600])
+    added = cosines * there[:600] + np.sqrt(1 - cosines**2) * across
+    chosen = settings.replace(embedder="hashing", embedding_dimension=dimension)
+    async with fake_hub(settings=chosen) as hub:
+        memory = hub.store("shore").memory
+        held = await memory.add_many(map(shore, range(1_200), there.tolist()), dedup=False)
+
+        results = await memory.add_many(map(shore, range(5_000, 5_600), added.tolist()))
+
+    assert [result.id for result in results[:300]] == [one.id for one in held[:300]]
+    assert [result.merged for result in results] == [True] * 300 + [False] * 300
+
+
+def normalized(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    unit: NDArray[np.float64] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
+
+
+def shore(number: int, embedding: list[float]) -> MemoryItem:
+    letters = str(number).translate(str.maketrans("0123456789", "abcdefghij"))
+    return MemoryItem(memory=f"{HARBOUR} w{letters}", embedding=embedding)
 
 
 async def test_nothing_is_merged_across_namespaces(hub: Hub, memory: Memories) -> None:
