@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -598,19 +599,36 @@ class MemoryAdder:
         asked = [draft for draft in drafts if check_summarize(draft.item, summarize)]
         results: list[AddResult] = []
         looking = sum(one.dedup and not one.is_exact for one in drafts)
-        async with self._commit.neighbours.expecting(looking):
-            for first in range(0, len(drafts), _PAGE):
-                page = drafts[first : first + _PAGE]
-                await self._summarize(asked[first : first + _PAGE])
-                if self._scorer is not None:
-                    await self._scorer.score(page)
-                await self._commit.embeddings.embed(page)
+        async with self._commit.neighbours.expecting(looking), aclosing(self._ready_pages(drafts, asked)) as pages:
+            async for page in pages:
                 results += await _gather_results(self._commit.put(page))
                 if self._on_added is not None:
                     self._on_added(page)
                 if on_progress is not None:
                     on_progress(len(results), len(drafts))
         return results
+
+    async def _ready_pages(
+        self, drafts: Sequence[NewMemory], asked: Sequence[NewMemory]
+    ) -> AsyncGenerator[Sequence[NewMemory]]:
+        """Yield the drafts, page by page, ready to be written; the caller writes one while the next is made ready."""
+        made = asyncio.create_task(self._make_ready(drafts[:_PAGE], asked[:_PAGE]))
+        try:
+            for first in range(0, len(drafts), _PAGE):
+                end = first + _PAGE
+                await made
+                made = asyncio.create_task(self._make_ready(drafts[end : end + _PAGE], asked[end : end + _PAGE]))
+                yield drafts[first:end]
+        finally:
+            made.cancel()
+            await asyncio.gather(made, return_exceptions=True)
+
+    async def _make_ready(self, page: Sequence[NewMemory], asked: Sequence[NewMemory]) -> None:
+        """Write the summaries of some drafts, and score and embed those of a page."""
+        await self._summarize(asked)
+        if self._scorer is not None and page:
+            await self._scorer.score(page)
+        await self._commit.embeddings.embed(page)
 
     async def _summarize(self, drafts: Sequence[NewMemory]) -> None:
         """Write the summaries of some drafts; the model decides how many requests run at a time."""

@@ -72,6 +72,18 @@ async def test_a_history_of_workers_that_are_killed_and_paused_loses_and_repeats
     assert graves, "no worker was killed"
 
 
+async def test_control_a_worker_whose_killing_was_cancelled_is_killed_all_the_same(bare_server: RedisProcess) -> None:
+    worker = await WorkerProcess.start(bare_server.url, VISIBILITY_S)
+    killing = asyncio.create_task(worker.kill())
+    await asyncio.sleep(0)
+    killing.cancel()
+    await asyncio.wait([killing])
+
+    await worker.kill()
+
+    assert (killing.cancelled(), worker.has_ended) == (True, True)
+
+
 FINE = [
     QueueEvent("claimed", "a", 1, 1),
     QueueEvent("claimed", "a", 5, 2),

@@ -108,7 +108,7 @@ class WorkerProcess:
     async def kill(self) -> None:
         """End it with SIGKILL, and hear what it had said by then."""
         self._process.kill()
-        await self._listening
+        await asyncio.shield(self._listening)  # a kill that is cancelled may be made again
         await self._process.communicate()
 
     async def _listen(self) -> None:
