@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -244,13 +245,19 @@ class NearMemoryFinder:
                 rows.put(id_.decode(errors="replace"), about, from_half(half))
 
 
-_FIRST_ROWS = 64
+_FIRST_ROWS = 8
 _DIRECTIONS = 63
 """Directions in which vectors are compared first: with the length of the rest an outline has 64 numbers."""
 _SAMPLE = 512
 """Vectors from which the directions are found."""
 _ROUNDING = 1e-4
 """Most by which rounding can make a product too small."""
+
+
+@cache
+def _first_numbers(dimension: int) -> Matrix:
+    """Return the directions before there are vectors to find some in; all groups share them."""
+    return np.eye(min(_DIRECTIONS, dimension), dimension, dtype=np.float32)
 
 
 class _GroupVectors:
@@ -264,7 +271,7 @@ class _GroupVectors:
     def __init__(self, dimension: int) -> None:
         self.ids: list[str] = []
         self._vectors: Matrix = np.zeros((_FIRST_ROWS, dimension), dtype=np.float32)
-        self._directions: Matrix = np.eye(min(_DIRECTIONS, dimension), dimension, dtype=np.float32)
+        self._directions = _first_numbers(dimension)
         self._outlines: Matrix = np.zeros((_FIRST_ROWS, len(self._directions) + 1), dtype=np.float32)
         self._outlined = 0
         """How many vectors have their outline."""
