@@ -76,6 +76,8 @@ class PubSubHub:
         self._retry_for_s = retry_for_s
         self._subscribers: dict[Channel, list[Subscriber]] = {}
         self._confirmed: dict[Channel, asyncio.Future[None]] = {}
+        self._missed: dict[Channel, str] = {}
+        """Why messages of a topic may be lost, until the server has subscribed it again."""
         self._pubsub: PubSubConnection | None = None
         self._reading: BackgroundTask | None = None
         self._changing = asyncio.Lock()
@@ -166,6 +168,7 @@ class PubSubHub:
             return
         del self._subscribers[topic]
         self._confirmed.pop(topic, None)
+        self._missed.pop(topic, None)
         if not self._subscribers:
             await self._rest()
         elif self._pubsub is not None and not self._is_closed:
@@ -200,13 +203,20 @@ class PubSubHub:
     def _pass_on(self, message: dict[str, Any]) -> None:
         kind, channel = message["type"], message["channel"]
         if kind in {"subscribe", "psubscribe"}:
-            waiting = self._confirmed.get(Channel(channel, kind == "psubscribe"))
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
+            self._confirm(Channel(channel, kind == "psubscribe"))
         elif kind == "message":
             self._deliver(Channel(channel), channel, message["data"])
         elif kind == "pmessage":
             self._deliver(Channel(message["pattern"], pattern=True), channel, message["data"])
+
+    def _confirm(self, topic: Channel) -> None:
+        waiting, reason = self._confirmed.get(topic), self._missed.pop(topic, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+        if reason is not None:
+            # Not earlier: what they read now, and what they hear from now on, leaves no gap.
+            for subscriber in list(self._subscribers.get(topic, ())):
+                subscriber.missed(topic.channel, reason)
 
     def _deliver(self, topic: Channel, channel: bytes, data: bytes) -> None:
         for subscriber in self._subscribers.get(topic, ()):
@@ -216,15 +226,13 @@ class PubSubHub:
         self._counters.increment("listener_losses")
         # Swapped in one step: a concurrent subscription must not open a third connection.
         dead, self._pubsub = self._pubsub, self._client.pubsub()
+        # A topic that was never confirmed has missed no messages.
+        self._missed |= {topic: reason for topic, confirmed in self._confirmed.items() if confirmed.done()}
         if dead is not None:
             await dead.close()
         # A connection may also hang while it opens.
         async with asyncio.timeout(self._response_timeout_s):
             await _send_subscribe(self._pubsub, list(self._subscribers))
-        for topic, subscribers in list(self._subscribers.items()):
-            # A topic that is not confirmed yet has missed no messages.
-            for subscriber in subscribers if self._confirmed[topic].done() else ():
-                subscriber.missed(topic.channel, reason)
 
     async def _drop(self) -> None:
         pubsub, self._pubsub = self._pubsub, None

@@ -363,6 +363,25 @@ async def test_every_channel_and_pattern_is_subscribed_again_and_each_subscriber
     assert heard == [("missed", str)] * 3 + [(channel, "hello") for channel in ("news", "chat-*", "wea?her")]
 
 
+async def test_a_subscriber_that_is_told_of_a_loss_misses_nothing_from_then_on(
+    direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy
+) -> None:
+    published: list[asyncio.Task[int]] = []
+    heard: list[object] = []
+
+    def publish(_: object) -> None:
+        published.append(asyncio.create_task(direct.publish("news", "hello")))
+
+    await shaken.subscribe("news", heard.append, on_missed=publish)
+    with proxy.delayed(0.2):  # the new subscription is under way for so long
+        proxy.reset_all()
+        await wait_until(lambda: bool(published), description="it was told")
+        assert await published[0] == 1
+        await wait_until(lambda: bool(heard), description="it heard the next message")
+
+    assert heard == ["hello"]
+
+
 @pytest.mark.parametrize("times", [1, 3])
 async def test_a_subscription_whose_confirmation_is_lost_is_made_all_the_same(
     times: int, direct: SharedMemoryStore, shaken: SharedMemoryStore, proxy: ChaosProxy

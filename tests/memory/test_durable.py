@@ -357,9 +357,13 @@ async def test_a_server_that_was_set_back_in_time_gets_what_came_later(settings:
         await memory.delete(gone)
         await memory.add("the tide table is new")
         await hub.durable.drain("research", timeout=60)
-        await raw.unlink(*[key async for key in raw.scan_iter(match="*{research}*")])
-        for key, held in before.items():
-            await raw.restore(key, 0, held or b"")
+        now = [key async for key in raw.scan_iter(match="*{research}*")]
+        async with raw.pipeline(transaction=True) as at_once:  # nobody sees half of it, or writes between
+            at_once.unlink(*now)
+            for key, held in before.items():
+                if held is not None:
+                    at_once.restore(key, 0, held, replace=True)
+            await at_once.execute()
 
         async with Hub.open(settings=settings, embedder=HashingEmbedder()) as later:
             found = await later.store("research").memory.list()
