@@ -349,8 +349,9 @@ class TierMachine(StoreMachine):
         members = self.model.get(source, "set", set())
         assert self.stores[client].smove(source, destination, member) is (member in members)
         if member in members:
-            self.model.put(source, "set", members - {member})
-            self.model.put(destination, "set", self.model.get(destination, "set", set()) | {member})
+            if source != destination:  # from a set into itself it stays, and the deadline of the set too
+                self.model.put(source, "set", members - {member})
+                self.model.put(destination, "set", self.model.get(destination, "set", set()) | {member})
             self.model.changes += 2
 
     # -- after each step
