@@ -217,7 +217,7 @@ class NearMemoryFinder:
         size, newest = await line.read_many([("ZCARD", log), ("ZRANGE", log, 0, 0, "REV", "WITHSCORES")])
         assert isinstance(size, int)
         assert isinstance(newest, list)
-        if size > _LARGER * count or (size + count) * dimension * 4 > _MOST_BYTES:
+        if size > _LARGER * count or (size + count) * (dimension + _DIRECTIONS + 1) * 4 > _MOST_BYTES:
             return None
         score = newest[1] if newest else b"0"
         assert isinstance(score, bytes)
@@ -250,8 +250,8 @@ _DIRECTIONS = 63
 """Directions in which vectors are compared first: with the length of the rest an outline has 64 numbers."""
 _SAMPLE = 512
 """Vectors from which the directions are found."""
-_ROUNDING = 1e-4
-"""Most by which rounding can make a product too small."""
+_ROUNDING = 1e-3
+"""Most by which rounding can make a product too small: the length of a short rest is the root of a difference."""
 
 
 @cache
