@@ -25,7 +25,7 @@ from sharedmem.clock import Clock
 from sharedmem.errors import UnsupportedError
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.multiplexer import MultiplexedConnection
-from sharedmem.redis.replies import LostError, Reply, ServerError, public_error, raise_if_error
+from sharedmem.redis.replies import Command, LostError, Reply, ServerError, public_error, raise_if_error
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.runtime.concurrency import Background, BackgroundTask
 
@@ -220,8 +220,10 @@ class NearCache:
         try:
             await link.ready()
             generation = link.generation
-            commands = (("HELLO", "3"), ("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", prefix))
-            for reply in await link.send_each(commands):
+            # Both at once, on the connection of this generation: on a later one the server would track the keys without
+            # our notice, and refuse to track them again.
+            posted = [link.post(command) for command in _tracking_commands(prefix)]
+            for reply in await asyncio.gather(*(one for one in posted if one is not None)):
                 raise_if_error(reply)
         except ServerError as error:
             self._refusal = error
@@ -229,7 +231,7 @@ class NearCache:
             _logger.warning("copies are off: %s", error)
         else:
             # A connection that was lost meanwhile tracks nothing.
-            if link.generation == generation:
+            if link.generation == generation and None not in posted:
                 self._tracked.add(prefix)
 
     def _ping(self) -> None:
@@ -250,6 +252,10 @@ class NearCache:
         }
         for name, value in shown.items():
             counters.register_gauge(name, value)
+
+
+def _tracking_commands(prefix: bytes) -> tuple[Command, Command]:
+    return ("HELLO", "3"), ("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", prefix)
 
 
 def _scope_of(physical: bytes) -> bytes:

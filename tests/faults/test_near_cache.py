@@ -294,6 +294,57 @@ async def test_with_resets_copies_are_not_older_than_their_bound_and_own_writes_
     assert too_old(reads, writes, BOUND_S) == []
 
 
+async def open_upstream(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return await asyncio.open_unix_connection(parts.path)
+    return await asyncio.open_connection(parts.hostname, parts.port)
+
+
+@asynccontextmanager
+async def breaking_the_next(upstream: str) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """A proxy that closes the next connection after its first reply, once the event is set; yields its URL."""
+    armed, links = asyncio.Event(), asyncio.TaskGroup()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, breaks: bool) -> None:
+        with suppress(ConnectionError):
+            while chunk := await reader.read(65_536):
+                writer.write(chunk)
+                await writer.drain()
+                if breaks:
+                    break
+        writer.close()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        links.create_task(link(reader, writer))
+
+    async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        breaks = armed.is_set()
+        armed.clear()
+        there, back = await open_upstream(upstream)
+        await asyncio.gather(carry(reader, back, breaks=False), carry(there, writer, breaks=breaks))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with links, server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0", armed
+
+
+async def test_a_connection_that_breaks_before_it_tracks_keys_is_opened_again(bare_server: RedisProcess) -> None:
+    async with (
+        breaking_the_next(bare_server.url) as (url, armed),
+        Hub.open(settings=persistent_settings(url, near_cache_staleness_s=60)) as hub,
+    ):
+        near = hub.store(TEAM, near_cache=True)
+        await near.write("k", 1)
+        armed.set()  # the next connection is that of the near cache
+
+        async def is_copied() -> bool:
+            assert await near.read("k") == 1
+            return gauge(hub, "copies") == 1
+
+        await wait_until(is_copied, description="keys are tracked")
+
+
 @asynccontextmanager
 async def without_pushes(upstream: str) -> AsyncIterator[str]:
     """A proxy that swallows what the server says of changed keys, and passes everything else; yields its URL."""
@@ -307,11 +358,7 @@ async def without_pushes(upstream: str) -> AsyncIterator[str]:
         writer.close()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        parts = urlsplit(upstream)
-        if parts.scheme == "unix":
-            there, back = await asyncio.open_unix_connection(parts.path)
-        else:
-            there, back = await asyncio.open_connection(parts.hostname, parts.port)
+        there, back = await open_upstream(upstream)
         await asyncio.gather(carry(reader, back, swallows=False), carry(there, writer, swallows=True))
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
