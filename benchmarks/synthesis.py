@@ -37,6 +37,7 @@ ONCE = Effort(rounds=1, seconds=0.1)
 """Rounds for the other side under load, whose sixteen calls of a pass take many seconds."""
 RESULTS = Path(__file__).parent / "results" / "synthesis.json"
 ONE, SIXTEEN = Load("1 writer", tasks=1), Load("16 writers", tasks=16)
+_MOST_CPU_MS = 4.0
 OURS, RULES, BARE, RIVAL = "sharedmem", "by rules", "bare", rival.NAME
 ACCEPT, NOTE, PAIR, QUERY = "add_memory, accepted", "add_memory, noted", "two memories, consolidated", "query_memory"
 MANY, REPEATS = 10_000, 30
@@ -267,8 +268,20 @@ def show_taken(results: SynthesisResults) -> None:
 
 
 def verdicts(results: SynthesisResults) -> list[Verdict]:
-    """Return verdicts on whether we are at least as fast as the other side: the pipeline has no agreed figures."""
-    return [_no_slower(results, call) for call in (NOTE, PAIR, QUERY)]
+    """Return verdicts on whether we are at least as fast as the other side, and on what a note costs."""
+    return [
+        *(_no_slower(results, call) for call in (NOTE, PAIR, QUERY)),
+        *(_costs(results, load) for load in (ONE, SIXTEEN)),
+    ]
+
+
+def _costs(results: SynthesisResults, load: Load) -> Verdict:
+    goal = f"{NOTE}, {load.name}: at most {_MOST_CPU_MS:g} ms of CPU, client and server"
+    taken = results.of(NOTE, load)
+    if taken is None:
+        return Verdict(goal, "", None)
+    spent_ms = (taken.figures.client_us + taken.figures.server_us) / 1000
+    return Verdict(goal, f"{spent_ms:.1f} ms", spent_ms <= _MOST_CPU_MS)
 
 
 def _no_slower(results: SynthesisResults, call: str) -> Verdict:

@@ -51,6 +51,7 @@ _LOOKED_AT_ONCE = 500
 _MOST_LOOKED_AT = 10_000
 _SEARCHED_STATES: tuple[SearchedState, ...] = ("dead", "claimed", "ready", "delayed")
 _SCORE = re.compile(r"-?[0-9]{1,16}")
+_ENDS = frozenset({"done", "dead"})
 _PEEKED_STATES = ("ready", "delayed", "claimed")
 _UNKNOWN_TASK_ADVICE = "it was never put into this queue, was discarded, or its result has expired"
 
@@ -69,22 +70,29 @@ class QueueAdmin:
         patience = check_wait(wait)
         give_up_at = float("inf") if patience is None else clock.monotonic() + patience
         outcome = await self._outcome(task_id)
-        if patience == 0 or outcome.state in {"done", "dead"}:
+        if patience == 0 or outcome.state in _ENDS:
             return outcome
         async with queue.context.wait_notifier.waiter(queue.space) as waiter:
+            is_followed = True
             try:
-                return await self._wait_for_outcome(task_id, waiter, give_up_at)
+                outcome = await self._wait_for_outcome(task_id, waiter, give_up_at)
+                # The step that ends a task also removes its waiters.
+                is_followed = outcome.state not in _ENDS
+                return outcome
             finally:
-                await self._follow(task_id, waiter.name, stays=False)
+                if is_followed:
+                    await self._follow(task_id, waiter.name, stays=False)
 
     async def _wait_for_outcome(self, task_id: str, waiter: Waiter, give_up_at: float) -> TaskOutcome:
-        while True:
-            follows = await self._follow(task_id, waiter.name, stays=True)
-            outcome = await self._outcome(task_id)
+        """Return the outcome once there is one, or the state at the end of the wait."""
+        while await self._follow(task_id, waiter.name, stays=True):
             left = give_up_at - self._queue.context.clock.monotonic()
-            if not follows or left <= 0:
+            if left > 0:
+                await waiter.wait(min(left, random.uniform(*POLL_S)))  # noqa: S311  # spreads the polls
+            outcome = await self._outcome(task_id)
+            if left <= 0 or outcome.state in _ENDS:
                 return outcome
-            await waiter.wait(min(left, random.uniform(*POLL_S)))  # noqa: S311  # spreads the polls
+        return await self._outcome(task_id)
 
     async def _follow(self, task_id: str, follower: str, *, stays: bool) -> bool:
         queue = self._queue

@@ -126,8 +126,7 @@ class NoteKeys:
 
 MOST_IN_A_PAGE = 1000
 _MOST_INLINE_READS = 60
-"""Notes that are read on the shared connection, as their texts are small enough: the candidates of a usual query,
-thirty by meaning and thirty by words."""
+"""Notes that are read on the shared connection, as they are small: thirty by meaning and thirty by words."""
 _STATUSES: tuple[str, ...] = get_args(NoteStatus)
 
 
@@ -162,6 +161,7 @@ class NoteReader:
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
         k: int = 30,
+        least_similarity: float = -1.0,
     ) -> tuple[list[SimilarNote], UserNotesVersion]:
         """Return the most similar notes, best first, and the version of the user's notes before the search."""
         check_key_part("app_id", app_id)
@@ -174,13 +174,12 @@ class NoteReader:
         query = IndexQuery(terms=searched, vector=vector, filters=filters, candidates=2 * k if related else k)
         search = partial(self._keys.context.notes.search, self._keys.namespace, query)
         found = await self._keys.context.record_tier.retry_after_restore(self._keys.namespace, search, _is_empty_result)
-        found = found._replace(vector=found.vector[:k])
+        found = found._replace(vector=[hit for hit in found.vector[:k] if hit.score >= least_similarity])
         hits = await self._read_hits(app_id, found, terms, related, vector)
         # Notes may have changed since the search: a note with another status now is left out. The version is that of
         # the newest change in the log before the search began.
-        return [hit for hit in hits if hit.note.status in statuses], UserNotesVersion(
-            app_id, user_id or "", found.version
-        )
+        version = UserNotesVersion(app_id, user_id or "", found.version)
+        return [hit for hit in hits if hit.note.status in statuses], version
 
     async def _read_hits(
         self, app_id: str, found: IndexResult, terms: Sequence[str], related: Sequence[str], vector: Vector | None
@@ -600,6 +599,7 @@ class RedisNoteRepository:
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
         k: int = 30,
+        least_similarity: float = -1.0,
     ) -> tuple[list[SimilarNote], UserNotesVersion]:
         """See `NoteRepository.near`. Without a user, the version guards nothing: commits are guarded user by user.
 
@@ -616,6 +616,7 @@ class RedisNoteRepository:
             session_id=session_id,
             statuses=statuses,
             k=k,
+            least_similarity=least_similarity,
         )
 
     async def page(self, app_id: str, *, after: str = "", limit: int = 500) -> list[Note]:

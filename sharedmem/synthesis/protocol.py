@@ -156,8 +156,11 @@ class NoteRepository(Protocol):
         session_id: str | None = None,
         statuses: Sequence[NoteStatus] = ("active",),
         k: int = 30,
+        least_similarity: float = -1.0,
     ) -> tuple[list[SimilarNote], UserNotesVersion]:
-        """Return the nearest, best first, and the version. Two round trips. The version is taken before the search.
+        """Return the nearest, best first, and the version. Two round trips, or one if no note is near.
+
+        The version is taken before the search.
 
         Args:
             app_id, user_id, session_id, statuses: conditions on the notes.
@@ -166,6 +169,7 @@ class NoteRepository(Protocol):
                 them follow the nearest.
             related: further words, of what a question asks for; notes that contain one of them follow too.
             k: most hits of each of the two searches.
+            least_similarity: cosine from which notes are near, -1 to 1; less similar ones are only found by words.
         """
 
     async def commit(

@@ -49,7 +49,7 @@ from sharedmem.synthesis.protocol import (
     NoteRepository,
     UserNotesVersion,
 )
-from sharedmem.synthesis.search import link_candidates, note_thresholds, rank_links
+from sharedmem.synthesis.search import least_linked_similarity, link_candidates, note_thresholds, rank_links
 
 # Below it, a handover to a thread takes longer than the work.
 _AT_ONCE_CHARACTERS = 20_000
@@ -190,6 +190,7 @@ class ConflictResolver:
             vector: its vector; without one it resembles nothing.
         """
         settings = self._context.settings
+        threshold = note_thresholds(settings, self._context.embedder_name).link
         if vector is None:
             return LinkedNotes((), UserNotesVersion(note.app_id, note.user_id, 0))
         near, seen = await self._repository.near(
@@ -199,11 +200,12 @@ class ConflictResolver:
             session_id=note.session_id,
             statuses=("active",),
             k=link_candidates(settings.synthesis_links),
+            least_similarity=least_linked_similarity(threshold),
         )
         best = rank_links(
             (each for each in near if each.note.id != note.id),
             now=self._context.clock.now(),
-            threshold=note_thresholds(settings, self._context.embedder_name).link,
+            threshold=threshold,
             number=settings.synthesis_links,
         )
         links = tuple(link_to(note, each) for each in best)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from sharedmem.models import Depth, SynthesisMessage
@@ -306,10 +306,15 @@ def rate_complexity(messages: Sequence[SynthesisMessage]) -> int:
     reached = (
         sum(message.role != "system" for message in messages) >= _MANY_MESSAGES,
         len(sentences) >= _MANY_SENTENCES,
-        sum(carries_facts(each.text) for each in sentences) >= _MANY_FACTS,
-        sum(each.is_question for each in sentences) >= _MANY_QUESTIONS,
+        _are_so_many((carries_facts(each.text) for each in sentences), _MANY_FACTS),
+        _are_so_many((each.is_question for each in sentences), _MANY_QUESTIONS),
     )
     return 1 + sum(reached)
+
+
+def _are_so_many(truths: Iterable[bool], number: int) -> bool:
+    """Return whether so many are true; the rest is not computed."""
+    return sum(islice(filter(None, truths), number)) == number
 
 
 # -- sentences of a conversation -----------------------------------------------------------------
@@ -373,6 +378,8 @@ def carries_facts(text: str) -> bool:
         return True
     if LIKES.search(text) or DISLIKES.search(text):
         return True
+    if text.isascii():
+        return False
     letters = "".join(_LETTER.findall(text))
     return bool(letters) and letters.upper() == letters.lower()
 

@@ -52,6 +52,7 @@ _FOLLOW_UPS = ((3, 1.0), (2, 0.8), (1, 0.6))
 _RICHNESS = ((10, 1.0), (5, 0.8), (2, 0.6))
 _FEW = 0.3
 _HOUR_S = 3600.0
+_ROUNDING = 1e-9
 
 
 class Thresholds(NamedTuple):
@@ -192,6 +193,11 @@ def score_note(note: Note, similarity: float, *, now: datetime) -> NoteScores:
 def link_candidates(number: int) -> int:
     """Return how many notes to search for a number of links: three times as many, at most 100."""
     return min(number * _CANDIDATES_EACH, MOST_LINK_CANDIDATES)
+
+
+def least_linked_similarity(threshold: float) -> float:
+    """Return a similarity below which no composite score reaches a threshold, whatever the boosts are."""
+    return threshold / (1 + (RECENCY_BOOST + IMPORTANCE_BOOST)) - _ROUNDING
 
 
 def query_candidates(number: int) -> int:

@@ -124,6 +124,11 @@ def test_what_only_looks_like_a_time_is_a_word_like_any_other(text: str) -> None
     assert ENGLISH.read(text, WEDNESDAY) == []
 
 
+@pytest.mark.parametrize("text", ["la\u017ft week", "th\u0130s weekend", "next wee\u212a"])
+def test_letters_that_only_ignoring_case_takes_for_ascii_stop_nobody(text: str) -> None:
+    assert all(mention.start is not None for mention in ENGLISH.read(f"She left {text}.", WEDNESDAY))
+
+
 def test_a_date_that_is_denied_is_left_aside() -> None:
     (dated,) = ENGLISH.read("in March, not in May", WEDNESDAY)
 

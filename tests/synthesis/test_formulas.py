@@ -135,6 +135,16 @@ def test_boosts_never_lift_a_score_beyond_a_fifth(relevance: float, fresh: float
 
 
 @settings(max_examples=example_count(15, thorough=40), deadline=None)
+@given(share, share, share)
+def test_nothing_below_the_least_linked_similarity_reaches_the_threshold(
+    similarity: float, fresh: float, weight: float
+) -> None:
+    reached = composite_score(similarity, recency=fresh, importance=weight)
+
+    assert similarity >= search.least_linked_similarity(threshold=reached)
+
+
+@settings(max_examples=example_count(15, thorough=40), deadline=None)
 @given(st.integers(-9_999, 999_999), st.integers(0, 9_999))
 def test_what_is_older_is_never_more_recent(age_h: int, more_h: int) -> None:
     younger, older = (NOW - timedelta(hours=hours) for hours in (age_h, age_h + more_h))

@@ -149,6 +149,18 @@ class NoteRepositorySuite:
         nameless = make_note("new", task_id=None)
         assert await repository.commit("desk", fresh=[NewNote(nameless, None)]) == StaleNotes(("new",))
 
+    async def test_what_is_less_similar_than_asked_for_is_not_near(self, repository: RedisNoteRepository) -> None:
+        await put_notes(
+            repository, make_fresh_note("same", 1), make_fresh_note("half", 1, 1), make_fresh_note("no", 0, 1)
+        )
+
+        hits, seen = await repository.near("desk", vector(1), user_id="ada", least_similarity=0.6)
+
+        assert [hit.note.id for hit in hits] == ["same", "half"]
+        none, same = await repository.near("desk", vector(0, 0, 1), user_id="ada", least_similarity=0.6)
+        assert none == []
+        assert same == seen
+
     async def test_who_has_not_seen_the_newest_note_of_a_user_is_behind(self, repository: RedisNoteRepository) -> None:
         _, seen = await repository.near("desk", vector(1), user_id="ada")
         await put_notes(repository, make_fresh_note("theirs", 1, user="bob"))

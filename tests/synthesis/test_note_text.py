@@ -233,6 +233,9 @@ def test_a_note_is_read_back_by_sections() -> None:
         ("## Guidance\na\n## Summary\nb\n## Guidance\nc", {"Summary": "b", "Guidance": "a\n\nc"}),
         ("a\n-----\nKeywords: x, y\nTags: z", {"Summary": "a", "Tags": "z", "Keywords": "x, y"}),
         ("## Summary\r\na\r\n\r\n---\r\nTags: b", {"Summary": "a", "Tags": "b"}),
+        # A capital or small i of Turkish is another letter.
+        ("## Gu\u0131dance\nDo: x", {"Summary": "## Gu\u0131dance\nDo: x"}),
+        ("a\n## Related Top\u0130cs\nb", {"Summary": "a\n## Related Top\u0130cs\nb"}),
     ],
 )
 def test_what_is_no_note_is_read_without_losing_a_word(text: str, sections: dict[str, str]) -> None:

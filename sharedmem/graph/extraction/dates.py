@@ -454,8 +454,9 @@ def _period(parse: _Parse, *, exact: bool) -> Period:
     return _period_around(parse.moment, granularity, 0)
 
 
+# ASCII: without it "la\u017ft" would match too, which is no key below.
 _RELATIVE_PERIOD = re.compile(
-    r"(last|past|previous|this|current|next|coming)\s(week|month|quarter|year|weekend)", re.IGNORECASE
+    r"(last|past|previous|this|current|next|coming)\s(week|month|quarter|year|weekend)", re.IGNORECASE | re.ASCII
 )
 _STEPS = {"last": -1, "past": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
 
