@@ -40,6 +40,7 @@ from sharedmem.redis.scripts.coordination import (
     DoneTask,
     LeaseScripts,
     LeaseTerms,
+    LimitRequest,
     OnceKeys,
     OnceScripts,
     PutKeys,
@@ -397,7 +398,7 @@ def _bare_bucket(bare: BareRedis) -> Call:
     limiting = RateLimitScripts(bare.sender)
     keys = {name: bare.part(name, "limit") for name in NAMES}
     return lambda number: limiting.limit_bucket_take(
-        bare.space, keys[_name(number)], ACTOR, burst=10_000, unit=100, rate=1, cost=1
+        bare.space, ACTOR, [LimitRequest(keys[_name(number)], (10_000, 100, 1, 1))]
     )
 
 
@@ -410,7 +411,7 @@ def _bare_window(bare: BareRedis) -> Call:
     limiting = RateLimitScripts(bare.sender)
     keys = {name: bare.part(name, "limit") for name in NAMES}
     return lambda number: limiting.limit_window_take(
-        bare.space, keys[_name(number)], ACTOR, limit=100, window_us=1_000_000, cost=1
+        bare.space, ACTOR, [LimitRequest(keys[_name(number)], (100, 1_000_000, 1))]
     )
 
 

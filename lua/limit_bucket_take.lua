@@ -1,24 +1,38 @@
--- limit_bucket_take: take tokens from a bucket that refills over time, if it has enough.
+-- limit_bucket_take: take tokens from buckets that refill over time, from each if it has enough.
 --
--- INCLUDE time ledger mutation bucket names naming
--- KEYS bucket  string  see include/bucket.lua
--- ARGV burst  int  tokens in a full bucket
--- ARGV unit   int  parts of a token
--- ARGV rate   int  parts added each microsecond
--- ARGV cost   int  requested tokens
+-- Requests that one client makes at the same moment share one call; they are independent.
 --
--- RETURNS `<1|0> <tokens left> <microseconds until it has so many>`
--- FAILS   CLOSED, STALE, WRONGTYPE
-local bucket = KEYS[4]
-local burst, unit, rate, cost = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+-- INCLUDE time ledger mutation bucket names naming refusing
+-- KEYS buckets...   string  of each request: see include/bucket.lua
+-- ARGV requests...  int     of each request: tokens in a full bucket, parts of a token, parts added each microsecond,
+--                           requested tokens
+--
+-- RETURNS one line a request: `<1|0> <tokens left> <microseconds until it has so many>`, or `E <error>` if another client
+--         has written to its key
+-- FAILS   CLOSED, STALE
+local BEFORE_FIRST_KEY, BEFORE_FIRST, ARGUMENTS = 3, 5, 4
 
-local missing, now, is_new = missing_from(bucket, unit, rate)
-local full, wanted = burst * unit, missing + cost * unit
-if wanted > full then
-  local left = math.max(0, math.floor((full - missing) / unit))
-  return '0 ' .. whole(left) .. ' ' .. whole(math.ceil((wanted - full) / rate))
+local admits = false
+local function take(bucket, burst, unit, rate, cost)
+  local missing, now, is_new = missing_from(bucket, unit, rate)
+  local full, wanted = burst * unit, missing + cost * unit
+  if wanted > full then
+    local left = math.max(0, math.floor((full - missing) / unit))
+    return '0 ' .. whole(left) .. ' ' .. whole(math.ceil((wanted - full) / rate))
+  end
+  local until_full_ms = math.ceil(wanted / rate / 1000) + 1
+  redis.call('SET', bucket, whole(now) .. ' ' .. whole(wanted) .. ' ' .. whole(unit), 'PX', whole(until_full_ms))
+  if is_new then created(bucket) end
+  admits = true
+  return '1 ' .. whole(math.floor((full - wanted) / unit)) .. ' 0'
 end
-local until_full_ms = math.ceil(wanted / rate / 1000) + 1
-redis.call('SET', bucket, whole(now) .. ' ' .. whole(wanted) .. ' ' .. whole(unit), 'PX', whole(until_full_ms))
-if is_new then created(bucket) end
-return done('1 ' .. whole(math.floor((full - wanted) / unit)) .. ' 0')
+
+local replies = {}
+for i = 1, #KEYS - BEFORE_FIRST_KEY do
+  local at = BEFORE_FIRST + (i - 1) * ARGUMENTS
+  local burst, unit, rate, cost = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  replies[i] = attempt(take, KEYS[BEFORE_FIRST_KEY + i], burst, unit, rate, cost)
+end
+local reply = table.concat(replies, '\n')
+if admits then return done(reply) end
+return reply

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
-from typing import Literal
+from collections.abc import Awaitable, Sequence
+from typing import Literal, NamedTuple
 
 from sharedmem.coordination.names import NameAccess, check_seconds, check_wait
 from sharedmem.errors import InvalidError, LimitedError, WrongTypeError
 from sharedmem.models.coordination import LimitState, Permit
 from sharedmem.models.record import of_checked
 from sharedmem.redis.keys import Space, Target
-from sharedmem.redis.scripts.coordination import LimitDecision, RateLimitScripts
+from sharedmem.redis.scripts.coordination import LimitDecision, LimitRequest, RateLimitScripts, read_decision
+from sharedmem.redis.scripts.data import WriteBatcher
 from sharedmem.runtime.concurrency import ProcessBound
 
 Algorithm = Literal["sliding_window", "token_bucket"]
@@ -31,6 +32,7 @@ class RateLimits:
 
     def __init__(self, names: NameAccess) -> None:
         self._limit_names = names
+        self._limit_requests = LimitRequests(names)
 
     def rate_limit(
         self,
@@ -62,18 +64,54 @@ class RateLimits:
         target = self._limit_names.scope.common(name, "write")
         per_ms = check_seconds("per", per, least=SHORTEST_PER_S, most=LONGEST_PER_S)
         rule = _make_algorithm(algorithm, _check_count("limit", limit), per_ms * 1000, burst)
-        return RateLimit(self._limit_names, target, rule)
+        return RateLimit(self._limit_names, self._limit_requests, target, rule)
+
+
+class LimitRequests:
+    """Requests permits for the callers of one store; those of one moment share a call.
+
+    Args:
+        names: the names within the actor's rights.
+    """
+
+    def __init__(self, names: NameAccess) -> None:
+        self.scripts = RateLimitScripts(names.context.executor)
+        self._actor = names.actor
+        self._ask = names.context.client.read_many
+        self._batcher = WriteBatcher[_LimitGroup, LimitRequest](self._take_alike, names.context.background)
+
+    async def take(self, space: Space, algorithm: Algorithm, request: LimitRequest) -> LimitDecision:
+        """Request a cost. One round trip, shared with concurrent requests.
+
+        Raises:
+            ServerError: the key belongs to another algorithm.
+            CorruptionError: another client has written to it.
+        """
+        reply = await self._batcher.put(_LimitGroup(space, algorithm), request)
+        return await read_decision(self._ask, request.key, reply)
+
+    def _take_alike(self, group: _LimitGroup, requests: Sequence[LimitRequest]) -> Awaitable[bytes]:
+        is_window = group.algorithm == "sliding_window"
+        take = self.scripts.limit_window_take if is_window else self.scripts.limit_bucket_take
+        return take(group.space, self._actor, requests)
+
+
+class _LimitGroup(NamedTuple):
+    """What requests of one call have in common."""
+
+    space: Space
+    algorithm: Algorithm
 
 
 class RateLimit(ProcessBound):
     """One rate limit, shared by all users of its name. Created by `rate_limit`."""
 
-    def __init__(self, names: NameAccess, target: Target, rule: _LimitAlgorithm) -> None:
+    def __init__(self, names: NameAccess, requests: LimitRequests, target: Target, rule: _LimitAlgorithm) -> None:
         self._names = names
+        self._requests = requests
         self._target = target
         self._rule = rule
         self._where = names.part(target, "limit")
-        self._scripts = RateLimitScripts(names.context.executor)
 
     @property
     def name(self) -> str:
@@ -81,7 +119,7 @@ class RateLimit(ProcessBound):
         return self._target.key
 
     async def take(self, cost: int = 1) -> Permit:
-        """Request a permit; a refusal is a result, not an error. One round trip.
+        """Request a permit; a refusal is a result, not an error. One round trip, shared with concurrent requests.
 
         Args:
             cost: cost of the request; admitted as a whole or not at all.
@@ -128,7 +166,7 @@ class RateLimit(ProcessBound):
         Raises:
             InvalidError, UnavailableError: as `take`.
         """
-        seen = await self._read(self._rule.look(self._scripts, self._where))
+        seen = await self._read(self._rule.look(self._requests.scripts, self._where))
         return LimitState(
             name=self.name,
             algorithm=self._rule.algorithm,
@@ -140,9 +178,8 @@ class RateLimit(ProcessBound):
         )
 
     async def _judged(self, cost: int) -> LimitDecision:
-        return await self._read(
-            self._rule.take(self._scripts, self._target.space, self._where, self._names.actor, cost)
-        )
+        request = LimitRequest(self._where, self._rule.numbers(cost))
+        return await self._read(self._requests.take(self._target.space, self._rule.algorithm, request))
 
     async def _read(self, call: Awaitable[LimitDecision]) -> LimitDecision:
         try:
@@ -178,10 +215,8 @@ class _LimitAlgorithm(ABC):
         """Average seconds between admissions of cost 1."""
 
     @abstractmethod
-    async def take(
-        self, scripts: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
-    ) -> LimitDecision:
-        """Request a cost from the server."""
+    def numbers(self, cost: int) -> tuple[int, ...]:
+        """Return the numbers of a request for a cost."""
 
     @abstractmethod
     async def look(self, scripts: RateLimitScripts, where: bytes) -> LimitDecision:
@@ -200,12 +235,8 @@ class _SlidingWindow(_LimitAlgorithm):
         super().__init__(limit, per_us, limit)
         self._window_us = per_us
 
-    async def take(
-        self, scripts: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
-    ) -> LimitDecision:
-        return await scripts.limit_window_take(
-            space, where, actor, limit=self.limit, window_us=self._window_us, cost=cost
-        )
+    def numbers(self, cost: int) -> tuple[int, ...]:
+        return self.limit, self._window_us, cost
 
     async def look(self, scripts: RateLimitScripts, where: bytes) -> LimitDecision:
         return await scripts.limit_window_look(where, limit=self.limit, window_us=self._window_us)
@@ -224,12 +255,8 @@ class _TokenBucket(_LimitAlgorithm):
             advice = f"with {limit} in {self.per:g} s the numbers would no longer be exact; use smaller or rounder ones"
             raise InvalidError("burst", burst, advice)
 
-    async def take(
-        self, scripts: RateLimitScripts, space: Space, where: bytes, actor: bytes, cost: int
-    ) -> LimitDecision:
-        return await scripts.limit_bucket_take(
-            space, where, actor, burst=self.burst, unit=self._unit, rate=self._rate, cost=cost
-        )
+    def numbers(self, cost: int) -> tuple[int, ...]:
+        return self.burst, self._unit, self._rate, cost
 
     async def look(self, scripts: RateLimitScripts, where: bytes) -> LimitDecision:
         return await scripts.limit_bucket_look(where, burst=self.burst, unit=self._unit, rate=self._rate)

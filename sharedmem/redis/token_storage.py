@@ -11,7 +11,7 @@ from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.keys import KeySpace
 from sharedmem.redis.replies import Reply
-from sharedmem.redis.scripts.coordination import LimitDecision, RateLimitScripts
+from sharedmem.redis.scripts.coordination import LimitDecision, LimitRequest, RateLimitScripts, read_decision
 from sharedmem.redis.scripts.executor import ScriptExecutor
 
 _SIGNATURE = b"-"
@@ -82,9 +82,9 @@ class TokenStorage:
         per_us = per_ms * 1000
         common = math.gcd(limit, per_us)
         space, where = self._keyspace.space(namespace), self._keyspace.token_limit(namespace, id_)
-        return await self._limiting.limit_bucket_take(
-            space, where, _SIGNATURE, burst=burst, unit=per_us // common, rate=limit // common, cost=cost
-        )
+        request = LimitRequest(where, (burst, per_us // common, limit // common, cost))
+        reply = await self._limiting.limit_bucket_take(space, _SIGNATURE, [request])
+        return await read_decision(self._client.read_many, where, reply)
 
 
 def _pairs(reply: Reply) -> dict[bytes, bytes]:

@@ -16,7 +16,7 @@ from redis import Redis
 from support.backends import OnFakeredis, ThroughTheSyncFace
 from support.example_budget import example_count
 
-from sharedmem import Hub, RateLimit, Settings
+from sharedmem import CorruptionError, Hub, Permit, RateLimit, Settings
 from sharedmem.testing import ManualClock, fake_hub
 
 
@@ -227,3 +227,43 @@ def test_a_limit_says_what_it_is(limit_of_five: RateLimit) -> None:
 async def limit_of_five() -> AsyncIterator[RateLimit]:
     async with fake_hub() as hub:
         yield hub.store("n").rate_limit("api", limit=5, per=60)
+
+
+# -- requests of one moment ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["sliding_window", "token_bucket"])
+async def test_of_requests_of_one_moment_only_the_damaged_one_fails(
+    hub: Hub, namespace: str, algorithm: Any, redis_url: str
+) -> None:
+    store = hub.store(namespace)
+    good, bad = (store.rate_limit(name, limit=3, per=60, algorithm=algorithm) for name in ("good", "bad"))
+    with Redis.from_url(redis_url) as other:
+        key = f"sm:{{{namespace}}}:$limit:shared:bad"
+        if algorithm == "sliding_window":
+            other.rpush(key, "60000000", "junk")
+        else:
+            other.set(key, "junk")
+
+    await good.take()  # calls of a hub that is busy share their way
+    replies = await asyncio.gather(*(limit.take() for limit in (good, bad, good, good, bad)), return_exceptions=True)
+
+    assert [isinstance(reply, CorruptionError) for reply in replies] == [False, True, False, False, True]
+    assert [reply.allowed for reply in replies if isinstance(reply, Permit)] == [True, True, False]
+
+
+async def test_requests_of_one_moment_share_a_call(hub: Hub, namespace: str, redis_url: str) -> None:
+    store = hub.store(namespace)
+    limits = [store.rate_limit(f"l{number % 5}", limit=100, per=60) for number in range(40)]
+    with Redis.from_url(redis_url) as other:
+        await limits[0].take()
+        before = calls_of_scripts(other)
+
+        await asyncio.gather(*(limit.take() for limit in limits))
+
+        assert calls_of_scripts(other) - before <= 4
+
+
+def calls_of_scripts(other: Redis) -> int:
+    stats: Any = other.info("commandstats")
+    return int(stats["cmdstat_evalsha"]["calls"])

@@ -18,6 +18,7 @@ from sharedmem.redis.scripts.conversations import ConversationAppend, Conversati
 from sharedmem.redis.scripts.coordination import (
     BarrierScripts,
     LeaseScripts,
+    LimitRequest,
     NameScripts,
     OnceScripts,
     PresenceScripts,
@@ -206,6 +207,11 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
             "size",
         )
         taken = ["collections", "terms", "arguments"]
+    elif path.stem in {"limit_window_take", "limit_bucket_take"}:
+        # A request is the key of its limit, and the numbers of its algorithm.
+        assert taken == ["requests"]
+        assert LimitRequest._fields == ("key", "numbers", "size")
+        taken = ["logs" if path.stem == "limit_window_take" else "buckets", "requests"]
     elif path.stem == "conversation_append":
         # An append is the keys of its conversation, and the arguments in order; the count of entries follows from them.
         assert taken == ["appends"]

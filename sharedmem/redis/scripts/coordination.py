@@ -8,9 +8,9 @@ from typing import NamedTuple, cast
 from sharedmem.errors import InternalError
 from sharedmem.redis.change_stream import as_list, text_of
 from sharedmem.redis.keys import Space
-from sharedmem.redis.replies import Argument, Reply
+from sharedmem.redis.replies import Argument, Reply, ServerError
 from sharedmem.redis.scripts.executor import ScriptExecutor
-from sharedmem.redis.service_keys import decoding
+from sharedmem.redis.service_keys import ReadCommands, corruption_error, decoding, find_first_damage
 
 
 class LeaseKeys(NamedTuple):
@@ -87,6 +87,18 @@ class LimitDecision(NamedTuple):
     retry_us: int
 
 
+class LimitRequest(NamedTuple):
+    """A cost that is requested of a limit."""
+
+    key: bytes
+    numbers: tuple[int, ...]
+    """What the algorithm needs, as `RateLimitScripts` says."""
+    size: int = 0
+
+
+_REFUSED = b"E "
+
+
 class RateLimitScripts:
     """Applies rate limits for the actors of one hub.
 
@@ -97,25 +109,28 @@ class RateLimitScripts:
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
 
-    async def limit_window_take(
-        self, space: Space, log: bytes, actor: bytes, *, limit: int, window_us: int, cost: int
-    ) -> LimitDecision:
-        """Admit a cost if the window has room for it."""
-        return _parse_take(
-            await self._sender.mutate("limit_window_take", space, (log,), actor, (limit, window_us, cost))
-        )
+    def limit_window_take(self, space: Space, actor: bytes, requests: Sequence[LimitRequest]) -> Awaitable[bytes]:
+        """Admit costs, each if its window has room: a line for each, see `read_decision`.
+
+        The numbers of a request are the limit, the length of the window in microseconds, and the cost.
+        """
+        return self._take("limit_window_take", space, actor, requests)
 
     async def limit_window_look(self, log: bytes, *, limit: int, window_us: int) -> LimitDecision:
         """Return the decision for a cost of one, without admitting it."""
         return _parse_look(await self._sender.run("limit_window_look", (log,), (limit, window_us)))
 
-    async def limit_bucket_take(
-        self, space: Space, bucket: bytes, actor: bytes, *, burst: int, unit: int, rate: int, cost: int
-    ) -> LimitDecision:
-        """Take tokens if the bucket has enough."""
-        return _parse_take(
-            await self._sender.mutate("limit_bucket_take", space, (bucket,), actor, (burst, unit, rate, cost))
-        )
+    def limit_bucket_take(self, space: Space, actor: bytes, requests: Sequence[LimitRequest]) -> Awaitable[bytes]:
+        """Take tokens, each from its bucket if that has enough: a line for each, see `read_decision`.
+
+        The numbers of a request are the tokens of a full bucket, the parts of a token, the parts that each microsecond
+        adds, and the cost.
+        """
+        return self._take("limit_bucket_take", space, actor, requests)
+
+    def _take(self, script: str, space: Space, actor: bytes, requests: Sequence[LimitRequest]) -> Awaitable[bytes]:
+        keys = [request.key for request in requests]
+        return self._sender.mutate(script, space, keys, actor, [n for request in requests for n in request.numbers])
 
     async def limit_bucket_look(self, bucket: bytes, *, burst: int, unit: int, rate: int) -> LimitDecision:
         """Return the decision for a cost of one, without admitting it."""
@@ -133,7 +148,23 @@ class RateLimitScripts:
             return algorithm.decode(), int(used), int(left_ms)
 
 
-def _parse_take(reply: bytes) -> LimitDecision:
+async def read_decision(ask: ReadCommands, key: bytes, reply: bytes) -> LimitDecision:
+    """Return the decision of one request from its line.
+
+    Args:
+        ask: sends reading commands, if the server refused this request.
+        key: the key of the limit.
+        reply: the line.
+
+    Raises:
+        ServerError: the key belongs to another algorithm.
+        CorruptionError: another client has written to it.
+    """
+    if reply.startswith(_REFUSED):
+        refusal = ServerError(reply.removeprefix(_REFUSED).decode(errors="replace"))
+        if refusal.code == "WRONGTYPE":
+            raise refusal
+        raise await find_first_damage(ask, (key,)) or corruption_error(key, refusal.text)
     allowed, remaining, retry_us = reply.split()
     return LimitDecision(allowed == b"1", int(remaining), int(retry_us))
 
