@@ -482,8 +482,8 @@ def rank_as_found(signal: str, hits: Sequence[IndexHit], *, explain: bool) -> li
 
 # -- reranking --------------------------------------------------------------------------------------
 
-FIRST_RANK_WEIGHT = 0.3
-"""Weight of the first order beside a reranker's."""
+FIRST_RANK_WEIGHT = 0.4
+"""Weight of the first order beside a reranker's: below a half, so that the reranker decides. See docs/providers.md."""
 
 
 def rerank_by_scores(order: Sequence[RankedMemory], scores: Sequence[float], *, explain: bool) -> list[RankedMemory]:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
-from math import exp
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -472,7 +471,10 @@ class OnnxReranker:
         return f"onnx:{self._model.files.name if self._model.files else self._model.name}"
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Score texts from 0 to 1, see `Reranker.score`; a long text is read as far as the model reads."""
+        """Return the log-odds that each text answers the query; a long text is read as far as the model reads.
+
+        As probabilities they would be near 0 and 1, so that beside the first order only the best text would count.
+        """
         if not texts:
             return []
         session = await asyncio.to_thread(self._model.load)
@@ -482,7 +484,7 @@ class OnnxReranker:
             raise self._model.refuse(
                 f"it returns {logits[0].shape[-1]} numbers for a text; a cross-encoder returns one"
             )
-        return [1 / (1 + exp(-float(row[0]))) for row in logits]
+        return [float(row[0]) for row in logits]
 
     async def close(self) -> None:
         """Release the model; may be called again."""
