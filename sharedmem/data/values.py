@@ -49,7 +49,7 @@ from sharedmem.redis.codec import (
 )
 from sharedmem.redis.durability import KEEP_EXPIRY, UnsettledError
 from sharedmem.redis.keys import Space, Target
-from sharedmem.redis.replies import Reply, ServerError
+from sharedmem.redis.replies import LostError, Reply, ServerError
 from sharedmem.redis.scripts.data import KeyWrite, ValueScripts, WriteBatcher
 
 if TYPE_CHECKING:
@@ -523,6 +523,34 @@ class Values:
         mode = access.mode(target, life[1])
         await self._put(target, value, stored.expectation if stored else _ABSENT, ttl_ms, mode)
         return value
+
+
+def read_blocking(values: Values, key: str, call: Callable[[bytes, bytes], Reply], default: Any, as_: Any) -> Any:
+    """Return a value as `Values.read` does, without an event loop; `NotImplemented` if only `Values.read` can.
+
+    Args:
+        values: the store.
+        key: as in `Values.read`.
+        call: sends a command and waits for its reply.
+        default: as in `Values.read`.
+        as_: as in `Values.read`.
+
+    Raises:
+        WrongTypeError, InvalidError, AccessDeniedError: as `Values.read`.
+    """
+    access = values._value_keys  # noqa: SLF001  # the same module
+    target = access.scope.to_read(key)
+    tier = access.tier
+    if values._near is not None or (tier is not None and not tier.is_joined(target.space.namespace)):  # noqa: SLF001
+        return NotImplemented
+    try:
+        raw = call(b"GET", target.physical)
+    except (LostError, ServerError):
+        return NotImplemented
+    if not isinstance(raw, bytes):
+        return default if tier is None else NotImplemented
+    value = decode_json_record(raw)
+    return value if as_ is None or value is NotImplemented else validated(target.key, value, as_)
 
 
 def _expected_version(if_version: int) -> str:

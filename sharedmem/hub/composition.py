@@ -16,7 +16,7 @@ from sharedmem.config import Settings
 from sharedmem.context import HubContext, ServerContext
 from sharedmem.errors import AccessDeniedError, ConfigError, UnavailableError, UnsupportedError
 from sharedmem.models import Powers
-from sharedmem.redis.address import parse_address
+from sharedmem.redis.address import RedisAddress, parse_address
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.connect import POWER_COMMANDS, open_client, parse_powers
 from sharedmem.redis.credentials import CredentialProvider
@@ -89,6 +89,8 @@ class Connection:
     """Leaves the embedded server, if the connection joined one."""
     durable_url: str | None = None
     """Default URL of the durable tier."""
+    address: RedisAddress | None = None
+    """The server, if further connections can log in there by the address alone, and no call needs a trace."""
 
 
 Connect = Callable[[Settings, Clock], Awaitable[Connection]]
@@ -118,7 +120,9 @@ async def connect(settings: Settings, clock: Clock, *, credentials: CredentialPr
     if settings.redis_url is not None:
         address = parse_address(settings.redis_url, settings)
         client = open_client(address, settings, clock, credentials)
-        return Connection(client, address.url, address.mode, _leave_nothing)
+        is_plain = address.mode == "standalone" and credentials is None and settings.redis_auth == "password"
+        direct = address if is_plain and not settings.trace_redis else None
+        return Connection(client, address.url, address.mode, _leave_nothing, address=direct)
     if credentials is not None or settings.redis_auth != "password":
         problem = "credentials of a provider are for a server of yours; set SHAREDMEM_REDIS_URL"
         raise ConfigError("redis_url", settings.origin("redis_url"), problem)
@@ -139,6 +143,7 @@ async def connect(settings: Settings, clock: Clock, *, credentials: CredentialPr
         address.mode,
         server.leave,
         durable_url=SqliteDurable(settings.data_dir / _DURABLE_FILE).url,
+        address=None if settings.trace_redis else address,
     )
 
 

@@ -15,6 +15,7 @@ from sharedmem.errors import ConfigError, UsageError
 from sharedmem.hub.composition import Connect, OpenHub, assemble, build_knowledge_context, open_near_cache
 from sharedmem.hub.composition import connect as default_connect
 from sharedmem.models import Health, Powers
+from sharedmem.redis.blocking_reads import BlockingConnections
 from sharedmem.redis.connect import read_server_info
 from sharedmem.redis.keys import check_name
 from sharedmem.redis.scope import Grant, Identity, Scope, check_grants
@@ -324,6 +325,16 @@ class Hub(ProcessBound):
 
     def __repr__(self) -> str:
         return f"<Hub {self._opened.connection.url if self._opened else 'closed'}>"
+
+
+def blocking_connections(hub: Hub) -> BlockingConnections | None:
+    """Return connections on which threads may read beside an open hub; None if its server allows none.
+
+    They are opened when they are needed; the caller closes them.
+    """
+    opened = hub._require_open()  # noqa: SLF001  # the same module
+    address = opened.connection.address
+    return None if address is None else BlockingConnections(address, opened.context.settings)
 
 
 def _serve_metrics(settings: Settings, counters: Counters) -> MetricsServer | None:

@@ -58,6 +58,22 @@ class RedisAddress:
             return f"unix://{self.path}?db={self.database}"
         return str(self) if self.mode == "cluster" else f"{self}/{self.database}"
 
+    def login_commands(self, login: tuple[str, str] | None = None) -> list[tuple[str | int, ...]]:
+        """Return the commands that a new connection begins with; none if there is nothing to say.
+
+        Args:
+            login: user and password; None: as in the address.
+        """
+        commands: list[tuple[str | int, ...]] = []
+        if login is not None:
+            commands.append(("AUTH", *login))
+        elif self.password is not None or self.username is not None:
+            user = () if self.username is None else (self.username,)
+            commands.append(("AUTH", *user, self.password or ""))  # some users have no password
+        if self.database:
+            commands.append(("SELECT", self.database))
+        return commands
+
     def at(self, place: tuple[str, int]) -> RedisAddress:
         """Return one server of a cluster, with the same credentials."""
         return replace(self, mode="standalone", hosts=(place,))

@@ -21,7 +21,6 @@ from sharedmem.redis.address import RedisAddress
 from sharedmem.redis.credentials import Credentials, Login
 from sharedmem.redis.replies import (
     LOGIN_REFUSALS,
-    Argument,
     Command,
     Load,
     LostError,
@@ -457,15 +456,7 @@ class MultiplexedConnection:
         return _RedisProtocol(self._on_lost) if self._on_push is None else _PushProtocol(self._on_lost, self._on_push)
 
     async def _log_in(self, link: _RedisProtocol, login: Login | None) -> None:
-        address = self._address
-        commands: list[tuple[Argument, ...]] = []
-        if login is not None:
-            commands.append(("AUTH", login.username, login.password))
-        elif address.password is not None or address.username is not None:
-            user = () if address.username is None else (address.username,)
-            commands.append(("AUTH", *user, address.password or ""))  # some users have no password
-        if address.database:
-            commands.append(("SELECT", address.database))
+        commands = self._address.login_commands(None if login is None else (login.username, login.password))
         try:
             for reply in await link.send_pipelined(commands or [("PING",)]):
                 # A server that is loading its data refuses the ping; what it still serves, the calls find out.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from sharedmem.data.collections import _UNSET
-from sharedmem.sync.faces import CacheDecorator, Face, HubFace
+from sharedmem.sync.faces import CacheDecorator, Face, HubFace, StoreFace
 from sharedmem.sync.portal import T, threaded
 
 if TYPE_CHECKING:
@@ -169,7 +169,6 @@ if TYPE_CHECKING:
     from sharedmem.redis.scope import Grant, Need, PolicyName
     from sharedmem.runtime import Counters
     from sharedmem.search.protocol import IndexProgress
-    from sharedmem.store import SharedMemoryStore as AsyncSharedMemoryStore
     from sharedmem.synthesis.batcher import Batcher as AsyncBatcher
     from sharedmem.synthesis.synthesis import ConversationInput, NoteProgress
     from sharedmem.synthesis.synthesis import Synthesis as AsyncSynthesis
@@ -1384,7 +1383,7 @@ class RateLimit(Face["AsyncRateLimit"]):
         return self._async.name
 
     def take(self, cost: int = 1) -> Permit:
-        """Request a permit; a refusal is a result, not an error. One round trip.
+        """Request a permit; a refusal is a result, not an error. One round trip, shared with concurrent requests.
 
         Args:
             cost: cost of the request; admitted as a whole or not at all.
@@ -4135,7 +4134,7 @@ class NamespaceDurability(Face["AsyncNamespaceDurability"]):
         return self._portal.run(self._async.restore(progress))
 
 
-class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
+class SharedMemoryStore(StoreFace):
     """Shared memory of one namespace, with the rights of one actor. Created by `Hub.store`; immutable.
 
     A key without `:` is in this store's own scope, `<namespace>:<actor>:<key>`. A key with `:` is absolute:
@@ -4381,7 +4380,7 @@ class SharedMemoryStore(Face["AsyncSharedMemoryStore"]):
             InvalidError: the key is invalid, or pydantic cannot validate `as_`.
             AccessDeniedError, UnavailableError: as `write`.
         """
-        return self._portal.run(self._async.read(key, default, as_=as_))
+        return self._read(key, default, as_=as_)
 
     def entry(self, key: str) -> Entry | None:
         """Return the value of a key with its version, actor, times and ttl; None if it does not exist. One round trip.

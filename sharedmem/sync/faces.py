@@ -6,14 +6,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
+from sharedmem.data.values import read_blocking
 from sharedmem.errors import UsageError
 from sharedmem.hub import Connect
 from sharedmem.hub import Hub as AsyncHub
+from sharedmem.hub.hub import blocking_connections
 from sharedmem.runtime.concurrency import ProcessBound
+from sharedmem.store import SharedMemoryStore as AsyncStore
 from sharedmem.sync.portal import Portal
 
 if TYPE_CHECKING:
@@ -58,6 +61,21 @@ class Face(ProcessBound, Generic[_A]):
 def portal_and_async(face: Face[_A]) -> tuple[Portal, _A]:
     """Return what a thing of the sync face consists of, for packages that add capabilities to it."""
     return face._portal, face._async  # noqa: SLF001  # the same module
+
+
+class StoreFace(Face[AsyncStore]):
+    """A store: a value is read on a connection of the calling threads where possible, else through the event loop."""
+
+    def _read(self, key: str, default: Any = None, *, as_: Any = None) -> Any:
+        portal = self._portal
+        connections = portal.connections
+        if connections is None or not portal.is_open or portal.is_here:
+            return portal.run(self._async.read(key, default, as_=as_))
+        value = read_blocking(self._async, key, connections.call, default, as_)
+        if value is not NotImplemented:
+            return value
+        with connections.read_elsewhere():
+            return portal.run(self._async.read(key, default, as_=as_))
 
 
 class CacheDecorator(Face["AsyncDecorator"]):
@@ -110,6 +128,9 @@ class HubFace(Face[AsyncHub]):
         if not self._portal.is_open:
             return
         try:
+            connections, self._portal.connections = self._portal.connections, None
+            if connections is not None:
+                connections.close()
             self._portal.run(self._async.close())
         finally:
             self._portal.close()
@@ -120,6 +141,7 @@ class HubFace(Face[AsyncHub]):
         self._portal.open()
         try:
             self._portal.run(self._async.__aenter__())
+            self._portal.connections = blocking_connections(self._async)
         except BaseException:
             self._portal.close()
             raise

@@ -12,6 +12,7 @@ from contextvars import copy_context
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from sharedmem.errors import UsageError
+from sharedmem.redis.blocking_reads import BlockingConnections
 from sharedmem.runtime.concurrency import ProcessBound
 
 _HUB = "this hub"
@@ -32,6 +33,8 @@ class Portal(ProcessBound):
         self._thread: threading.Thread | None = None
         self._process = 0
         self._calls: set[_PortalCall[Any]] = set()
+        self.connections: BlockingConnections | None = None
+        """Connections on which the calling threads read by themselves; None if all calls need the loop."""
 
     def open(self) -> None:
         """Start the thread."""

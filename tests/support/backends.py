@@ -34,4 +34,11 @@ class ThroughTheSyncFace:
     async def hub(self, redis_url: str, settings: Settings) -> AsyncIterator[Hub]:
         """A sync hub whose calls are awaited."""
         async with SyncAdapter(SyncHub.open(redis_url, settings=settings)) as hub:
+            await read_often(hub)
             yield cast("Hub", hub)
+
+
+async def read_often(hub: SyncAdapter) -> None:
+    """Read so often that later reads have a connection beside that of the event loop."""
+    for _ in range(20):
+        assert await hub.store("warm").read("absent") is None

@@ -15,6 +15,7 @@ from support.redis_process import RedisProcess
 from support.topologies import Certificates
 
 from sharedmem import ConfigError, Hub, Message, Missed, Settings, UnavailableError
+from sharedmem.sync import Hub as BlockingHub
 
 _LARGE = "x" * 200_000
 """Larger than what the multiplexed connection carries."""
@@ -53,6 +54,22 @@ async def test_everything_goes_through_tls(
             assert await anext(news) == Message(channel="team:shared:news", value="hello")
             assert await store.read_many(["k7", "large"]) == {"k7": 7, "large": _LARGE}
         assert hub.url == proxy.url
+
+
+async def test_blocking_reads_have_tls_connections_of_their_own(
+    server: RedisProcess, certificates: Certificates, trusting: Settings
+) -> None:
+    async with ChaosProxy(server.url, tls=certificates.of_server()) as proxy:
+
+        def read_often() -> None:
+            with BlockingHub.open(proxy.url, settings=trusting) as hub, server.client() as onlooker:
+                store = hub.store("team")
+                store.write("k", "over TLS")
+                before = len(onlooker.client_list())
+                assert [store.read("k") for _ in range(30)] == ["over TLS"] * 30
+                assert len(onlooker.client_list()) == before + 1
+
+        await asyncio.to_thread(read_often)
 
 
 async def test_a_cut_tls_connection_comes_back(
