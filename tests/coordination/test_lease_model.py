@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from support.example_budget import example_count
 
-from sharedmem import Hub, Lease, LockHeldError, LockLostError, Settings, SharedMemoryStore
+from sharedmem import Hub, Lease, LockHeldError, LockLostError, Settings, SharedMemoryError, SharedMemoryStore
 from sharedmem.clock import new_id
 from sharedmem.testing import ManualClock, connect_to_fake
 
@@ -297,5 +297,5 @@ def test_the_model_notices_a_wrong_answer(settings: Settings) -> None:
                 self.model.holding.remove(agent)  # as if it had been given back
 
     no_shrinking = {"phases": (Phase.generate,), "database": None, "report_multiple_bugs": False}
-    with pytest.raises((AssertionError, TimeoutError)):
+    with pytest.raises((AssertionError, SharedMemoryError, TimeoutError)):
         run(on_fakeredis(Forgetful, settings), max_examples=5, **no_shrinking)

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from support.example_budget import example_count
 
-from sharedmem import AlreadyExecutedError, ClaimLostError, ConflictError, Hub, NotFoundError, Settings
+from sharedmem import (
+    AlreadyExecutedError,
+    ClaimLostError,
+    ConflictError,
+    Hub,
+    NotFoundError,
+    Settings,
+    SharedMemoryError,
+)
 from sharedmem.clock import new_id
 from sharedmem.decisions.decisions import Decisions
 from sharedmem.decisions.validation import plan_hash
@@ -374,5 +382,5 @@ def test_the_model_notices_a_wrong_answer(means: dict[str, Any]) -> None:
             self.run(self.logs[0].save_plan(SESSION, symbol, "BUY", 0.5, reasoning))
 
     no_shrinking = {"phases": (Phase.generate,), "database": None, "report_multiple_bugs": False}
-    with pytest.raises((AssertionError, NotFoundError, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, SharedMemoryError, pytest.fail.Exception)):
         run(Forgetful, means, max_examples=50, stateful_step_count=30, **no_shrinking)

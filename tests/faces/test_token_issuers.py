@@ -191,14 +191,14 @@ async def test_over_mcp_the_metadata_names_the_issuer_and_tenants_stay_apart(iss
             assert "insufficient_scope" in answer.headers["www-authenticate"]
             assert "resource_metadata" in answer.headers["www-authenticate"]
         async with service.client(authorization=f"Bearer {ada}") as client:
-            stored = await called(client, "remember", content="The secret is 4711.")
-            await called(client, "write_value", key="plan", value="secret 4711")
+            stored = await called(client, "remember", content="The secret is albatross.")
+            await called(client, "write_value", key="plan", value="secret albatross")
         async with service.client(authorization=f"Bearer {eve}") as client:
-            assert "4711" not in str(await called(client, "search_memory", query="secret"))
-            assert "4711" not in await refused(client, "get_memory", id=stored["id"])
-            assert "4711" not in await refused(client, "read_value", key="tides:shared:plan")
+            assert "albatross" not in str(await called(client, "search_memory", query="secret"))
+            assert "albatross" not in await refused(client, "get_memory", id=stored["id"])
+            assert "albatross" not in await refused(client, "read_value", key="tides:shared:plan")
         async with service.client(authorization=f"Bearer {reader}") as client:
-            assert (await called(client, "read_value", key="plan"))["value"] == "secret 4711"
+            assert (await called(client, "read_value", key="plan"))["value"] == "secret albatross"
             assert "may only read" in await refused(client, "write_value", key="plan", value="mine")
 
 

@@ -135,7 +135,24 @@ async def _known_scripts(server: RedisProcess) -> int:
 async def test_a_server_that_falls_silent_while_a_hub_opens_is_told_within_the_limit(
     answered: int, awaited: str, tmp_path: Path
 ) -> None:
-    settings = _settings(tmp_path, "sqlite", connect_timeout_s=2, response_timeout_s=60, retry_for_s=60)
+    told = ""
+    for limit_s in (1, 8, 60):  # on a busy machine the steps before may take longer than the first limits
+        told = await _told_of_silence(_new_folder(tmp_path, limit_s), answered, limit_s)
+        if awaited in told:
+            break
+
+    assert f"connect_timeout_s = {limit_s} s; it still waited for {awaited}" in told
+
+
+def _new_folder(parent: Path, number: int) -> Path:
+    folder = parent / str(number)
+    folder.mkdir()
+    return folder
+
+
+async def _told_of_silence(folder: Path, answered: int, limit_s: float) -> str:
+    """What a hub says that is opened at a server which falls silent; the server is well for others."""
+    settings = _settings(folder, "sqlite", connect_timeout_s=limit_s, response_timeout_s=300, retry_for_s=300)
     with RedisProcess(tcp=True) as server:
         async with RoundTripProxy(server.port, answered=answered) as proxy:
             url = f"redis://127.0.0.1:{proxy.port_for(server.port)}/0"
@@ -143,11 +160,10 @@ async def test_a_server_that_falls_silent_while_a_hub_opens_is_told_within_the_l
             with pytest.raises(UnavailableError) as raised:
                 await Hub.open(url, settings=settings).__aenter__()
             left = asyncio.all_tasks() - tasks
-
-        assert f"connect_timeout_s = 2 s; it still waited for {awaited}" in str(raised.value)
         assert not [task for task in left if "sharedmem" in task.get_name()]
-        async with Hub.open(server.url, settings=settings) as hub:
+        async with Hub.open(server.url, settings=settings.replace(connect_timeout_s=60)) as hub:
             assert await hub.store("team").write("key", "value")
+    return str(raised.value)
 
 
 async def test_a_durable_tier_that_does_not_answer_is_told_within_the_limit(tmp_path: Path) -> None:

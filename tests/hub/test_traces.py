@@ -156,7 +156,7 @@ async def test_a_trace_goes_on_in_the_rest_service(spans: RecordedSpans) -> None
     async with running_rest_server() as (server, _), SharedMemoryClient(server.url) as client:
         with trace.get_tracer("agent").start_as_current_span("agent"):
             await client.call("memory.search", query=QUERY)
-        async with httpx2.AsyncClient(base_url=server.url) as other:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=60) as other:
             answer = await other.get("/api/v1/kv/none", headers={"traceparent": "00-nonsense"})
 
     assert answer.status_code == 404

@@ -90,7 +90,10 @@ async def test_an_answer_that_many_ask_for_at_once_is_computed_once(
     port = free_port()
     question = f"leave-{command[0]}"
     address = str(port) if command[0] == "uvicorn" else f"127.0.0.1:{port}"
-    with running([*command, address], folder, server), httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with (
+        running([*command, address], folder, server),
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
         wait_until_it_answers(client, folder)
         before = client.get("/statistics").json()["answers computed"]
         async with httpx2.AsyncClient(base_url=client.base_url, timeout=PATIENCE_S) as clients:

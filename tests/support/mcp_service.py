@@ -41,7 +41,7 @@ class McpHarness:
         headers = {"authorization": f"Bearer {self.tokens[actor]}"} if actor else {}
         async with (
             RestServer(app, ListenAddress(port=0), has_tokens=self.admission is not None) as server,
-            httpx2.AsyncClient(headers=headers) as http,
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
             Client(streamable_http_client(f"{server.url}/mcp", http_client=http), **options) as client,
         ):
             yield client

@@ -25,7 +25,7 @@ async def test_its_link_is_exchanged_once_for_the_rights_that_were_asked_for(
     shown = read_json_line(server)
     link = urlsplit(str(shown["url"]))
     code = parse_qs(urlsplit(link.fragment).query)["code"][0]
-    async with httpx2.AsyncClient(base_url=f"http://{link.netloc}") as calling:
+    async with httpx2.AsyncClient(base_url=f"http://{link.netloc}", timeout=60) as calling:
         page = await calling.get(link.path)
         stranger = await calling.get("/api/v1/caller")
         wrong = await calling.post("/console/login", json={"code": "x"})

@@ -55,7 +55,7 @@ async def test_everything_is_served_until_it_is_told_to_end(serve: Launch, shell
         version = await memory.call("value.write", key="findings", value={"topic": "tides"})
         task = await memory.add_memory(app_id="shop", user_id="ada", messages=MESSAGES)
         done = await memory.wait(task.task_id, timeout=60)
-    async with httpx2.AsyncClient(base_url=url) as calling:
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as calling:
         read = await calling.get(FINDINGS)
         health = await calling.get("/health")
     server.send_signal(signal.SIGTERM)
@@ -95,7 +95,9 @@ async def test_two_processes_let_in_those_whose_tokens_are_known_and_end_togethe
     async with SharedMemoryClient(url) as stranger:
         with pytest.raises(AccessDeniedError, match="no token"):
             await stranger.get_connection_pool_stats()
-    async with httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {filed['token']}"}) as page:
+    async with httpx2.AsyncClient(
+        base_url=url, headers={"authorization": f"Bearer {filed['token']}"}, timeout=60
+    ) as page:
         welcome = await page.get(f"/api/v1/store/values/{shell.namespace}:planner:plan", headers={"origin": origin})
         elsewhere = await page.get(FINDINGS, headers={"origin": "https://elsewhere.example.org"})
         large = await page.put(FINDINGS, content=b" " * (1 << 20) + b"{}", headers={"content-type": "application/json"})
@@ -201,7 +203,7 @@ async def test_mcp_is_served_beside_rest_and_for_readers_unless_it_may_write(ser
     serving = read_json_line(server)
     listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
-    async with httpx2.AsyncClient(base_url=str(serving["url"])) as calling:
+    async with httpx2.AsyncClient(base_url=str(serving["url"]), timeout=60) as calling:
         opened = await calling.post("/mcp", json=START_MCP, headers=headers)
         session = headers | {"mcp-session-id": opened.headers["mcp-session-id"]}
         tools = await calling.post("/mcp", json=listed, headers=session)

@@ -58,18 +58,18 @@ async def test_too_long_and_broken_bodies_are_refused() -> None:
 async def test_no_tool_reaches_another_tenant() -> None:
     async with mcp_service(ADA, EVE) as service:
         async with service.client("tides/ada") as ada:
-            memory = (await called(ada, "remember", content="The secret of Ada is 4711."))["id"]
-            await called(ada, "write_value", key="plan", value="secret 4711")
-            await called(ada, "post_message", channel="team", content="secret 4711")
-            await called(ada, "note_fact", subject="Ada", relation="knows", object="4711")
-            await called(ada, "save_decision", topic="4711", action="hide", reasoning="secret")
-            task = await service.hub.store("tides", actor="ada").queue("work").put("secret 4711")
+            memory = (await called(ada, "remember", content="The secret of Ada is albatross."))["id"]
+            await called(ada, "write_value", key="plan", value="secret albatross")
+            await called(ada, "post_message", channel="team", content="secret albatross")
+            await called(ada, "note_fact", subject="Ada", relation="knows", object="albatross")
+            await called(ada, "save_decision", topic="albatross", action="hide", reasoning="secret")
+            task = await service.hub.store("tides", actor="ada").queue("work").put("secret albatross")
         async with service.client("other/eve") as eve:
             offered = {tool.name for tool in (await eve.list_tools()).tools}
             calls: dict[str, dict[str, object]] = {
                 "search_memory": {"query": "secret of Ada"},
                 "recent_memories": {},
-                "search": {"query": "secret 4711"},
+                "search": {"query": "secret albatross"},
                 "read_messages": {"channel": "team"},
                 "who_is_here": {},
                 "claim_task": {"queue": "work"},
@@ -90,14 +90,16 @@ async def test_no_tool_reaches_another_tenant() -> None:
             }
             assert offered == {*calls, *refusals, "forget"}, "a new tool needs a row here"
             for name, arguments in calls.items():
-                assert "4711" not in str(await called(eve, name, **arguments)), name
+                assert "albatross" not in str(await called(eve, name, **arguments)), name
             for name, arguments in refusals.items():
-                assert "4711" not in await refused(eve, name, **arguments), name
+                assert "albatross" not in await refused(eve, name, **arguments), name
             assert not (await called(eve, "forget", id=memory))["deleted"]
             assert "may not write" in await refused(eve, "write_value", key="tides:shared:plan", value=1)
         async with service.client("tides/ada") as ada:
-            assert (await called(ada, "read_value", key="plan"))["value"] == "secret 4711"
-            assert (await called(ada, "get_memory", id=memory))["memory"]["content"] == "The secret of Ada is 4711."
+            assert (await called(ada, "read_value", key="plan"))["value"] == "secret albatross"
+            assert (await called(ada, "get_memory", id=memory))["memory"][
+                "content"
+            ] == "The secret of Ada is albatross."
 
 
 async def test_a_session_belongs_to_the_token_that_opened_it() -> None:

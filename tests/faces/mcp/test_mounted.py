@@ -38,7 +38,7 @@ async def served(write: bool = True) -> AsyncIterator[tuple[str, dict[str, str]]
 async def test_rest_and_mcp_answer_at_one_port_over_one_memory() -> None:
     async with (
         served() as (url, headers),
-        httpx2.AsyncClient(headers=headers, base_url=url) as http,
+        httpx2.AsyncClient(headers=headers, base_url=url, timeout=60) as http,
         Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
     ):
         assert (await http.put(PLAN, json={"value": "by boat"})).status_code == 200
@@ -49,20 +49,20 @@ async def test_rest_and_mcp_answer_at_one_port_over_one_memory() -> None:
 
 
 async def test_both_know_the_same_callers_and_mcp_may_be_for_readers_only() -> None:
-    async with served(write=False) as (url, headers), httpx2.AsyncClient(base_url=url) as stranger:
+    async with served(write=False) as (url, headers), httpx2.AsyncClient(base_url=url, timeout=60) as stranger:
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         assert (await stranger.get(PLAN)).status_code == 401
         assert (await stranger.post("/mcp", json=ping)).status_code == 401
         assert (await stranger.get("/.well-known/oauth-protected-resource/mcp")).json()["resource"] == f"{url}/mcp"
         async with (
-            httpx2.AsyncClient(headers=headers) as http,
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
             Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
         ):
             assert "Unknown tool" in await refused(client, "write_value", key="plan", value="by boat")
 
 
 async def test_pages_of_a_named_origin_may_call_both() -> None:
-    async with served() as (url, headers), httpx2.AsyncClient(base_url=url) as http:
+    async with served() as (url, headers), httpx2.AsyncClient(base_url=url, timeout=60) as http:
         asked = {
             "origin": APP,
             "access-control-request-method": "POST",

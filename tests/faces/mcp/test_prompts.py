@@ -108,13 +108,15 @@ async def test_prompts_keep_within_their_tokens_and_refuse_wrong_numbers() -> No
 async def test_prompts_and_completion_keep_to_the_tenant_and_to_reading() -> None:
     async with mcp_service(ADA, EVE, write=False) as service:
         ada = service.hub.store("tides", actor="ada")
-        memory = (await ada.memory.add("secret 4711")).id
-        await ada.shared.write("secret", "4711")
-        await ada.queue("secret").put("4711")
-        await ada.shared.conversations.append("secret", ["4711"])
+        memory = (await ada.memory.add("secret albatross")).id
+        await ada.shared.write("secret", "albatross")
+        await ada.queue("secret").put("albatross")
+        await ada.shared.conversations.append("secret", ["albatross"])
         async with service.client("other/eve") as client:
-            assert "4711" not in await prompted(client, "recall_context", topic="secret 4711".replace("4711", ""))
-            assert "4711" not in await prompted(client, "hand_over")
+            assert "albatross" not in await prompted(
+                client, "recall_context", topic="secret albatross".replace("albatross", "")
+            )
+            assert "albatross" not in await prompted(client, "hand_over")
             with pytest.raises(MCPError, match="may not read"):
                 await prompted(client, "hand_over", thread="tides:shared:secret")
             for where, name in (("value://{key}", "key"), ("thread://{id}", "id"), ("hand_over", "queue")):

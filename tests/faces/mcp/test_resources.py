@@ -126,9 +126,9 @@ async def test_profiles_without_resources_have_none() -> None:
 async def test_no_resource_reaches_another_tenant() -> None:
     async with mcp_service(ADA, EVE) as service:
         async with service.client("tides/ada") as ada:
-            memory = (await called(ada, "remember", content="secret 4711", thread_id="talk"))["id"]
-            await called(ada, "write_value", key="plan", value="secret 4711")
-            await service.hub.store("tides").conversations.append("talk", ["secret 4711"])
+            memory = (await called(ada, "remember", content="secret albatross", thread_id="talk"))["id"]
+            await called(ada, "write_value", key="plan", value="secret albatross")
+            await service.hub.store("tides").conversations.append("talk", ["secret albatross"])
             assert len((await listed(ada))[0]) == 3
         async with service.client("other/eve") as eve:
             assert await listed(eve) == [[]]
@@ -136,7 +136,7 @@ async def test_no_resource_reaches_another_tenant() -> None:
             for uri in (*foreign, "value://tides:shared:plan", "thread://tides:shared:talk"):
                 with pytest.raises(MCPError) as caught:
                     await eve.read_resource(uri)
-                assert "4711" not in str(caught.value), uri
+                assert "albatross" not in str(caught.value), uri
         async with service.at_port("other/eve") as eve:
             async with eve.listen(resource_subscriptions=[*foreign]) as events:
                 store = service.hub.store("tides")

@@ -82,7 +82,7 @@ async def test_a_process_serves_callers_with_tokens_over_http(data_dir: Path, tm
             assert (await stranger.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 401
         for token, actor in ((made.data["token"], "bob"), (issuer.token(), "ada")):
             async with (
-                httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}) as http,
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=60) as http,
                 Client(streamable_http_client(url, http_client=http)) as client,
             ):
                 stored = await called(client, "remember", content=f"{FLOOD} Says {actor}.")

@@ -47,7 +47,7 @@ async def exchanged(server: RestServer, *parts: bytes) -> bytes:
 
 
 async def alive(server: RestServer) -> bool:
-    async with httpx2.AsyncClient(base_url=server.url) as calling:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=60) as calling:
         return (await calling.get("/health/live")).status_code == 200
 
 
@@ -147,7 +147,7 @@ async def test_over_tls_it_answers_those_who_know_its_authority(tmp_path: Path) 
     authority.configure_trust(context)
     async with fake_hub() as hub, RestServer(create_app(hub, admission="open_to_all"), address) as encrypted:
         assert encrypted.url.startswith("https://")
-        async with httpx2.AsyncClient(base_url=encrypted.url, verify=context) as calling:
+        async with httpx2.AsyncClient(base_url=encrypted.url, verify=context, timeout=60) as calling:
             assert (await calling.get("/health/live")).status_code == 200
 
 
@@ -214,7 +214,7 @@ async def test_a_call_under_way_is_answered_when_the_server_ends() -> None:
     async with (
         fake_hub(settings=Settings(access="open")) as hub,
         RestServer(create_app(hub, admission="open_to_all", gate=gate), ListenAddress(), grace_s=5) as server,
-        httpx2.AsyncClient(base_url=server.url) as calling,
+        httpx2.AsyncClient(base_url=server.url, timeout=60) as calling,
     ):
         under_way = asyncio.create_task(calling.get(f"{API}/presence"))
         await came.wait()
@@ -229,7 +229,7 @@ async def test_a_call_under_way_is_answered_when_the_server_ends() -> None:
 async def test_who_waits_when_the_server_ends_is_told_to_come_back() -> None:
     async with running_rest_server(terms=RestOptions(longest_wait_s=30), grace_s=5) as (server, hub):
         queue = hub.store("default", actor="shared").queue("q")
-        async with httpx2.AsyncClient(base_url=server.url) as calling:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=60) as calling:
             claim = asyncio.create_task(calling.post(f"{API}/queues/q/claim", json={"wait": 30}))
             await wait_until(lambda: waiting(queue, 1), description="it waits")
             await server.stop()

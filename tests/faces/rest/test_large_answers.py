@@ -161,7 +161,7 @@ async def test_who_takes_nothing_of_an_answer_is_hung_up_on(monkeypatch: pytest.
 
         await wait_until(lambda: not connections, description="it is hung up on")
 
-        async with httpx2.AsyncClient(base_url=server.url) as other:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=60) as other:
             assert (await other.get("/health/live")).status_code == 200
         writer.transport.abort()
         del reader
