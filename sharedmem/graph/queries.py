@@ -384,7 +384,7 @@ class GraphQueries(ProcessBound):
 
     @measured("graph.groups")
     async def groups(self) -> list[str]:
-        """Return the names of the namespace's groups, and none of their content. One round trip.
+        """Return the names of the namespace's groups, and none of their content. One round trip, two on FalkorDB.
 
         Raises:
             AccessDeniedError, UnavailableError: as `get`.

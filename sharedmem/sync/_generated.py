@@ -3296,7 +3296,7 @@ class Graph(Face["AsyncGraph"]):
         return self._portal.run(self._async.stats(group_id=group_id))
 
     def groups(self) -> list[str]:
-        """Return the names of the namespace's groups, and none of their content. One round trip.
+        """Return the names of the namespace's groups, and none of their content. One round trip, two on FalkorDB.
 
         Raises:
             AccessDeniedError, UnavailableError: as `get`.

@@ -480,9 +480,14 @@ class FalkorBackend:
         """Do nothing, as there are no strays."""
 
     async def groups(self) -> list[str]:
-        """See `GraphBackend.groups`. One round trip, which lists all graphs of the server."""
+        """See `GraphBackend.groups`. Two round trips, each of which lists all graphs of the server.
+
+        FalkorDB removes a deleted graph from its list later, in another thread, and moves the last graph to its place:
+        a list that is read in that moment lacks the latter. The second list has it.
+        """
         head = self._key("")
-        return sorted(key.removeprefix(head).decode() for key in await self._asker.keys(head) if key.startswith(head))
+        listed = {*await self._asker.keys(head), *await self._asker.keys(head)}
+        return sorted(key.removeprefix(head).decode() for key in listed if key.startswith(head))
 
     async def delete(self, group: str, *, progress: GraphProgress | None = None) -> int:
         """See `GraphBackend.delete`. Two round trips. A later commit based on an earlier read is `StaleGroup`."""
