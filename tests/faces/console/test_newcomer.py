@@ -53,8 +53,7 @@ def look_on(browser: Chrome, demo: subprocess.Popen[str]) -> None:
     page.see("fell silent", "main")
     page.see("went on with it", "main")
     told = str(page.run("return document.querySelector('main').innerText"))
-    died = re.search(r"(\S+) fell silent", told)
-    successor = re.search(r"(\S+) went on with it", told)
+    silent, successors = re.findall(r"(\S+) fell silent", told), re.findall(r"(\S+) went on with it", told)
 
     # What is remembered of a topic, and why was it found first?
     page.go("memory?query=How+high+did+the+water+peak+on+the+Customs+House+gauge%3F")
@@ -80,8 +79,7 @@ def look_on(browser: Chrome, demo: subprocess.Popen[str]) -> None:
     demo.send_signal(signal.SIGINT)
     ended = finish(demo)
     assert ended.code == 0
-    taken = re.search(r"(\S+) takes over \S+: the lease of (\S+) ran out", ended.out)
-    assert died is not None
-    assert successor is not None
-    assert taken is not None
-    assert (died[1], successor[1]) == (taken[2], taken[1]) == ("researcher-2", successor[1])
+    # On a busy machine others miss their short leases, too.
+    taken = re.findall(r"(\S+) takes over \S+: the lease of (\S+) ran out", ended.out)
+    assert "researcher-2" in silent
+    assert [one for one, died in taken if died == "researcher-2" and one in successors]
