@@ -246,7 +246,13 @@ class KeyLoader:
         ]
         looks = [KeyLook(place, target.key, mode) for place, (target, mode) in zip(places, wanted, strict=True)]
         owner, lease_ms = self._owner(wanted[0][0]), self._times.lease_ms
-        lines = await self._scripts.key_look(owner, looks, token=token, lease_ms=lease_ms)
+        try:
+            lines = await self._scripts.key_look(owner, looks, token=token, lease_ms=lease_ms)
+        except BaseException:
+            # The server may have granted them, although this caller was cancelled or its reply was lost.
+            asked = zip(wanted, restorers, places, strict=True)
+            await self.release([LoadLease(target, restorer, place, token, 0) for (target, _), restorer, place in asked])
+            raise
         found: list[tuple[LoadLease | None, str]] = []
         for line, (target, _), restorer, place in zip(lines, wanted, restorers, places, strict=True):
             answer, _, number = line.partition(" ")

@@ -451,6 +451,28 @@ async def test_warming_goes_through_many_pages(hub: RecoveryHarness, tier: Pausa
     assert [await hub.held(f"value-{n}") for n in range(0, 1_700, 100)] == [str(n) for n in range(0, 1_700, 100)]
 
 
+async def test_who_is_cancelled_before_its_leases_arrive_gives_them_back(
+    hub: RecoveryHarness, tier: PausableDurable
+) -> None:
+    await tier.put([document(hub, f"value-{n}", 1) for n in range(30)])
+    await hub.join(hub.namespace)
+    look, granted = hub.keeping.key_look, asyncio.Event()
+
+    async def granting(*args: Any, **named: Any) -> list[str]:
+        hub.keeping.key_look = look  # type: ignore[method-assign]  # once
+        await look(*args, **named)
+        granted.set()
+        return await asyncio.Future()  # the reply is on its way
+
+    hub.keeping.key_look = granting  # type: ignore[method-assign]  # a fault
+    warming = asyncio.create_task(hub.warmer.warm(hub.namespace))
+    await granted.wait()
+    warming.cancel()
+    await asyncio.wait([warming])
+
+    assert not [state for n in range(30) if (state := await hub.state(f"value-{n}")).startswith("loading")]
+
+
 async def test_a_failure_on_the_way_of_warming_leaves_no_lease(hub: RecoveryHarness, tier: PausableDurable) -> None:
     await tier.put([document(hub, f"value-{n}", 1) for n in range(600)])
     await hub.join(hub.namespace)
