@@ -196,8 +196,11 @@ def link_candidates(number: int) -> int:
 
 
 def least_linked_similarity(threshold: float) -> float:
-    """Return a similarity below which no composite score reaches a threshold, whatever the boosts are."""
-    return threshold / (1 + (RECENCY_BOOST + IMPORTANCE_BOOST)) - _ROUNDING
+    """Return a similarity, -1 to 1, below which no composite score reaches a threshold, whatever the boosts are.
+
+    It is the bound of `composite_score`, which takes a negative similarity for 0: a threshold of 0 admits all.
+    """
+    return threshold / (1 + (RECENCY_BOOST + IMPORTANCE_BOOST)) - _ROUNDING if threshold > 0 else -1.0
 
 
 def query_candidates(number: int) -> int:

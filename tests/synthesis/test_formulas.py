@@ -135,7 +135,7 @@ def test_boosts_never_lift_a_score_beyond_a_fifth(relevance: float, fresh: float
 
 
 @settings(max_examples=example_count(15, thorough=40), deadline=None)
-@given(share, share, share)
+@given(st.floats(-1, 1), share, share)
 def test_nothing_below_the_least_linked_similarity_reaches_the_threshold(
     similarity: float, fresh: float, weight: float
 ) -> None:
