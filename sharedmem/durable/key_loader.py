@@ -248,8 +248,8 @@ class KeyLoader:
         owner, lease_ms = self._owner(wanted[0][0]), self._times.lease_ms
         try:
             lines = await self._scripts.key_look(owner, looks, token=token, lease_ms=lease_ms)
-        except BaseException:
-            # The server may have granted them, although this caller was cancelled or its reply was lost.
+        except asyncio.CancelledError:
+            # The server may have granted them nevertheless. One that is out of reach is not asked again: they expire.
             asked = zip(wanted, restorers, places, strict=True)
             await self.release([LoadLease(target, restorer, place, token, 0) for (target, _), restorer, place in asked])
             raise
