@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
 from sharedmem.blobs.blobs import BlobGarbageCollector, Blobs
 from sharedmem.clock import Clock
 from sharedmem.config import Settings
-from sharedmem.errors import SharedMemoryError
 from sharedmem.models import Powers
 from sharedmem.redis.client import RedisClient
 from sharedmem.redis.durability import Lifetimes, Tier
@@ -83,20 +81,3 @@ class HubContext(ServerContext):
         if not self.settings.namespace_settings:
             return self.settings
         return self.shared(Settings, namespace, lambda: self.settings.for_namespace(namespace))
-
-    def release_in_background(self, name: str, release: Callable[[], Awaitable[object]]) -> None:
-        """Release something at the server for a cancelled caller; if the release is lost, a timeout does it.
-
-        A closing hub waits a few seconds at most for it. An error is dropped: no caller is left to handle it.
-
-        Args:
-            name: name of the work, beginning with a verb.
-            release: coroutine function that makes the call.
-        """
-
-        async def released() -> None:
-            with suppress(SharedMemoryError):
-                await release()
-
-        with suppress(SharedMemoryError):  # the hub is closed
-            self.background.start_cleanup(name, released())

@@ -146,7 +146,7 @@ class Barrier(ProcessBound):
 
     def _leave_in_background(self, name: str) -> None:
         """Leave the barrier at the server in the background."""
-        self._names.context.release_in_background(
+        self._names.context.background.start_last_call(
             f"leave barrier {self.name}",
             lambda: self._scripts.barrier_leave(self._target.space, self._keys, self._names.actor, waiter=name),
         )

@@ -348,7 +348,7 @@ class LeaseSession:
             raise
 
     def _leave_in_background(self, asker: str) -> None:
-        self._calls.names.context.release_in_background("leave a line", lambda: self._leave(asker))
+        self._calls.names.context.background.start_last_call("leave a line", lambda: self._leave(asker))
 
     async def _leave(self, asker: str) -> None:
         place = self.place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterator
@@ -367,7 +368,7 @@ class _OnceRunner:
 
     def _leave_in_background(self, work: _OnceWork, name: str) -> None:
         """Remove this name as waiter and runner at the server, in the background."""
-        self._names.context.release_in_background(f"leave once {work.target.key}", lambda: self._leave(work, name))
+        self._names.context.background.start_last_call(f"leave once {work.target.key}", lambda: self._leave(work, name))
 
     async def _leave(self, work: _OnceWork, name: str) -> None:
         with suppress(UnavailableError, UsageError):
@@ -382,7 +383,7 @@ class _OnceRunner:
         lease_renewer(names.context).keep(held)
         try:
             coded = await self._result(work, claim.token, fn)
-            await self.finish(work, claim.token, coded)
+            await self._finish_surely(work, claim.token, coded)
         finally:
             lease_renewer(names.context).stop_renewing(held)
         return decode_member(coded)
@@ -400,6 +401,16 @@ class _OnceRunner:
         )
         if not await names.explained(work.target, call):
             raise ClaimLostError("once", work.target.key, token)
+
+    async def _finish_surely(self, work: _OnceWork, token: int, coded: bytes) -> None:
+        try:
+            await self.finish(work, token, coded)
+        except asyncio.CancelledError:
+            # The work is done: its result is stored even if its caller is cancelled in this moment.
+            self._names.context.background.start_last_call(
+                f"finish once {work.target.key}", lambda: self.finish(work, token, coded)
+            )
+            raise
 
     async def release(self, work: _OnceWork, token: int) -> bool:
         """Release failed work; return whether this run still had the claim."""
@@ -419,7 +430,7 @@ class _OnceRunner:
             await self._release_quietly(work, token)
             raise
         except BaseException:
-            self._names.context.release_in_background(
+            self._names.context.background.start_last_call(
                 f"return once {work.target.key}", lambda: self._release_quietly(work, token)
             )
             raise

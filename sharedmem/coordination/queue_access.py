@@ -6,7 +6,6 @@ acknowledges, retries, fails or releases tasks.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
@@ -513,7 +512,7 @@ class QueueConsumer:
             try:
                 tasks = await self._wait_for_turn(count, waiter, give_up_at)
             except BaseException:
-                queue.context.release_in_background(f"leave queue {queue.name}", lambda: self._leave(waiter.name))
+                queue.context.background.start_last_call(f"leave queue {queue.name}", lambda: self._leave(waiter.name))
                 raise
             if not tasks:
                 await self._leave(waiter.name)
@@ -582,22 +581,15 @@ class QueueConsumer:
 
         Callers that wait are often cancelled; callers that do not wait should not pay for this.
         """
-        call = asyncio.ensure_future(self._take(count, waiter))
-        # When the hub is closed, no caller is left to receive the failure.
-        call.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-        try:
-            return await asyncio.shield(call)
-        except asyncio.CancelledError:
-            self._queue.context.release_in_background(
-                f"return tasks of queue {self._queue.name}", lambda: self._return_tasks(call, asked_at)
-            )
-            raise
 
-    async def _return_tasks(self, call: asyncio.Future[bytes], asked_at: float) -> None:
-        reply = await call
-        for task in parse_tasks(reply, asked_at) if reply[:1].isdigit() else ():
-            with suppress(ClaimLostError):
-                await self.release(task)
+        async def return_tasks(reply: bytes) -> None:
+            for task in parse_tasks(reply, asked_at) if reply[:1].isdigit() else ():
+                with suppress(ClaimLostError):
+                    await self.release(task)
+
+        return await self._queue.context.background.result_or_undone(
+            f"return tasks of queue {self._queue.name}", self._take(count, waiter), return_tasks
+        )
 
     async def _recover(self) -> None:
         queue = self._queue

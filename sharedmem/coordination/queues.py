@@ -636,13 +636,23 @@ class QueueWorker:
                 )
             raise
         try:
-            await self._consumer.ack(task, claimed.result)
+            await self._acknowledge(task, claimed.result)
         except InvalidError as error:
             # A retry would fail in the same way.
             await self._consumer.fail(task, _format_error(error))
             raise
         finally:
             keeper.stop_renewing(claimed)
+
+    async def _acknowledge(self, task: Task, result: object) -> None:
+        try:
+            await self._consumer.ack(task, result)
+        except asyncio.CancelledError:
+            # The task is done: it must not be done again because of a caller that is cancelled in this moment.
+            self._queue.context.background.start_last_call(
+                f"acknowledge task {task.id}", lambda: self._consumer.ack(task, result)
+            )
+            raise
 
 
 def _format_error(error: BaseException) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, Unpack, cast
 
 import orjson
@@ -301,6 +303,7 @@ def _plan_not_found(session: str, plan: str) -> NotFoundError:
 _RENEWALS_A_LEASE = 3
 _MARGIN = 0.1
 _LARGEST_MARGIN_S = 1.0
+_CANCELLED_EARLY = "its executor was cancelled before the block began: nothing was executed"
 _logger = get_logger("decisions")
 
 
@@ -339,9 +342,16 @@ class Execution(ProcessBound):
     """One execution in progress; created by `Decisions.executing`."""
 
     def __init__(
-        self, executions: ExecutionClaimer, clock: Clock, session: str, claim: ExecutionClaim, hold: _ClaimState
+        self,
+        executions: ExecutionClaimer,
+        clock: Clock,
+        background: Background,
+        session: str,
+        claim: ExecutionClaim,
+        hold: _ClaimState,
     ) -> None:
         self._executions = executions
+        self._background = background
         self._clock = clock
         self._session = session
         self._claim = claim
@@ -390,19 +400,26 @@ class Execution(ProcessBound):
         """
         if not self.started:
             raise ClaimLostError("plan", self._claim.plan_id, 0)
+        report = partial(
+            self._executions.finish,
+            self._session,
+            self._claim.plan_id,
+            self._claim.fence,
+            status=status,
+            executed=executed,
+            order_id=order_id,
+            order_size_usdt=order_size_usdt,
+            error=error,
+        )
         try:
-            record = await self._executions.finish(
-                self._session,
-                self._claim.plan_id,
-                self._claim.fence,
-                status=status,
-                executed=executed,
-                order_id=order_id,
-                order_size_usdt=order_size_usdt,
-                error=error,
-            )
+            record = await report()
         except DurabilityPendingError:
             self._hold.is_over = True
+            raise
+        except asyncio.CancelledError:
+            # The outcome is known: it must not become `unknown` because of a cancellation in this moment.
+            self._hold.is_over = True
+            self._background.start_last_call(f"finish execution {self._claim.plan_id}", report)
             raise
         self._hold.record, self._hold.is_over = record, True
         return record
@@ -425,9 +442,19 @@ async def hold_execution(
 ) -> AsyncIterator[Execution]:
     """Hold an execution for the length of the block: `Decisions.executing` for any claimer."""
     asked = clock.monotonic()
-    claim = await claims.begin_execution(session, plan_hash, lease=lease, policy=policy)
+
+    async def end_unbegun(claim: ExecutionClaim) -> None:
+        # With `takeover`, it is begun again when the lease has ended.
+        if claim.started and policy == "never":
+            await claims.finish(session, claim.plan_id, claim.fence, status="error", error=_CANCELLED_EARLY)
+
+    claim = await background.result_or_undone(
+        f"end execution of {plan_hash}",
+        claims.begin_execution(session, plan_hash, lease=lease, policy=policy),
+        end_unbegun,
+    )
     hold = _ClaimState(safe_lease_end(asked, lease))
-    execution = Execution(claims, clock, session, claim, hold)
+    execution = Execution(claims, clock, background, session, claim, hold)
     if not claim.started:
         yield execution
         return

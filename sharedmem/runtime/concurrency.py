@@ -20,6 +20,7 @@ from sharedmem.errors import NotPicklableError, SharedMemoryError, UsageError
 FAILURE_COUNTER = "background_failures"
 """Counter of failed work, with the labels `work` (first word of its name) and `error` (class name)."""
 
+T = TypeVar("T")
 _logger = logging.getLogger("sharedmem.runtime.concurrency")
 
 
@@ -112,6 +113,47 @@ class Background:
         Tasks that `close` stops may start it, too. Raises `UsageError` after `close` has waited for cleanups.
         """
         return self._started(name, coroutine, self._cleanups, refused=not self._takes_cleanups)
+
+    def start_last_call(self, name: str, call: Callable[[], Awaitable[object]]) -> None:
+        """Make the last call for a caller that was cancelled, such as a release; if it is lost, a timeout does it.
+
+        `close` waits for it as for a cleanup. A `SharedMemoryError` is dropped: no caller is left to handle it.
+
+        Args:
+            name: as `start`.
+            call: coroutine function that makes the call.
+        """
+
+        async def called() -> None:
+            with suppress(SharedMemoryError):
+                await call()
+
+        with suppress(UsageError):  # it is closed
+            self.start_cleanup(name, called())
+
+    async def result_or_undone(self, name: str, call: Awaitable[T], undo: Callable[[T], Awaitable[object]]) -> T:
+        """Return the result of a call; if the caller is cancelled before, undo the call when its result arrives.
+
+        Args:
+            name: as `start`, for what is undone.
+            call: what the call returns; it goes on when the caller is cancelled.
+            undo: coroutine function of its result.
+
+        Raises:
+            Exception: what the call raises.
+        """
+        running = asyncio.ensure_future(call)
+        # After a cancellation, no caller is left to receive a failure.
+        running.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+
+            async def undone() -> None:
+                await undo(await running)
+
+            self.start_last_call(name, undone)
+            raise
 
     def _started(
         self,
@@ -215,9 +257,6 @@ class EventLoopBinding:
 
 
 # -- shared runs ---------------------------------------------------------------------------------
-
-
-T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
