@@ -41,6 +41,7 @@ from sharedmem.redis.scripts.coordination import (
     LeaseScripts,
     LeaseTerms,
     LimitRequest,
+    OnceEnd,
     OnceKeys,
     OnceScripts,
     PutKeys,
@@ -365,7 +366,7 @@ def _bare_once(bare: BareRedis) -> Call:
         terms = {"name": name, "waits": 0, "lease_ms": 30_000, "ttl_ms": 5000}
         reply = await settling.once_begin(bare.space, keys, ACTOR, **terms)  # type: ignore[arg-type]  # as they are named
         token = int(reply.split()[1])
-        await settling.once_finish(bare.space, keys, ACTOR, token=token, ttl_ms=5000, result=result)
+        await settling.once_finish(bare.space, ACTOR, [OnceEnd(keys, token, 5000, result)])
 
     return call
 
@@ -384,7 +385,7 @@ def _bare_once_known(bare: BareRedis) -> Call:
         )
         if reply.startswith(b"yours"):
             token = int(reply.split()[1])
-            await settling.once_finish(bare.space, keys, ACTOR, token=token, ttl_ms=600_000, result=b'"done"')
+            await settling.once_finish(bare.space, ACTOR, [OnceEnd(keys, token, 600_000, b'"done"')])
 
     return call
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
@@ -30,10 +30,11 @@ from sharedmem.errors import (
 )
 from sharedmem.models.coordination import OnceGrant, OnceState
 from sharedmem.redis.codec import decode_member, encode_member, split_trace, with_trace
-from sharedmem.redis.keys import Target
+from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.pubsub import Waiter
-from sharedmem.redis.scripts.coordination import OnceKeys, OnceScripts
-from sharedmem.redis.service_keys import decoding
+from sharedmem.redis.scripts.coordination import OnceEnd, OnceKeys, OnceScripts
+from sharedmem.redis.scripts.data import WriteBatcher
+from sharedmem.redis.service_keys import corruption_error, decoding, find_first_damage
 from sharedmem.runtime import get_logger, span
 from sharedmem.runtime.telemetry import current_traceparent, link_current
 
@@ -45,6 +46,7 @@ DEFAULT_TTL_S = 86_400.0
 _POLL_S = (10.0, 20.0)
 # Prefixes of a result that is stored elsewhere, or not at all; no encoded value begins with them.
 _IN_BLOB_STORE, _NOT_KEPT = b"\x02", b"\x03"
+_REFUSED = b"E "
 _runner_numbers = count(1)
 _current_token: ContextVar[int] = ContextVar("fencing token of the once() run in this task")
 _logger = get_logger("once")
@@ -294,6 +296,7 @@ class _OnceRunner:
     def __init__(self, names: NameAccess) -> None:
         self._names = names
         self.scripts = OnceScripts(names.context.executor)
+        self._ends = WriteBatcher[Space, OnceEnd](self._finish_together, names.context.background)
 
     def work(self, key: str, *, ttl_ms: int, lease_ms: int) -> _OnceWork:
         """Return a piece of work.
@@ -389,18 +392,26 @@ class _OnceRunner:
         return decode_member(coded)
 
     async def finish(self, work: _OnceWork, token: int, coded: bytes) -> None:
-        """Store the encoded result of a run.
+        """Store the encoded result of a run. One round trip, shared with concurrent ones.
 
         Raises:
             ClaimLostError: this run has lost the claim.
         """
-        names = self._names
         stored = with_trace(await self._stored(work.target, coded), current_traceparent())
-        call = self.scripts.once_finish(
-            work.target.space, work.keys, names.actor, token=token, ttl_ms=work.ttl_ms, result=stored
-        )
-        if not await names.explained(work.target, call):
+        end = OnceEnd(work.keys, token, work.ttl_ms, stored)
+        if not await self._names.explained(work.target, self._is_stored(work.target.space, end)):
             raise ClaimLostError("once", work.target.key, token)
+
+    async def _is_stored(self, space: Space, end: OnceEnd) -> bool:
+        """Return whether the runner still had the claim; raise the error that the server gave for this result alone."""
+        reply = await self._ends.put(space, end)
+        if not reply.startswith(_REFUSED):
+            return reply == b"1"
+        damage = await find_first_damage(self._names.context.client.read_many, end.keys)
+        raise damage or corruption_error(end.keys.once, reply.removeprefix(_REFUSED).decode(errors="replace"))
+
+    def _finish_together(self, space: Space, ends: Sequence[OnceEnd]) -> Awaitable[bytes]:
+        return self.scripts.once_finish(space, self._names.actor, ends)
 
     async def _finish_surely(self, work: _OnceWork, token: int, coded: bytes) -> None:
         try:

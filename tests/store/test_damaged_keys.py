@@ -366,6 +366,25 @@ async def test_a_lock_that_another_client_has_written_to_fails_alone_among_those
         assert all([await store.lease_release(grant.name, grant.id) for grant in grants])
 
 
+async def test_a_result_whose_key_another_client_has_written_to_fails_alone_among_those_stored_at_once(
+    ground: Ground,
+) -> None:
+    store, names = ground.store, ["a", "b", "spoilt", "c"]
+    begun = {name: await store.once_begin(name) for name in names}
+    key = f"sm:{{{store.namespace}}}:$once:shared:spoilt"
+    ground.bare.delete(key)
+    ground.bare.lpush(key, "x")
+
+    answers = await asyncio.gather(
+        *[store.once_finish(name, grant.token, name) for name, grant in begun.items()], return_exceptions=True
+    )
+
+    assert isinstance(answers[2], CorruptionError)
+    assert answers[2].key == key
+    ground.bare.delete(key)
+    assert [(await store.once_state(name)).state for name in names] == ["done", "done", "none", "done"]
+
+
 async def test_a_key_of_another_type_is_named_by_the_call_that_meets_it_and_by_the_check(ground: Ground) -> None:
     space = ground.store.namespace
     meets: dict[str, Callable[[], Awaitable[object]]] = {

@@ -20,6 +20,7 @@ from sharedmem.redis.scripts.coordination import (
     LeaseScripts,
     LimitRequest,
     NameScripts,
+    OnceEnd,
     OnceScripts,
     PresenceScripts,
     QueueScripts,
@@ -212,6 +213,11 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
         assert taken == ["requests"]
         assert LimitRequest._fields == ("key", "numbers", "size")
         taken = ["logs" if path.stem == "limit_window_take" else "buckets", "requests"]
+    elif path.stem == "once_finish":
+        # An end is the keys of its piece of work, and the arguments in order.
+        assert taken == ["ends"]
+        assert OnceEnd._fields == ("keys", "token", "ttl_ms", "result")
+        taken = ["keys", "ends"]
     elif path.stem == "conversation_append":
         # An append is the keys of its conversation, and the arguments in order; the count of entries follows from them.
         assert taken == ["appends"]

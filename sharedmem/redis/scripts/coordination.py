@@ -183,6 +183,21 @@ class OnceKeys(NamedTuple):
     waiters: bytes
 
 
+class OnceEnd(NamedTuple):
+    """The result of a piece of work."""
+
+    keys: OnceKeys
+    token: int
+    """The token of its runner."""
+    ttl_ms: int
+    result: bytes
+
+    @property
+    def size(self) -> int:
+        """The bytes that count in a shared call."""
+        return len(self.result)
+
+
 class OnceScripts:
     """Begins and ends pieces of work for the actors of one hub.
 
@@ -205,12 +220,11 @@ class OnceScripts:
         """Return whether the runner still has the claim."""
         return await self._sender.mutate("once_renew", space, (once,), actor, (token, lease_ms, ttl_ms)) == b"1"
 
-    async def once_finish(
-        self, space: Space, keys: OnceKeys, actor: bytes, *, token: int, ttl_ms: int, result: bytes
-    ) -> bool:
-        """Return whether the runner still had the claim; then the result is stored."""
-        args = (token, ttl_ms, result)
-        return await self._sender.mutate("once_finish", space, keys, actor, args, large=len(result)) == b"1"
+    def once_finish(self, space: Space, actor: bytes, ends: Sequence[OnceEnd]) -> Awaitable[bytes]:
+        """Return a line for each result: `1` if it is stored; `0` if its runner has lost the claim, or `E <error>`."""
+        keys = [key for end in ends for key in end.keys]
+        args = [arg for end in ends for arg in (end.token, end.ttl_ms, end.result)]
+        return self._sender.mutate("once_finish", space, keys, actor, args, large=sum(end.size for end in ends))
 
     async def once_release(self, space: Space, keys: OnceKeys, actor: bytes, *, token: int, ttl_ms: int) -> bool:
         """Return whether the runner still had the claim; then the work is free again."""
