@@ -34,25 +34,20 @@ from sharedmem.redis.keys import KeySpace, Space
 from sharedmem.redis.replies import Argument, Reply
 from sharedmem.redis.scope import Identity, Scope
 from sharedmem.redis.scripts import scripts
+from sharedmem.redis.scripts.coordination import LeaseKeys as Line
 from sharedmem.redis.scripts.coordination import (
-    AckKeys,
-    ClaimKeys,
-    DoneTask,
     LeaseScripts,
     LeaseTerms,
     LimitRequest,
     OnceEnd,
     OnceKeys,
     OnceScripts,
-    PutKeys,
-    PutTerms,
-    QueueScripts,
     RateLimitScripts,
 )
-from sharedmem.redis.scripts.coordination import LeaseKeys as Line
 from sharedmem.redis.scripts.coordination import NamedLeaseKeys as Places
 from sharedmem.redis.scripts.decisions import DecisionScripts, ExecutionBegin, PlanTerms, PlanWrite
 from sharedmem.redis.scripts.executor import OperationLedger, ScriptExecutor
+from sharedmem.redis.scripts.task_queues import AckKeys, ClaimKeys, DoneTask, PutKeys, PutTerms, QueueScripts
 
 Store = SharedMemoryStore
 OURS = "sharedmem"

@@ -20,7 +20,8 @@ from sharedmem.models.record import all_of_checked, of_checked
 from sharedmem.redis.codec import decode_member, encode_member, split_trace, with_trace
 from sharedmem.redis.keys import Target
 from sharedmem.redis.pubsub import Waiter
-from sharedmem.redis.scripts.coordination import (
+from sharedmem.redis.scripts.data import WriteBatcher, join_replies, split_replies
+from sharedmem.redis.scripts.task_queues import (
     AckKeys,
     ClaimKeys,
     DoneTask,
@@ -34,7 +35,6 @@ from sharedmem.redis.scripts.coordination import (
     RenewKeys,
     TaskPayload,
 )
-from sharedmem.redis.scripts.data import WriteBatcher, join_replies, split_replies
 from sharedmem.runtime.telemetry import AttributeValue, current_traceparent, work_span
 
 LONGEST_PAUSE_S = 31 * 86_400.0

@@ -32,7 +32,7 @@ from sharedmem.models.coordination import (
 from sharedmem.redis.change_stream import text_of
 from sharedmem.redis.codec import decode_member
 from sharedmem.redis.pubsub import Waiter
-from sharedmem.redis.scripts.coordination import (
+from sharedmem.redis.scripts.task_queues import (
     BuryKeys,
     DiscardKeys,
     FollowKeys,

@@ -23,7 +23,6 @@ from sharedmem.redis.scripts.coordination import (
     OnceEnd,
     OnceScripts,
     PresenceScripts,
-    QueueScripts,
     RateLimitScripts,
 )
 from sharedmem.redis.scripts.data import CollectionChange, DataScripts, GroupScripts, KeyWrite, ValueScripts
@@ -38,6 +37,7 @@ from sharedmem.redis.scripts.durable import (
 )
 from sharedmem.redis.scripts.integrations import CheckpointScripts, ItemScripts, ObjectScripts
 from sharedmem.redis.scripts.knowledge import CacheScripts, EpisodeScripts, GraphScripts, MemoryScripts, NoteScripts
+from sharedmem.redis.scripts.task_queues import QueueScripts
 
 LUA = lua_directory()
 SCRIPTS = sorted(LUA.glob("*.lua"))
