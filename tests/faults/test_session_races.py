@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from support.agent_processes import NAMESPACE, running_agents
+from support.example_budget import example_count
 from support.faulty_hubs import persistent_settings
 from support.redis_process import RedisProcess
 from support.session_processes import SESSION
@@ -14,7 +15,7 @@ from sharedmem import Hub
 from sharedmem.integrations.openai_agents import SharedMemSession
 
 _MODULE = "support.session_processes"
-_ROUNDS = 150
+_ROUNDS = example_count(60, thorough=150)
 
 
 async def test_two_processes_on_one_session_lose_nothing_and_keep_batches_together(bare_server: RedisProcess) -> None:

@@ -7,14 +7,15 @@ import signal
 from pathlib import Path
 
 from support.blob_processes import NAMESPACE
+from support.example_budget import example_count
 from support.forked_processes import ForkedProcess
 
 from sharedmem.blobs.blobs import BlobReference, Blobs
 from sharedmem.blobs.folder import FolderBlobStore
 
-AGENTS, ROUNDS = 4, 80
+AGENTS, ROUNDS = 4, example_count(40, thorough=80)
 FOR_EVER = 1_000_000
-LINES_BEFORE_DEATH = 40
+LINES_BEFORE_DEATH = example_count(16, thorough=40)
 
 
 async def agent(folder: Path, name: str, rounds: int) -> ForkedProcess:
