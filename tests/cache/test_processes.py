@@ -10,7 +10,7 @@ from sharedmem import SharedMemoryStore
 
 
 async def test_of_eight_processes_one_computes(redis_url: str, store: SharedMemoryStore) -> None:
-    async with running_cache_processes(8, redis_url, store.namespace, seconds=0.3) as crowd:
+    async with running_cache_processes([60] * 8, redis_url, store.namespace, seconds=0.3) as crowd:
         for asker in crowd:
             asker.go()
         said = await asyncio.gather(*(asker.rest() for asker in crowd))
@@ -20,7 +20,7 @@ async def test_of_eight_processes_one_computes(redis_url: str, store: SharedMemo
 
 
 async def test_when_who_computes_is_killed_another_process_does(redis_url: str, store: SharedMemoryStore) -> None:
-    async with running_cache_processes(3, redis_url, store.namespace, seconds=0.2) as (first, *others):
+    async with running_cache_processes([0.5, 60, 60], redis_url, store.namespace, seconds=0.2) as (first, *others):
         first.go()
         assert await first.line() == "computing"
         first.process.kill()

@@ -29,6 +29,8 @@ from sharedmem.redis.change_stream import as_list
 from sharedmem.redis.durability import KindUnknownError
 
 SHORT_LEASE = JoinLimits(retry_s=1, drain_s=2, lease_ms=150)
+RENEWED_LEASE = JoinLimits(retry_s=1, drain_s=2, lease_ms=900)
+LONG_LEASE = JoinLimits(retry_s=1, drain_s=2, lease_ms=60_000)
 
 
 tier, connect, where = fixtures.tier, fixtures.connect, fixtures.where
@@ -37,7 +39,7 @@ hub, other = fixtures.hub, fixtures.other
 
 @pytest.fixture
 def limits() -> JoinLimits:
-    return SHORT_LEASE
+    return LONG_LEASE
 
 
 async def held_up(other: RecoveryHarness, tier: PausableDurable) -> tuple[asyncio.Task[None], PauseAtCall]:
@@ -115,6 +117,7 @@ async def test_what_was_changed_after_the_wait_survives_the_next_loss(
     assert await other.read("mine", "a") == "2"
 
 
+@pytest.mark.parametrize("limits", [SHORT_LEASE], ids=["short lease"])
 async def test_a_hub_that_dies_while_it_restores_is_replaced(
     hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
@@ -132,6 +135,7 @@ async def test_a_hub_that_dies_while_it_restores_is_replaced(
     assert await hub.read("mine", "a") == "2"
 
 
+@pytest.mark.parametrize("limits", [RENEWED_LEASE], ids=["renewed lease"])
 async def test_a_hub_that_is_slow_and_alive_is_waited_for_and_the_wait_ends(
     connect: Connect, where: Settings, hub: RecoveryHarness, other: RecoveryHarness, tier: PausableDurable
 ) -> None:
@@ -139,7 +143,7 @@ async def test_a_hub_that_is_slow_and_alive_is_waited_for_and_the_wait_ends(
     await hub.drain()
     await delete_namespace(hub)
     restoring, pause = await held_up(other, tier)
-    impatient = JoinLimits(wait_s=0.8, lease_ms=150)
+    impatient = JoinLimits(wait_s=3.5, lease_ms=RENEWED_LEASE.lease_ms)
 
     # Several leases long, so that only renewals keep the other one's right.
     async with open_recovery_harness(connect, tier, hub.namespace, settings=where, limits=impatient) as third:

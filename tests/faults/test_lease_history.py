@@ -128,7 +128,7 @@ def test_the_checker_finds_nothing_in_a_good_history() -> None:
 
 
 async def take(store: SharedMemoryStore) -> int:
-    async with store.lock("it", lease=LEASE_S) as lease:
+    async with store.lock("it") as lease:
         return lease.token
 
 
@@ -151,7 +151,7 @@ async def test_the_place_of_a_killed_holder_comes_free(bare_server: RedisProcess
 async def test_a_dead_waiter_does_not_block_the_others(fate: str, bare_server: RedisProcess) -> None:
     async with Hub.open(settings=persistent_settings(bare_server.url)) as hub, AsyncExitStack() as stack:
         store = hub.store(NAMESPACE, actor="next")
-        async with store.lock("it", lease=LEASE_S):
+        async with store.lock("it"):
             gone = running_agents(1, "hold", bare_server.url, module="support.lease_processes")
             [waiter] = await stack.enter_async_context(gone)
             await is_waiting(store, "it", 1)

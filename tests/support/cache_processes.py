@@ -1,6 +1,6 @@
 """Agents as processes that ask the same question, for tests that race them or kill them.
 
-`python -m support.cache_processes <url> <namespace> <seconds>` says `ready`, waits for a line, asks, and prints
+`python -m support.cache_processes <url> <namespace> <seconds> <lease>` says `ready`, waits for a line, asks, and prints
 `computing` when it computes and `got <answer>` in the end.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from sharedmem import Hub, Settings
@@ -17,15 +17,14 @@ from sharedmem.providers.local_embedders import HashingEmbedder
 from support.forked_processes import ForkedProcess
 from support.printed_lines import print_line
 
-LEASE_S = 0.5
 PREFIX = "askers"
 
 
-async def _main(url: str, namespace: str, seconds: str) -> None:
+async def _main(url: str, namespace: str, seconds: str, lease: str) -> None:
     async with Hub(url, settings=Settings(prefix=PREFIX), embedder=HashingEmbedder()) as hub:
         cache = hub.store(namespace, actor=f"asker-{os.getpid()}").cache
 
-        @cache.cached(key="asked", lease=LEASE_S)
+        @cache.cached(key="asked", lease=float(lease))
         async def ask(prompt: str) -> str:
             print_line("computing")
             await asyncio.sleep(float(seconds))
@@ -57,12 +56,12 @@ class CacheProcess:
 
 @asynccontextmanager
 async def running_cache_processes(
-    count: int, url: str, namespace: str, *, seconds: float
+    leases: Sequence[float], url: str, namespace: str, *, seconds: float
 ) -> AsyncIterator[list[CacheProcess]]:
-    """Processes that are ready to ask; `seconds` is how long an answer takes."""
+    """Processes that are ready to ask, each with its lease in seconds; `seconds` is how long an answer takes."""
     started = [
-        CacheProcess(await ForkedProcess.start("support.cache_processes", url, namespace, seconds))
-        for _ in range(count)
+        CacheProcess(await ForkedProcess.start("support.cache_processes", url, namespace, seconds, lease))
+        for lease in leases
     ]
     try:
         for asker in started:

@@ -26,7 +26,7 @@ from sharedmem.redis.scope import Identity, Scope
 WORDS = "sharedmem.words"
 """Under this name a context keeps all words before the one that is completed."""
 _SHELL = "_SHAREDMEM_COMPLETE"
-_PATIENCE_S = 1.0
+PATIENCE_S = 1.0
 _MOST = 200
 _MOST_QUEUES = 10_000
 _NAMESPACE = frozenset({"--namespace", "-n"})
@@ -117,7 +117,7 @@ def _options_of(context: typer.Context) -> Options:
 
 async def _find_names(options: Options, incomplete: str, look: _Look) -> set[str]:
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             settings = await asyncio.to_thread(options.settings)
             async with _connect(with_operator_access(settings)) as line:
                 if line is None:

@@ -154,8 +154,9 @@ def _options(max_reply_bytes: int) -> list[tuple[str, int | str]]:
     return [
         ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
         ("grpc.max_receive_message_length", max_reply_bytes),
-        # A server that comes back is found within two seconds; grpc would wait up to two minutes.
-        ("grpc.min_reconnect_backoff_ms", 200),
+        # A server that comes back is found within two seconds; grpc would wait up to two minutes. The first of these is
+        # how long an attempt to connect may take, too: a handshake of TLS over the ocean takes most of a second.
+        ("grpc.min_reconnect_backoff_ms", 5_000),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # A watcher of a quiet namespace notices when the server is gone without a word.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.chaos_proxy import ChaosProxy
 from support.contexts import context_of, scope_of
 
 from sharedmem import Change, Gap, Hub, InvalidError, UnavailableError, UsageError
@@ -80,6 +81,17 @@ async def test_a_text_that_is_none_is_refused(memory: MemoryClient) -> None:
 
 
 # -- the feed -------------------------------------------------------------------------------------
+
+
+async def test_a_server_whose_answers_come_late_is_reached(server: MemoryServer, fake: Hub) -> None:
+    """Between continents, or on a busy machine, a connection takes most of a second to be made."""
+    await fake.store("desk").write("k", 1)
+    async with ChaosProxy(f"redis://{server.target}", understands=False) as proxy:
+        with proxy.delayed(0.4):
+            async with MemoryClient(f"127.0.0.1:{proxy.port}") as memory:
+                assert await memory.publish("news", 1) == 0
+            async with MemoryClient(f"127.0.0.1:{proxy.port}") as memory, changes_of(memory, since=0) as changes:
+                assert (await anext(changes)).key == "desk:shared:k"
 
 
 async def test_changes_are_those_of_the_library(memory: MemoryClient, fake: Hub) -> None:
