@@ -41,6 +41,7 @@ from sharedmem.redis.scripts.coordination import (
     LimitRequest,
     OnceEnd,
     OnceKeys,
+    OnceRequest,
     OnceScripts,
     RateLimitScripts,
 )
@@ -358,8 +359,7 @@ def _bare_once(bare: BareRedis) -> Call:
     async def call(_: int) -> None:
         name = f"report-{run}-{next(numbers)}"
         keys = OnceKeys(bare.part(name, "once"), bare.part(name, "once.waiters"))
-        terms = {"name": name, "waits": 0, "lease_ms": 30_000, "ttl_ms": 5000}
-        reply = await settling.once_begin(bare.space, keys, ACTOR, **terms)  # type: ignore[arg-type]  # as they are named
+        reply = await settling.once_begin(bare.space, ACTOR, [OnceRequest(keys, name, 0, 30_000, 5000)])
         token = int(reply.split()[1])
         await settling.once_finish(bare.space, ACTOR, [OnceEnd(keys, token, 5000, result)])
 
@@ -375,9 +375,7 @@ def _bare_once_known(bare: BareRedis) -> Call:
     keys = OnceKeys(bare.part("report", "once"), bare.part("report", "once.waiters"))
 
     async def call(_: int) -> None:
-        reply = await settling.once_begin(
-            bare.space, keys, ACTOR, name="asker", waits=0, lease_ms=30_000, ttl_ms=600_000
-        )
+        reply = await settling.once_begin(bare.space, ACTOR, [OnceRequest(keys, "asker", 0, 30_000, 600_000)])
         if reply.startswith(b"yours"):
             token = int(reply.split()[1])
             await settling.once_finish(bare.space, ACTOR, [OnceEnd(keys, token, 600_000, b'"done"')])

@@ -32,8 +32,8 @@ from sharedmem.models.coordination import OnceGrant, OnceState
 from sharedmem.redis.codec import decode_member, encode_member, split_trace, with_trace
 from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.pubsub import Waiter
-from sharedmem.redis.scripts.coordination import OnceEnd, OnceKeys, OnceScripts
-from sharedmem.redis.scripts.data import WriteBatcher
+from sharedmem.redis.scripts.coordination import OnceEnd, OnceKeys, OnceRequest, OnceScripts
+from sharedmem.redis.scripts.data import WriteBatcher, split_replies
 from sharedmem.redis.service_keys import corruption_error, decoding, find_first_damage
 from sharedmem.runtime import get_logger, span
 from sharedmem.runtime.telemetry import current_traceparent, link_current
@@ -46,7 +46,7 @@ DEFAULT_TTL_S = 86_400.0
 _POLL_S = (10.0, 20.0)
 # Prefixes of a result that is stored elsewhere, or not at all; no encoded value begins with them.
 _IN_BLOB_STORE, _NOT_KEPT = b"\x02", b"\x03"
-_REFUSED = b"E "
+_REFUSED, _ASK_ALONE = b"E ", b"again"
 _runner_numbers = count(1)
 _current_token: ContextVar[int] = ContextVar("fencing token of the once() run in this task")
 _logger = get_logger("once")
@@ -296,7 +296,9 @@ class _OnceRunner:
     def __init__(self, names: NameAccess) -> None:
         self._names = names
         self.scripts = OnceScripts(names.context.executor)
-        self._ends = WriteBatcher[Space, OnceEnd](self._finish_together, names.context.background)
+        background = names.context.background
+        self._requests = WriteBatcher[Space, OnceRequest](self._begin_together, background, split_replies)
+        self._ends = WriteBatcher[Space, OnceEnd](self._finish_together, background)
 
     def work(self, key: str, *, ttl_ms: int, lease_ms: int) -> _OnceWork:
         """Return a piece of work.
@@ -317,19 +319,12 @@ class _OnceRunner:
         return await self._begin(work, self._names.scope.keyspace.waiter(-next(_runner_numbers)), waits=False)
 
     async def _begin(self, work: _OnceWork, name: str, *, waits: bool) -> _RunningElsewhere | _OnceClaim | _OnceResult:
-        names = self._names
-        asked_at = names.context.clock.monotonic()
-        call = self.scripts.once_begin(
-            work.target.space,
-            work.keys,
-            names.actor,
-            name=name,
-            waits=int(waits),
-            lease_ms=work.lease_ms,
-            ttl_ms=work.ttl_ms,
-        )
+        asked_at = self._names.context.clock.monotonic()
+        request = OnceRequest(work.keys, name, int(waits), work.lease_ms, work.ttl_ms)
         try:
-            reply = await names.explained(work.target, call)
+            reply = await self._reply(work, self._requests.put(work.target.space, request))
+            if reply == _ASK_ALONE:
+                reply = await self._reply(work, self._begin_together(work.target.space, [request]))
         except BaseException:
             # The server may have granted the claim just now.
             self._leave_in_background(work, name)
@@ -399,16 +394,19 @@ class _OnceRunner:
         """
         stored = with_trace(await self._stored(work.target, coded), current_traceparent())
         end = OnceEnd(work.keys, token, work.ttl_ms, stored)
-        if not await self._names.explained(work.target, self._is_stored(work.target.space, end)):
+        if await self._reply(work, self._ends.put(work.target.space, end)) != b"1":
             raise ClaimLostError("once", work.target.key, token)
 
-    async def _is_stored(self, space: Space, end: OnceEnd) -> bool:
-        """Return whether the runner still had the claim; raise the error that the server gave for this result alone."""
-        reply = await self._ends.put(space, end)
+    async def _reply(self, work: _OnceWork, call: Awaitable[bytes]) -> bytes:
+        """Return the reply about one piece of work; raise the error that the server gave for this one alone."""
+        reply = await self._names.explained(work.target, call)
         if not reply.startswith(_REFUSED):
-            return reply == b"1"
-        damage = await find_first_damage(self._names.context.client.read_many, end.keys)
-        raise damage or corruption_error(end.keys.once, reply.removeprefix(_REFUSED).decode(errors="replace"))
+            return reply
+        damage = await find_first_damage(self._names.context.client.read_many, work.keys)
+        raise damage or corruption_error(work.keys.once, reply.removeprefix(_REFUSED).decode(errors="replace"))
+
+    def _begin_together(self, space: Space, requests: Sequence[OnceRequest]) -> Awaitable[bytes]:
+        return self.scripts.once_begin(space, self._names.actor, requests)
 
     def _finish_together(self, space: Space, ends: Sequence[OnceEnd]) -> Awaitable[bytes]:
         return self.scripts.once_finish(space, self._names.actor, ends)

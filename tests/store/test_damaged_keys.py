@@ -26,7 +26,7 @@ from sharedmem import (
     SharedMemoryStore,
 )
 from sharedmem.clock import new_id
-from sharedmem.models.coordination import LeaseGrant
+from sharedmem.models.coordination import LeaseGrant, OnceGrant
 from sharedmem.redis.replies import Command, Reply
 from sharedmem.redis.service_keys import find_damage
 
@@ -366,7 +366,7 @@ async def test_a_lock_that_another_client_has_written_to_fails_alone_among_those
         assert all([await store.lease_release(grant.name, grant.id) for grant in grants])
 
 
-async def test_a_result_whose_key_another_client_has_written_to_fails_alone_among_those_stored_at_once(
+async def test_work_whose_key_another_client_has_written_to_fails_alone_among_what_is_stored_or_asked_for_at_once(
     ground: Ground,
 ) -> None:
     store, names = ground.store, ["a", "b", "spoilt", "c"]
@@ -379,8 +379,12 @@ async def test_a_result_whose_key_another_client_has_written_to_fails_alone_amon
         *[store.once_finish(name, grant.token, name) for name, grant in begun.items()], return_exceptions=True
     )
 
-    assert isinstance(answers[2], CorruptionError)
-    assert answers[2].key == key
+    asked = await asyncio.gather(*[store.once_begin(name) for name in names], return_exceptions=True)
+
+    for error in (answers[2], asked[2]):
+        assert isinstance(error, CorruptionError)
+        assert error.key == key
+    assert [grant.result for grant in asked if isinstance(grant, OnceGrant)] == ["a", "b", "c"]
     ground.bare.delete(key)
     assert [(await store.once_state(name)).state for name in names] == ["done", "done", "none", "done"]
 

@@ -21,6 +21,7 @@ from sharedmem.redis.scripts.coordination import (
     LimitRequest,
     NameScripts,
     OnceEnd,
+    OnceRequest,
     OnceScripts,
     PresenceScripts,
     RateLimitScripts,
@@ -213,6 +214,11 @@ def test_a_typed_caller_takes_what_the_header_says(path: Path) -> None:
         assert taken == ["requests"]
         assert LimitRequest._fields == ("key", "numbers", "size")
         taken = ["logs" if path.stem == "limit_window_take" else "buckets", "requests"]
+    elif path.stem == "once_begin":
+        # A request is the keys of its piece of work, and the arguments in order.
+        assert taken == ["requests"]
+        assert OnceRequest._fields == ("keys", "name", "waits", "lease_ms", "ttl_ms")
+        taken = ["keys", "requests"]
     elif path.stem == "once_finish":
         # An end is the keys of its piece of work, and the arguments in order.
         assert taken == ["ends"]

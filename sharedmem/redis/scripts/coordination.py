@@ -183,6 +183,22 @@ class OnceKeys(NamedTuple):
     waiters: bytes
 
 
+class OnceRequest(NamedTuple):
+    """A piece of work that is claimed."""
+
+    keys: OnceKeys
+    name: str
+    """The caller's name as waiter and as runner."""
+    waits: int
+    lease_ms: int
+    ttl_ms: int
+
+    @property
+    def size(self) -> int:
+        """Requests are short: their bytes do not count."""
+        return 0
+
+
 class OnceEnd(NamedTuple):
     """The result of a piece of work."""
 
@@ -208,11 +224,15 @@ class OnceScripts:
     def __init__(self, sender: ScriptExecutor) -> None:
         self._sender = sender
 
-    async def once_begin(
-        self, space: Space, keys: OnceKeys, actor: bytes, *, name: str, waits: int, lease_ms: int, ttl_ms: int
-    ) -> bytes:
-        """Return `done <result>`, `yours <token> <attempt>` or `running <milliseconds left> <1|0>`."""
-        return await self._sender.mutate("once_begin", space, keys, actor, (name, waits, lease_ms, ttl_ms))
+    def once_begin(self, space: Space, actor: bytes, requests: Sequence[OnceRequest]) -> Awaitable[bytes]:
+        """Return a reply for each request, those of several as `split_replies` takes them apart.
+
+        A reply is `done <result>`, `yours <token> <attempt>`, `running <milliseconds left> <1|0>`, `E <error>`, or
+        `again` if the result is too large for a shared reply.
+        """
+        keys = [key for request in requests for key in request.keys]
+        args = [arg for request in requests for arg in request[1:]]
+        return self._sender.mutate("once_begin", space, keys, actor, args)
 
     async def once_renew(
         self, space: Space, once: bytes, actor: bytes, *, token: int, lease_ms: int, ttl_ms: int

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -212,6 +213,16 @@ class OnceSuite(StoreFixtures):
         assert await waiting == {"sum": 3}
         after = await bob.once_begin("report")
         assert (after.done, after.result, after.token) == (True, {"sum": 3}, 0)
+
+    async def test_callers_of_the_same_moment_get_what_each_asked_for(self, ada: SharedMemoryStore) -> None:
+        large = "x" * 5_000
+        await ada.once("large", lambda: large, ttl=_LONG)
+        await ada.once("small", lambda: 1, ttl=_LONG)
+        names = ["large", "new", "small", "other", "large", "new"]
+
+        found = await asyncio.gather(*(ada.once(name, partial(str, name), ttl=_LONG) for name in names))
+
+        assert found == [large, "new", 1, "other", large, "new"]
 
     async def test_work_that_fails_call_by_call_goes_to_the_next_in_line(
         self, ada: SharedMemoryStore, bob: SharedMemoryStore
