@@ -349,7 +349,9 @@ class TierMachine(StoreMachine):
         members = self.model.get(source, "set", set())
         assert self.stores[client].smove(source, destination, member) is (member in members)
         if member in members:
-            if source != destination:  # from a set into itself it stays, and the deadline of the set too
+            if source == destination:  # it stays, and the deadline of the set too; but that is a change
+                self.model.touched.add(source)
+            else:
                 self.model.put(source, "set", members - {member})
                 self.model.put(destination, "set", self.model.get(destination, "set", set()) | {member})
             self.model.changes += 2
