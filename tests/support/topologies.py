@@ -6,6 +6,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from sharedmem.embedded.binaries import find_server
 from support.redis_process import RedisProcess, free_port
 from support.waiting import wait_until
 
+_PATIENCE_S = 60
 SERVICE = "mymaster"
 _SLOTS = 16_384
 
@@ -168,11 +170,11 @@ async def sentinel_group(sentinels: int = 3) -> AsyncIterator[SentinelGroup]:
     with ExitStack() as stack:
         master = stack.enter_context(RedisProcess(tcp=True, appendonly="yes", repl_diskless_sync_delay=0))
         replica = stack.enter_context(RedisProcess(tcp=True, appendonly="yes", replicaof=f"127.0.0.1 {master.port}"))
-        ports = [free_port() for _ in range(sentinels)]
-        group = SentinelGroup(master, replica, ports)
+        group = SentinelGroup(master, replica, [])
         await wait_until(group.is_replicated, description="the replica has caught up", within_s=60)
-        for port in ports:
-            stack.enter_context(_Sentinel(port, master.port, quorum=sentinels // 2 + 1))
+        for _ in range(sentinels):
+            sentinel = stack.enter_context(_Sentinel(master.port, quorum=sentinels // 2 + 1))
+            group.ports.append(sentinel.port)
         await wait_until(group.is_watched, description="the sentinels know each other", within_s=60)
         yield group
 
@@ -195,10 +197,10 @@ def _says(server: RedisProcess, what: str) -> bool:
 class _Sentinel:
     """One sentinel process."""
 
-    def __init__(self, port: int, master: int, *, quorum: int) -> None:
+    def __init__(self, master: int, *, quorum: int) -> None:
+        self.port = 0
         self._home = Path(tempfile.mkdtemp(dir="/tmp", prefix="sms"))
         self._configuration = [
-            f"port {port}",
             "bind 127.0.0.1",
             f"dir {self._home}",
             f"sentinel monitor {SERVICE} 127.0.0.1 {master} {quorum}",
@@ -207,12 +209,31 @@ class _Sentinel:
         ]
 
     def __enter__(self) -> Self:
+        self._launch()
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self._answers():
+            if self._process.poll() is not None:  # another process took the port before
+                self._launch()
+            if time.monotonic() > deadline:
+                told = (self._home / "log").read_text()
+                self.__exit__(None, None, None)
+                raise AssertionError(told)
+            time.sleep(0.01)
+        return self
+
+    def _launch(self) -> None:
+        self.port = free_port()
         file = self._home / "sentinel.conf"
-        file.write_text("\n".join(self._configuration) + "\n")
+        file.write_text("\n".join([f"port {self.port}", *self._configuration]) + "\n")
         with (self._home / "log").open("wb") as log:
             words = [str(find_server().path), str(file), "--sentinel"]
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
-        return self
+
+    def _answers(self) -> bool:
+        with suppress(RedisError, OSError), Redis(port=self.port, protocol=2) as client:
+            server: Any = client.info("server")
+            return bool(server["process_id"] == self._process.pid)
+        return False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
