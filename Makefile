@@ -112,7 +112,7 @@ $(TESTS): pyproject.toml $(CREATED)
 	@$(BIN)/python -m pip uninstall --quiet --yes types-redis
 	@touch $(RUNS) $@
 
-# The pip that comes with Python 3.11 takes half a minute more to choose versions; it does as well.
+# The pip that comes with Python 3.11 takes up to half a minute more to choose versions; it does as well.
 define install
 echo "installing sharedmem in $(ROOT)/.venv ..." >&2; \
 $(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip 2>/dev/null || true; \
