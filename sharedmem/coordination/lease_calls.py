@@ -17,9 +17,6 @@ from sharedmem.redis.scripts.coordination import (
     NamedLeaseKeys,
 )
 from sharedmem.redis.scripts.data import WriteBatcher
-from sharedmem.redis.service_keys import corruption_error, find_first_damage
-
-_REFUSED = b"E "
 
 
 class LeaseResource(NamedTuple):
@@ -73,12 +70,14 @@ class LeaseCalls:
     async def acquire(self, place: LeaseResource, terms: LeaseTerms, asker: str, *, waits: int) -> bytes:
         """Return `got <token>` or `wait <ms> <rank>`. One round trip, shared with concurrent requests."""
         group = _Alike(place.target.space, terms, waits)
-        return await self._line(place, self._requests.put(group, _Request(place.contest, asker)))
+        return await self.names.own_reply(
+            place.target, place.places, self._requests.put(group, _Request(place.contest, asker))
+        )
 
     async def release(self, place: LeaseResource, holder: bytes) -> bool:
         """Return whether the lease was held until now. One round trip, shared with concurrent releases."""
         call = self._releases.put(place.target.space, _Release(place.places, holder))
-        return await self._line(place, call) == b"released"
+        return await self.names.own_reply(place.target, place.places, call) == b"released"
 
     async def renew(self, place: LeaseResource, holder: bytes, *, lease_ms: int) -> bool:
         """Return whether the lease is still held. One round trip."""
@@ -98,14 +97,6 @@ class LeaseCalls:
             place.target.space, place.contest, self.names.actor, token=token, change=change
         )
         return await self.names.explained(place.target, call)
-
-    async def _line(self, place: LeaseResource, call: Awaitable[bytes]) -> bytes:
-        """Return the reply line of a name; raise the error that the server gave for this one alone."""
-        reply = await self.names.explained(place.target, call)
-        if not reply.startswith(_REFUSED):
-            return reply
-        damage = await find_first_damage(self.names.context.client.read_many, place.places)
-        raise damage or corruption_error(place.places.holders, reply.removeprefix(_REFUSED).decode(errors="replace"))
 
     def _acquire_alike(self, group: _Alike, requests: Sequence[_Request]) -> Awaitable[bytes]:
         keys = [request.contest for request in requests]

@@ -14,11 +14,13 @@ from sharedmem.redis.name_index import IndexedName, NameIndex
 from sharedmem.redis.replies import ServerError, public_key_error
 from sharedmem.redis.scope import Scope
 from sharedmem.redis.scripts.coordination import NameScripts
+from sharedmem.redis.service_keys import corruption_error, find_first_damage
 
 T = TypeVar("T")
 LONGEST_LEASE_S = 86_400.0
 SHORTEST_LEASE_S = 0.05
 _LONGEST_MARGIN_S = 1.0
+_REFUSED = b"E "
 
 
 class NameAccess:
@@ -67,6 +69,24 @@ class NameAccess:
             held = text_of(await self.context.client.call("TYPE", target.physical))
             address = self.context.client.address
             raise public_key_error(error, address, key=target.key, held=held, wanted="name to agree by") from error
+
+    async def own_reply(self, target: Target, keys: Sequence[bytes], call: Awaitable[bytes]) -> bytes:
+        """Return one caller's reply of a shared call; raise the error that the server gave for this one alone.
+
+        Args:
+            target: the key of the name.
+            keys: the service keys of the name, that of its state first.
+            call: gives the reply, `E <error>` for a refusal (lua/include/refusing.lua).
+
+        Raises:
+            CorruptionError: another client has written to one of the keys.
+            SharedMemoryError: as `explained`.
+        """
+        reply = await self.explained(target, call)
+        if not reply.startswith(_REFUSED):
+            return reply
+        damage = await find_first_damage(self.context.client.read_many, keys)
+        raise damage or corruption_error(keys[0], reply.removeprefix(_REFUSED).decode(errors="replace"))
 
 
 def safe_deadline(asked_at: float, lease_s: float) -> float:

@@ -34,7 +34,7 @@ from sharedmem.redis.keys import Space, Target
 from sharedmem.redis.pubsub import Waiter
 from sharedmem.redis.scripts.coordination import OnceEnd, OnceKeys, OnceRequest, OnceScripts
 from sharedmem.redis.scripts.data import WriteBatcher, split_replies
-from sharedmem.redis.service_keys import corruption_error, decoding, find_first_damage
+from sharedmem.redis.service_keys import decoding
 from sharedmem.runtime import get_logger, span
 from sharedmem.runtime.telemetry import current_traceparent, link_current
 
@@ -46,7 +46,7 @@ DEFAULT_TTL_S = 86_400.0
 _POLL_S = (10.0, 20.0)
 # Prefixes of a result that is stored elsewhere, or not at all; no encoded value begins with them.
 _IN_BLOB_STORE, _NOT_KEPT = b"\x02", b"\x03"
-_REFUSED, _ASK_ALONE = b"E ", b"again"
+_ASK_ALONE = b"again"
 _runner_numbers = count(1)
 _current_token: ContextVar[int] = ContextVar("fencing token of the once() run in this task")
 _logger = get_logger("once")
@@ -322,9 +322,11 @@ class _OnceRunner:
         asked_at = self._names.context.clock.monotonic()
         request = OnceRequest(work.keys, name, int(waits), work.lease_ms, work.ttl_ms)
         try:
-            reply = await self._reply(work, self._requests.put(work.target.space, request))
+            reply = await self._names.own_reply(work.target, work.keys, self._requests.put(work.target.space, request))
             if reply == _ASK_ALONE:
-                reply = await self._reply(work, self._begin_together(work.target.space, [request]))
+                reply = await self._names.own_reply(
+                    work.target, work.keys, self._begin_together(work.target.space, [request])
+                )
         except BaseException:
             # The server may have granted the claim just now.
             self._leave_in_background(work, name)
@@ -394,16 +396,8 @@ class _OnceRunner:
         """
         stored = with_trace(await self._stored(work.target, coded), current_traceparent())
         end = OnceEnd(work.keys, token, work.ttl_ms, stored)
-        if await self._reply(work, self._ends.put(work.target.space, end)) != b"1":
+        if await self._names.own_reply(work.target, work.keys, self._ends.put(work.target.space, end)) != b"1":
             raise ClaimLostError("once", work.target.key, token)
-
-    async def _reply(self, work: _OnceWork, call: Awaitable[bytes]) -> bytes:
-        """Return the reply about one piece of work; raise the error that the server gave for this one alone."""
-        reply = await self._names.explained(work.target, call)
-        if not reply.startswith(_REFUSED):
-            return reply
-        damage = await find_first_damage(self._names.context.client.read_many, work.keys)
-        raise damage or corruption_error(work.keys.once, reply.removeprefix(_REFUSED).decode(errors="replace"))
 
     def _begin_together(self, space: Space, requests: Sequence[OnceRequest]) -> Awaitable[bytes]:
         return self.scripts.once_begin(space, self._names.actor, requests)

@@ -1,6 +1,6 @@
 """Who is cancelled while any of its commands is under way keeps nothing that others wait for.
 
-Each story is told once for each command that it sends, and its task is cancelled while that command is under way:
+Each story runs once for each command that it sends, and its task is cancelled while that command is under way:
 before the server has it, or before its reply has come. Leases are far longer than the patience of who comes next.
 """
 
