@@ -297,11 +297,21 @@ class TierMachine(StoreMachine):
     @rule(key=KEYS, client=CLIENTS, value=st.integers(-99, 99))
     def write_by_a_bare_client(self, key: str, client: int, value: int) -> None:
         """What another client writes lasts from the next call on that changes it."""
-        self.bare.set(self.key_of(key), value)
-        self.model.deadlines.pop(key, None)
-        self.model.put(key, "counter", value)
-        assert self.stores[client].incr(key, 0) == value
-        self.model.changes += 1
+        # Until then it may be dropped like a copy: by a worker whose changes another hub has settled meanwhile, and
+        # Redis has lost since. That worker has its own time on a real server.
+        for may_be_dropped in (self.world.clock is None, False):
+            self.bare.set(self.key_of(key), value)
+            self.model.deadlines.pop(key, None)
+            self.model.put(key, "counter", value)
+            try:
+                found = self.stores[client].incr(key, 0)
+            except WrongTypeError:
+                assert may_be_dropped
+                continue
+            self.model.changes += 1
+            if found == value:
+                return
+            assert may_be_dropped
 
     def delete_by_a_bare_client(self, key: str) -> None:
         """That is an eviction here."""
