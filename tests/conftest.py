@@ -105,21 +105,11 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     efforts.load_profile("usual")
     gc.disable()  # until all tests are collected: nothing that is made meanwhile is garbage
-    _begin_elsewhere(config)
     _build_commands_once()
     # A shell starts what runs in its background with Ctrl-C ignored. Processes that tests start would inherit that,
     # and wait for ever for the end that a test sends them; a handler of ours they do not inherit.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _begin_elsewhere(config: pytest.Config) -> None:
-    """Each worker collects everything, and the first to need a module of tests compiles it: each begins with others."""
-    worker = getattr(config, "workerinput", None)
-    if worker and [Path(config.rootpath, arg) for arg in config.args] == [_TESTS]:
-        parts = sorted(str(part) for part in _TESTS.iterdir() if part.is_dir() and not part.name.startswith("__"))
-        first = len(parts) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-        config.args[:] = parts[first:] + parts[:first]
 
 
 def pytest_collection_finish() -> None:
