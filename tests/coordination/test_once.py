@@ -266,7 +266,7 @@ async def test_work_inside_of_work_has_a_token_of_its_own(ada: SharedMemoryStore
 
 async def is_seen_later(store: SharedMemoryStore, before: Present) -> bool:
     (now,) = await store.presence.list()
-    return (now.last_seen - before.last_seen).total_seconds() > 0.4 and now.since == before.since
+    return (now.last_seen - before.last_seen).total_seconds() > 2.5 and now.since == before.since
 
 
 class JumpingClock(SystemClock):
@@ -284,10 +284,10 @@ async def test_jumps_of_a_clients_wall_clock_do_not_matter(redis_url: str, setti
     async with Hub(redis_url, settings=settings, clock=JumpingClock()) as hub:
         ada, bob = (hub.store("jumps", actor=name) for name in ("ada", "bob"))
         job = Job("done")
-        first = started(ada, job, lease=0.3)
+        first = started(ada, job, lease=2)
         await is_begun(job)
         second = started(bob, job)
-        async with ada.presence.here(ttl=0.3):
+        async with ada.presence.here(ttl=2):
             (here,) = await bob.presence.list()
             # So long until the heartbeat and the renewals have been at work beyond both leases.
             await wait_until(lambda: is_seen_later(bob, here), description="it was heard of again and again")

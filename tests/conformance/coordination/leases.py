@@ -568,7 +568,7 @@ class RevocationTests(StoreFixtures):
         self, ada: SharedMemoryStore, bob: SharedMemoryStore, namespace: str
     ) -> None:
         with pytest.raises(LockLostError, match="index"):
-            async with ada.lock("index", lease=0.5) as lease:
+            async with ada.lock("index", lease=2) as lease:
                 contenders = _Contenders()
                 contenders.add(bob.lock("index"))
                 await is_waiting(ada, "index", 1)

@@ -63,7 +63,7 @@ def test_a_lease_is_released_after_the_fence_that_it_revokes_was_named(
 
     async def work() -> str:
         try:
-            async with store.lock("index", lease=0.6) as lease:
+            async with store.lock("index", lease=3) as lease:
                 held.set_result(lease.token)
                 await asyncio.Event().wait()
         except LockLostError as lost:
