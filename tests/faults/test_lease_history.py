@@ -51,6 +51,7 @@ async def test_of_eight_processes_that_are_killed_and_frozen_one_holds_the_lock_
 ) -> None:
     """docs/locks.md: what is promised, and what only the check of tokens can promise."""
     async with _contending(PROCESSES, bare_server) as crowd:
+        first = [await child.line() for child in crowd]
         for victim in crowd[:2]:
             await _freeze(random.choice(crowd[2:]), 1.5 * LEASE_S)
             victim.kill()
@@ -58,7 +59,7 @@ async def test_of_eight_processes_that_are_killed_and_frozen_one_holds_the_lock_
             await _freeze(random.choice(crowd[2:]), random.uniform(0.1, 2) * LEASE_S)
         for child in crowd[2:]:
             child.kill()
-        told = [holder_turns(number, await child.rest()) for number, child in enumerate(crowd)]
+        told = [holder_turns(number, [first[number], *await child.rest()]) for number, child in enumerate(crowd)]
     turns, attempts = [turn for turns in told for turn in turns], attempts_at(raw)
 
     assert check_turns(turns) == []

@@ -66,7 +66,7 @@ async def modelled(speaker: OpenAIServer) -> AsyncIterator[Graph]:
         llm_url=speaker.url,
         llm_key=SecretStr(KEY),
         provider_retry_for_s=0.2,
-        provider_timeout_s=0.3,
+        provider_timeout_s=1,
         **QUIET,
     )
     async with fake_hub(settings=chosen) as hub:

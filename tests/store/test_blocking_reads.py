@@ -28,7 +28,7 @@ def server() -> Iterator[RedisProcess]:
 
 @pytest.fixture
 def hub(server: RedisProcess, settings: Settings) -> Iterator[Hub]:
-    few = settings.replace(response_timeout_s=0.3, retry_for_s=0.3, blob_threshold_bytes=1000)
+    few = settings.replace(response_timeout_s=2, retry_for_s=2, blob_threshold_bytes=1000)
     with Hub.open(server.url, settings=few) as hub:
         yield hub
 

@@ -166,7 +166,7 @@ async def test_without_a_secret_nothing_is_signed(receiver: Receiver, clock: Has
 async def test_what_passes_is_tried_again(opened: Open, receiver: Receiver, clock: HastyClock, once: Reaction) -> None:
     receiver.will(once)
 
-    delivery = await told(opened(resolve=leads_to("127.0.0.1"), timeout_s=0.25), receiver, status="done")
+    delivery = await told(opened(resolve=leads_to("127.0.0.1"), timeout_s=1), receiver, status="done")
 
     assert delivery == WebhookDelivery(outcome="delivered", attempts=2, status=200)
     first, second = receiver.calls
