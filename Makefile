@@ -112,8 +112,8 @@ $(TESTS): pyproject.toml $(CREATED)
 	@$(BIN)/python -m pip uninstall --quiet --yes types-redis
 	@touch $(RUNS) $@
 
-# The pip that comes with Python 3.11 takes up to half a minute more to choose versions; it does as well. pip compiles
-# on one core; a file that cannot be compiled is of a package that never imports it.
+# A newer pip chooses versions up to half a minute sooner than that of Python 3.11, which will do if it cannot be had.
+# pip compiles on one core, hence compileall; a file that cannot be compiled is one that its package never imports.
 define install
 echo "installing sharedmem in $(ROOT)/.venv ..." >&2; \
 $(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip 2>/dev/null || true; \

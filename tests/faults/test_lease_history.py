@@ -51,7 +51,7 @@ async def test_of_eight_processes_that_are_killed_and_frozen_one_holds_the_lock_
 ) -> None:
     """docs/locks.md: what is promised, and what only the check of tokens can promise."""
     async with _contending(PROCESSES, bare_server) as crowd:
-        first = [await child.line() for child in crowd]
+        first = [await _first_turn(child) for child in crowd]
         for victim in crowd[:2]:
             await _freeze(random.choice(crowd[2:]), 1.5 * LEASE_S)
             victim.kill()
@@ -71,6 +71,12 @@ async def test_of_eight_processes_that_are_killed_and_frozen_one_holds_the_lock_
 
 def _contending(number: int, server: RedisProcess) -> AbstractAsyncContextManager[list[AgentProcess]]:
     return running_agents(number, "contend", server.url, CAREFUL, module="support.lease_processes")
+
+
+async def _first_turn(child: AgentProcess) -> list[str]:
+    while (line := await child.line())[0] != "held":
+        pass
+    return line
 
 
 async def _freeze(child: AgentProcess, seconds: float) -> None:
