@@ -133,7 +133,7 @@ async def test_eight_processes_that_add_undo_merge_and_part_leave_what_follows_f
 async def test_of_a_process_that_is_killed_each_episode_is_there_wholly_or_not_at_all(
     server: RedisProcess, graph: Graph, episodes: list[Episode], sequential: Facts, seed: int
 ) -> None:
-    async with running_writers(2, "all", server.url, seed=seed) as (first, second):
+    async with running_writers(2, "until killed", server.url, seed=seed) as (first, second):
         printed = [await first.line() for _ in range(len(episodes) // 6)]
         first.kill()
         await second.line()

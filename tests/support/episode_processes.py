@@ -68,9 +68,23 @@ def open_scripted_graph(hub: Hub, actor: str = "agent") -> Graph:
 
 async def add_all_episodes(graph: Graph, number: int, seed: int) -> None:
     """Add all episodes, one by one, in an order of one's own."""
+    await _add_one_by_one(graph, _shuffled_episodes(number, seed))
+
+
+async def add_until_killed(graph: Graph, number: int, seed: int) -> None:
+    """Likewise, but only a third of them: two such agents leave some out, however late they are killed."""
+    await _add_one_by_one(graph, _shuffled_episodes(number, seed)[: EPISODES // 3])
+    await asyncio.Event().wait()
+
+
+def _shuffled_episodes(number: int, seed: int) -> list[Episode]:
     mine = random_episodes(seed=seed)
     random.Random(f"{seed} {number}").shuffle(mine)
-    for story in mine:
+    return mine
+
+
+async def _add_one_by_one(graph: Graph, stories: list[Episode]) -> None:
+    for story in stories:
         try:
             await graph.add_episodes([story])
         except ConflictError as error:
@@ -106,7 +120,12 @@ async def change_at_random(graph: Graph, number: int, seed: int) -> None:
             print_line("refused", type(error).__name__)
 
 
-_JOBS = {"all": add_all_episodes, "share": add_some_episodes, "change": change_at_random}
+_JOBS = {
+    "all": add_all_episodes,
+    "until killed": add_until_killed,
+    "share": add_some_episodes,
+    "change": change_at_random,
+}
 
 
 async def _main(what: str, url: str, number: str, seed: str) -> None:
