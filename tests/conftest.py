@@ -10,7 +10,7 @@ import shutil
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as efforts
 from redis import Redis
 from support.example_budget import example_count, try_one_in
+from support.first_collection import compiled_by_one
 from support.missing_services import skip_or_fail
 
 from sharedmem import Hub, Settings, SharedMemoryError, SharedMemoryStore
@@ -68,7 +69,7 @@ _SLOW = (
     *("memory/test_cosmos", "memory/test_acl", "memory/test_properties", "memory/test_races", "search/test_properties"),
     *("graph/test_cosmos", "graph/test_acl", "graph/test_falkordb", "graph/test_model.py", "graph/test_interleavings"),
     *("graph/test_races", "graph/test_odd_inputs", "graph/test_durable", "synthesis/test_races", "hub/test_open"),
-    *("memory/test_ownership", "memory/test_durable", "synthesis/test_note_durable", "store/test_types"),
+    *("memory/test_ownership", "memory/test_durable", "synthesis/test_note_durable"),
     *("meta/test_public_api", "meta/test_recipes", "meta/test_client_distribution", "faces/rest/test_workers"),
     *("faces/console/", "faces/mcp/test_workers", "faces/mcp/test_serve", "faces/mcp/test_conformance"),
     *("faces/mcp/test_reference_memory", "faces/mcp/test_killed", "providers/test_onnx", "conversations/test_durable"),
@@ -110,6 +111,15 @@ def pytest_configure(config: pytest.Config) -> None:
     # and wait for ever for the end that a test sends them; a handler of ours they do not inherit.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Workers, which begin together, do not each compile what they collect."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    with compiled_by_one(_TESTS / "__pycache__"):
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

@@ -102,8 +102,9 @@ class _ForkServer:
 
     def _end(self, owner: int) -> None:
         if os.getpid() == owner:
-            self._requests.shutdown(socket.SHUT_RDWR)
-            self._process.wait(_PATIENCE_S)
+            with self._requests:
+                self._requests.shutdown(socket.SHUT_RDWR)
+                self._process.wait(_PATIENCE_S)
 
 
 # Started when a test first needs it, and once for all tests of this process.
