@@ -292,9 +292,11 @@ class DeliveryWorker:
         """Deliver a batch, without a time limit."""
         fetched = self._clock.now()
         while True:
-            await self._clock.sleep(self._delivery.outage.remaining_s)
+            pause_s = self._delivery.outage.remaining_s
+            await self._clock.sleep(pause_s)
             try:
-                if await stream.wait_until_unattended(entries) or self._clock.now() - fetched > _FRESH_FOR:
+                was_away = pause_s > 0 or self._clock.now() - fetched > _FRESH_FOR
+                if await stream.wait_until_unattended(entries) or was_away:
                     # A drain has delivered them. Or this machine has slept, or the outage was long: another worker may
                     # have delivered them, and the tombstone of a later deletion may be purged by now.
                     entries, fetched = await stream.read([entry.id for entry in entries]), self._clock.now()
@@ -327,12 +329,12 @@ class _Drain:
         """Return the next entries that this hub does not deliver yet; empty when none is left."""
         async with self._turn:
             while True:
-                page = await self.stream.oldest(self.sizer.count, after=self._after, upto=self._newest)
+                page, free = await self.stream.oldest_free(self.sizer.count, after=self._after, upto=self._newest)
                 if not page and not self._after:
                     return []
                 # After the last page it begins anew: entries may have failed, or be in delivery elsewhere.
                 self._after = page[-1].id if page else b""
-                if free := await self.stream.unattended(page):
+                if free:
                     return free
 
 

@@ -109,6 +109,22 @@ class OutboxStream:
         self.key = context.keyspace.outbox(namespace)
         self.dead = context.keyspace.dead_outbox(namespace)
         self._in_delivery: dict[bytes, asyncio.Event] = {}
+        self._fetches = 0
+        self._settled_meanwhile: set[tuple[bytes, bytes]] = set()
+
+    @contextmanager
+    def _fetching(self) -> Iterator[set[tuple[bytes, bytes]]]:
+        """Yield (id, stamp) of the entries that are settled during the block: a reply that is late may still have them.
+
+        Entries are read on another connection than they are settled on, so that replies come in no order.
+        """
+        self._fetches += 1
+        try:
+            yield self._settled_meanwhile
+        finally:
+            self._fetches -= 1
+            if not self._fetches:
+                self._settled_meanwhile = set()
 
     @contextmanager
     def delivering(self, entries: Sequence[OutboxEntry]) -> Iterator[None]:
@@ -123,15 +139,19 @@ class OutboxStream:
                 del self._in_delivery[one]
             ended.set()
 
-    async def unattended(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
-        """Return the entries that this hub does not deliver now; if it delivers all of them, wait until some are done.
+    async def oldest_free(
+        self, count: int, *, after: bytes, upto: bytes
+    ) -> tuple[list[OutboxEntry], list[OutboxEntry]]:
+        """Return the oldest entries, and which of them this hub does not deliver now; wait if it delivers all of them.
 
-        Delivering an entry twice is harmless, but costs two puts.
+        Delivering an entry twice is harmless, but costs two puts. One round trip; arguments and errors as `oldest`.
         """
-        free = [entry for entry in entries if entry.id not in self._in_delivery]
-        if entries and not free:
-            await self._in_delivery[entries[0].id].wait()
-        return free
+        with self._fetching() as settled:
+            page = await self.oldest(count, after=after, upto=upto)
+            free = [one for one in page if one.id not in self._in_delivery and (one.id, one.stamp) not in settled]
+        if not free and (busy := next((one.id for one in page if one.id in self._in_delivery), None)):
+            await self._in_delivery[busy].wait()
+        return page, free
 
     async def wait_until_unattended(self, entries: Sequence[OutboxEntry]) -> bool:
         """Wait until this hub delivers none of the entries elsewhere; return whether it did."""
@@ -142,11 +162,18 @@ class OutboxStream:
         return was_busy
 
     async def fresh(self, count: int) -> list[OutboxEntry]:
-        """Claim entries that no worker has claimed yet. One round trip.
+        """Claim entries that no worker has claimed yet. One round trip, rarely more.
 
         Raises:
             UnavailableError, AccessDeniedError: the server cannot be reached, or does not allow it.
         """
+        with self._fetching() as settled:
+            while entries := await self._claim_fresh(count):
+                if left := [one for one in entries if (one.id, one.stamp) not in settled]:
+                    return left
+        return []
+
+    async def _claim_fresh(self, count: int) -> list[OutboxEntry]:
         command = ("XREADGROUP", "GROUP", GROUP, _CONSUMER, "COUNT", count, "STREAMS", self.key, ">")
         try:
             # Repeated after a lost reply, it claims the next ones; `abandoned` finds the entries of the lost reply.
@@ -307,6 +334,8 @@ class OutboxStream:
             UnavailableError, AccessDeniedError: as `fresh`; the remaining entries are delivered again.
         """
         gone, ended = await self._settle(self.key, done)
+        if self._fetches:
+            self._settled_meanwhile.update((one.id, one.stamp) for one in done)
         if ended:
             async for page in _pages(self):
                 await self.drop_outlived(page)

@@ -27,6 +27,7 @@ from sharedmem.durable.sqlite_store import SqliteDurable
 from sharedmem.hub import Connect
 from sharedmem.hub.composition import connect as connect_to_server
 from sharedmem.models import Outcome
+from sharedmem.redis.replies import Argument, Reply
 from sharedmem.testing.clock import ManualClock
 from sharedmem.testing.fakes import connect_to_fake
 
@@ -153,6 +154,57 @@ async def test_a_drain_does_not_put_what_the_worker_is_putting(team: OutboxHarne
 
     assert sorted(record.body for put in faulty.puts for record in put) == ["1", "2"]
     assert await team.is_empty()
+
+
+def held_reply(
+    team: OutboxHarness, monkeypatch: pytest.MonkeyPatch, command: str
+) -> tuple[asyncio.Event, asyncio.Event]:
+    """The first reply to that command is held: an event when the server has sent it, and one that lets it arrive."""
+    sent, may_arrive = asyncio.Event(), asyncio.Event()
+    call = team.line.call_aside
+
+    async def call_late(*words: Argument) -> Reply:
+        reply = await call(*words)
+        if words[0] == command and reply and not sent.is_set():
+            sent.set()
+            await may_arrive.wait()
+        return reply
+
+    monkeypatch.setattr(team.line, "call_aside", call_late)
+    return sent, may_arrive
+
+
+async def test_the_worker_does_not_put_what_a_drain_has_put_before_the_worker_had_its_reply(
+    team: OutboxHarness, faulty: FaultyDurable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, may_arrive = held_reply(team, monkeypatch, "XREADGROUP")
+    await team.write("note", "1")
+    team.relay.start()
+    await sent.wait()
+
+    await team.relay.drain(team.namespace)
+    may_arrive.set()
+    await team.write("other", "2")
+    team.relay.note(team.namespace)
+    await wait_until(team.is_empty, description="the outbox is empty")
+
+    assert [record.body for put in faulty.puts for record in put] == ["1", "2"]
+
+
+async def test_a_drain_does_not_put_what_the_worker_has_put_before_the_drain_had_its_reply(
+    team: OutboxHarness, faulty: FaultyDurable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, may_arrive = held_reply(team, monkeypatch, "XRANGE")
+    await team.write("note", "1")
+    drain = asyncio.create_task(team.relay.drain(team.namespace))
+    await sent.wait()
+
+    team.relay.start()
+    await wait_until(team.is_empty, description="the worker has put it")
+    may_arrive.set()
+    await drain
+
+    assert [record.body for put in faulty.puts for record in put] == ["1"]
 
 
 async def test_a_key_is_a_mere_copy_only_when_no_relay_holds_an_older_change_of_it(
