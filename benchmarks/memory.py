@@ -57,6 +57,8 @@ RESULTS = Path(__file__).parent / "results" / "memory.json"
 ONE, FIFTY = Load("1 task"), Load("50 tasks", tasks=50)
 OURS, BARE, EXACT, WITHOUT_DEDUP = "sharedmem", "bare", "exact index", "sharedmem, dedup=False"
 MANY = 10_000
+_FEW, _ADDING_S = 10_000, 0.15
+"""Of so few memories, additions would soon make many: they are filled anew before, and rounds are short."""
 NAMESPACE, TWIN = "bench", "twin"
 """Our namespace, and that of the bare commands: both have the same content, each with an index of its own."""
 # A number for each addition, unique in this process and in the namespace.
@@ -176,16 +178,11 @@ def _measure(
     fleet: Fleet, server: Server, effort: Effort, results: MemoryResults, size: int, only: tuple[str, ...] = ()
 ) -> None:
     url = server.urls["unix"]
-    server.empty()
-    _say(f"{size:,} memories, twice")
-    before = server.memory_bytes()
-    fleet.ask(1, filled, url, NAMESPACE, size)
-    results.spaces.append(Space(size, (server.memory_bytes() - before) / size))
-    fleet.ask(1, filled, url, TWIN, size)
+    results.spaces.append(_fill_both(fleet, server, size))
     contests: list[tuple[str, str, str, dict[str, Any]]] = [
         ("recall, hybrid, filtered", "FT.SEARCH pair", BARE, {OURS: recall, BARE: bare_recall}),
     ]
-    if size <= 10_000:
+    if size <= _FEW:
         fleet.ask(1, answered, url, size)
         contests.append(("cache check, a miss", "KNN", BARE, {OURS: cache_check, BARE: bare_knn}))
         contests.append(("cache check, the same prompt", "HMGET", BARE, {OURS: cache_hit, BARE: bare_hmget}))
@@ -195,10 +192,14 @@ def _measure(
     for name, command, rival, sides in contests:
         if only and not name.startswith(only):
             continue
+        chosen = effort
+        if size <= _FEW and name.startswith("add"):
+            _fill_both(fleet, server, size)
+            chosen = replace(effort, seconds=_ADDING_S)
         fleet.ask(1, open_sides, {side: partial(opener, url, size) for side, opener in sides.items()})
         for load in (ONE, FIFTY):
             _say(f"{size:,}: {name}, {load.name}")
-            compared = compare(fleet, server, list(sides), load, effort)
+            compared = compare(fleet, server, list(sides), load, chosen)
             for side in sides:
                 if side != rival:
                     title = f"{name}, {size:,}" + (" (no dedup)" if side == WITHOUT_DEDUP else "")
@@ -207,8 +208,22 @@ def _measure(
         fleet.ask(1, close_sides)
     if only:
         return
+    if size <= _FEW:
+        _fill_both(fleet, server, size)
     _say(f"{size:,}: {MANY:,} at once")
     results.bulks += fleet.ask(1, bulk, url, size, 1 if results.quick else 3)
+
+
+def _fill_both(fleet: Fleet, server: Server, size: int) -> Space:
+    """Fill both namespaces anew, and return the space of a memory."""
+    url = server.urls["unix"]
+    server.empty()
+    _say(f"{size:,} memories, twice")
+    before = server.memory_bytes()
+    fleet.ask(1, filled, url, NAMESPACE, size)
+    space = Space(size, (server.memory_bytes() - before) / size)
+    fleet.ask(1, filled, url, TWIN, size)
+    return space
 
 
 def _measure_alone(fleet: Fleet, server: Server, results: MemoryResults) -> None:
