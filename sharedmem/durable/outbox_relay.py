@@ -297,8 +297,8 @@ class DeliveryWorker:
             try:
                 was_away = pause_s > 0 or self._clock.now() - fetched > _FRESH_FOR
                 if await stream.wait_until_unattended(entries) or was_away:
-                    # A drain has delivered them. Or this machine has slept, or the outage was long: another worker may
-                    # have delivered them, and the tombstone of a later deletion may be purged by now.
+                    # A drain has delivered them, or may have during an outage. Or this machine has slept for long:
+                    # another worker may have delivered them, and the tombstone of a later deletion may be purged.
                     entries, fetched = await stream.read([entry.id for entry in entries]), self._clock.now()
                 await self._delivery.deliver(stream, entries)
             except _TRANSIENT_ERRORS as error:
