@@ -60,8 +60,6 @@ class RecordFamily:
     dimension: int = 0
     """Dimension of a vector; 0 without vectors."""
     schema_version: int = 1
-    ef_construction: int = 200
-    """How many neighbours an approximate index visits to place a new vector (EF_CONSTRUCTION)."""
     documents: DocumentFormat[Any] | None = field(default=None, repr=False, compare=False)
     """None: the durable store does not keep these records."""
 

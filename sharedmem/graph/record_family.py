@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 TAGS = ("ns", "shelf", "session")
 NUMBERS = ("at",)
 """`at`: milliseconds since 1970 of the start of a fact, or of the time of an episode."""
-_EF_CONSTRUCTION = 100
-"""An episode adds about seven vectors. With 100 instead of 200 each costs half as much, and 99.5 of 100 of the 50
-nearest are still found."""
 _COMMON_PARTS = ("log", "place", "groups")
 _GROUP_PARTS = ("edges", "claims", "names", "merges", "changed", "told")
 _LEASE_LOST, _CHANGED = "overtaken", "changed"
@@ -100,6 +97,5 @@ GRAPH_RECORDS = RecordFamily(
     GRAPH_FAMILY,
     TAGS,
     NUMBERS,
-    ef_construction=_EF_CONSTRUCTION,
     documents=DocumentFormat(parse=_parse, hash_fields=_hash_fields, restore=_restore),
 )

@@ -30,10 +30,12 @@ import asyncio
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
 from math import exp, log
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from sharedmem.errors import SharedMemoryError
@@ -208,6 +210,43 @@ def best_standing(found: IndexResult, owner: str) -> list[str]:
     kinds = {hit.id: decode_features(hit.facts).standing for hits in legs for hit in hits}
     chosen = [id_ for id_ in scores if id_ in worded or kinds[id_].startswith("instruction")]
     return sorted(chosen, key=lambda id_: (-scores[id_], id_))[:LIFTED]
+
+
+class Offers(NamedTuple):
+    """What a hybrid search does with an order, be it that of the ranking or of a reranker."""
+
+    standing: Sequence[str] = ()
+    """Ids of the standing memories to lift, best first."""
+    claims: Mapping[str, RankingFeatures] = MappingProxyType({})
+    """Features of the statements among the hits, of which the latest comes first."""
+
+    @classmethod
+    def of(cls, found: IndexResult, standing: Sequence[str], *, latest: bool) -> Offers:
+        """Return the offers of a search.
+
+        Args:
+            found: the result of the index.
+            standing: ids of the standing memories to lift, best first.
+            latest: whether the latest of statements come first.
+        """
+        claims = {}
+        if latest:
+            hits = (*found.vector, *found.text)
+            claims = {hit.id: known for hit in hits if (known := decode_features(hit.facts)).claims}
+        return cls(standing, claims)
+
+    def applied(
+        self, order: Sequence[RankedMemory], limit: int, *, explain: bool
+    ) -> tuple[list[RankedMemory], Successions]:
+        """Return (the order with the latest of statements first and standing memories lifted, what replaces what)."""
+        ranked, successions = list(order), Successions({}, {})
+        if len(self.claims) > 1:
+            ranked, successions = latest_first(order, self.claims, explain=explain)
+        return lift_standing(ranked, self.standing, limit, explain=explain), successions
+
+    def among(self, present: AbstractSet[str]) -> Offers:
+        """Return the offers without standing memories that were left out."""
+        return Offers([id_ for id_ in self.standing if id_ in present], self.claims)
 
 
 def lift_standing(

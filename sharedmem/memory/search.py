@@ -28,14 +28,13 @@ from sharedmem.memory.reader import FetchedMemory, MemoryReader
 from sharedmem.memory.relevance import (
     FIRST_HITS,
     LIFTED,
+    Offers,
     RelevanceModel,
     SearchEvidence,
     ServiceReranker,
     Successions,
     best_standing,
-    latest_first,
     learned_weights,
-    lift_standing,
     passage_of,
     relevance,
     relevance_coefficients,
@@ -266,11 +265,15 @@ class _SearchRun(NamedTuple):
     """The outcome of one search."""
 
     found: IndexResult
+    by_rank: list[RankedMemory]
+    """The order of the ranking."""
     ranked: list[RankedMemory]
+    """That order with the offers applied."""
     meaning: QueryEmbedding
     round_trips: int
     neighbours: NeighbourTurns
-    successions: Successions = Successions({}, {})
+    offers: Offers
+    successions: Successions
 
 
 class MemorySearcher:
@@ -321,7 +324,7 @@ class MemorySearcher:
         likely = self._relevance(request, run, order, fetched)
         if request.threshold is not None:
             order = [ranked for ranked in order if likely[ranked.id] >= request.threshold]
-        order, further = await self._reordered(request, order, fetched, run)
+        order, successions, further = await self._reordered(request, order, fetched, run)
         order = order[: request.limit]
         degraded = run.meaning.missing if request.mode != "keywords" else None
         if degraded:
@@ -344,7 +347,7 @@ class MemorySearcher:
             )
             for ranked in order
         ]
-        hits = _with_successions(hits, run.successions)
+        hits = _with_successions(hits, successions)
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
 
     def _measured_weights(self, found: IndexResult) -> RankingWeights:
@@ -498,12 +501,15 @@ class MemorySearcher:
         found, standing = await self._found(request, meaning)
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}
         recipe = request.recipe or self._measured_weights(found)
-        wanted = neighbour_ranges(found, recipe) if request.mode == "hybrid" else {}
+        is_hybrid, latest = request.mode == "hybrid", self._access.settings.latest_truth
+        wanted = neighbour_ranges(found, recipe) if is_hybrid else {}
         if wanted:
             neighbours = await self._neighbours(wanted)
-        ranked = self._ranked(request, found, neighbours, recipe)
-        run = _SearchRun(found, ranked, meaning, found.round_trips + bool(wanted), neighbours)
-        return self._offered(request, run, standing) if request.mode == "hybrid" else run
+        offers = Offers.of(found, standing, latest=latest) if is_hybrid else Offers()
+        by_rank = self._ranked(request, found, neighbours, recipe)
+        ranked, successions = offers.applied(by_rank, request.limit, explain=request.explain)
+        round_trips = found.round_trips + bool(wanted)
+        return _SearchRun(found, by_rank, ranked, meaning, round_trips, neighbours, offers, successions)
 
     def _standing_query(self, request: SearchRequest, query: IndexQuery) -> IndexQuery | None:
         """Return the query for standing memories, which are offered with any search; None if none are wanted."""
@@ -512,20 +518,6 @@ class MemorySearcher:
             return None
         filters = self._access.index_filter(request.filters).also(*self._access.index_filter(_STANDING).conditions)
         return IndexQuery(query.terms, query.vector, filters=filters, candidates=_MOST_STANDING)
-
-    def _offered(self, request: SearchRequest, run: _SearchRun, standing: Sequence[str]) -> _SearchRun:
-        """Return the run with the latest of statements first, and standing memories of the caller among the hits."""
-        ranked, successions = list(run.ranked), Successions({}, {})
-        if self._access.settings.latest_truth:
-            known = {
-                hit.id: features
-                for hit in (*run.found.vector, *run.found.text)
-                if (features := decode_features(hit.facts)).claims
-            }
-            if len(known) > 1:
-                ranked, successions = latest_first(ranked, known, explain=request.explain)
-        ranked = lift_standing(ranked, standing, request.limit, explain=request.explain)
-        return run._replace(ranked=ranked, successions=successions)
 
     def _owner(self, request: SearchRequest) -> str:
         """Return whose instructions this search follows: those of its one user, or the actor's."""
@@ -589,7 +581,7 @@ class MemorySearcher:
             outdated: the cached speakers, if they are to be read again; this shares the first round trip.
         """
         judged = request.rerank is not None or request.diversity
-        wanted = max(request.limit, _RERANKED) if judged else request.limit
+        wanted = max(request.limit, _RERANKED + len(run.offers.standing)) if judged else request.limit
         ranked, version = run.ranked, run.found.version
         fetched: dict[str, FetchedMemory] = {}
         fetches = at = 0
@@ -618,11 +610,13 @@ class MemorySearcher:
 
     async def _reordered(
         self, request: SearchRequest, order: list[RankedMemory], fetched: Mapping[str, FetchedMemory], run: _SearchRun
-    ) -> tuple[list[RankedMemory], int]:
-        """Return (the order after reranking and for variety; further round trips)."""
-        further = 0
+    ) -> tuple[list[RankedMemory], Successions, int]:
+        """Return (the order after reranking and for variety, what replaces what in it, further round trips)."""
+        further, successions = 0, run.successions
         if request.rerank is not None:
-            best = order[: max(request.limit, _RERANKED)]
+            # A reranker reads the query only: what is offered with any query is offered after it.
+            present = {each.id for each in order}
+            best = [each for each in run.by_rank if each.id in present][: max(request.limit, _RERANKED)]
             items = [fetched[each.id].item for each in best]
             if isinstance(request.rerank, ServiceReranker):
                 before, further = await self._turns_before(request, items, run)
@@ -630,10 +624,12 @@ class MemorySearcher:
             else:
                 scores = await request.rerank(request.query, items)
             if scores is not None:
-                order = rerank_by_scores(best, _check_scores(scores, len(best)), explain=request.explain)
+                reranked = rerank_by_scores(best, _check_scores(scores, len(best)), explain=request.explain)
+                offers = run.offers.among(present)
+                order, successions = offers.applied(reranked, request.limit, explain=request.explain)
         if request.diversity:
             order = diversify_ranking(order, {id_: one.vector for id_, one in fetched.items()}, request.diversity)
-        return order, further
+        return order, successions, further
 
     async def _turns_before(
         self, request: SearchRequest, items: Sequence[MemoryItem], run: _SearchRun

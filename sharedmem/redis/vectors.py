@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -60,6 +60,15 @@ def finite_half_or_none(data: object, dimension: int) -> bytes | None:
     if not isinstance(data, bytes) or not data or len(data) != _HALF.itemsize * dimension:
         return None
     return data if np.isfinite(np.frombuffer(data, dtype=_HALF)).all() else None
+
+
+def stored_similarities(stored: Iterable[object], vector: Vector) -> list[float]:
+    """Return the cosine similarity of a vector to each of some in Redis; 0 for one that is missing or damaged."""
+    missing = bytes(_HALF.itemsize * len(vector))
+    halves = [finite_half_or_none(each, len(vector)) or missing for each in stored]
+    rows = np.frombuffer(b"".join(halves), dtype=_HALF).reshape(len(halves), len(vector)).astype(np.float32)
+    similarities: list[float] = np.dot(normalize(rows), normalize(vector)).tolist()
+    return similarities
 
 
 def from_half(data: bytes) -> Vector:

@@ -10,8 +10,6 @@ from functools import partial
 from operator import not_
 from typing import Any, NamedTuple, get_args
 
-import numpy as np
-
 from sharedmem.errors import DurabilityPendingError, InvalidError, SharedMemoryError
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.models import Note, NoteStatus
@@ -21,7 +19,7 @@ from sharedmem.redis.replies import Command, Reply, ServerError, public_key_erro
 from sharedmem.redis.scope import Need, Scope
 from sharedmem.redis.scripts.knowledge import NOTE_FAMILY, NoteScripts, NoteWrite, commit_arguments, note_keys
 from sharedmem.redis.service_keys import corruption_error, decoding
-from sharedmem.redis.vectors import Vector, check_vector, finite_half_or_none, from_half, normalize, to_half
+from sharedmem.redis.vectors import Vector, check_vector, stored_similarities, to_half
 from sharedmem.runtime import get_logger
 from sharedmem.search.protocol import Condition, Every, IndexQuery, IndexResult, Tagged
 from sharedmem.synthesis.note_serialization import (
@@ -125,8 +123,8 @@ class NoteKeys:
 
 
 MOST_IN_A_PAGE = 1000
-_MOST_INLINE_READS = 60
-"""Notes that are read on the shared connection, as they are small: thirty by meaning and thirty by words."""
+_MOST_INLINE_READS = 90
+"""Notes that are read on the shared connection, as they are small: thirty by meaning and sixty by words."""
 _STATUSES: tuple[str, ...] = get_args(NoteStatus)
 
 
@@ -199,7 +197,8 @@ class NoteReader:
         replies = await self._keys.client.read_each(reads, aside=len(reads) > _MOST_INLINE_READS)
         wanted = prefixed_terms(terms, self._keys.namespace)
         others = prefixed_terms(related, self._keys.namespace)
-        hits = []
+        kept: list[tuple[str, Note, float]] = []
+        halves: dict[str, Reply] = {}
         for id_, reply in zip(fields, replies, strict=True):
             body, version, held, half = [*reply, None, None][:4] if isinstance(reply, list) else [None] * 4
             share = word_share(wanted, held)
@@ -207,15 +206,11 @@ class NoteReader:
                 continue  # true for most hits of the text search: they are not decoded
             note = _decode_reply(self._keys.record(app_id, id_), [body, version])
             if note is not None:
-                score = scores[id_] if id_ in scores else self._similarity(half, vector)
-                hits.append(SimilarNote(note, min(max(score, 0.0), 1.0), share))
-        return hits
-
-    def _similarity(self, packed: Reply, vector: Vector | None) -> float:
-        half = finite_half_or_none(packed, self._keys.context.notes.family.dimension)
-        if half is None or vector is None:
-            return 0.0
-        return float(np.dot(normalize(from_half(half)), normalize(vector)))
+                kept.append((id_, note, share))
+                halves |= {} if id_ in scores else {id_: half}
+        if vector is not None:
+            scores |= zip(halves, stored_similarities(halves.values(), vector), strict=True)
+        return [SimilarNote(note, min(max(scores.get(id_, 0.0), 0.0), 1.0), share) for id_, note, share in kept]
 
     def _read_command(self, app_id: str, id_: str) -> Command:
         return ("HMGET", self._keys.record(app_id, id_), "body", "version")

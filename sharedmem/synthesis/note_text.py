@@ -127,6 +127,8 @@ def own_text(text: str) -> str:
     return replace_related_topics(text, ()) if _RELATED_ANYWHERE.search(text) else text
 
 
+# Queries of a user find mostly the same notes.
+@lru_cache(maxsize=1024)
 def searchable_text(text: str) -> str:
     """Return the text of a note for searches: without headings, lead-ins, depth and related topics."""
     says = "\n".join(words for name, words in parse_sections(text).items() if name not in _NOT_SEARCHED)

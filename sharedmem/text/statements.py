@@ -449,7 +449,6 @@ sofa: sofa couch settee
 """
 # What a statement is about beside its attribute: a question about a sister is not about her brother's attribute.
 _RELATIONS = frozenset({"child", "sibling", "parent", "grandparent", "relative", "pet", "friend", "boss", "landlord"})
-# Words by which a question asks about a person.
 _PERSON_WORDS = """
 i me my mine we us our you your he him his she her hers they them their user customer client
 """
@@ -514,7 +513,6 @@ class Told(NamedTuple):
     """The kinds of answer that it may hold."""
 
 
-_TELLS_NOTHING = Told(frozenset(), frozenset())
 _KIND = "="
 """Sign before a kind of answer among attributes."""
 _KINDS: tuple[AnswerKind, ...] = get_args(AnswerKind)
@@ -616,7 +614,7 @@ def told_by(text: str) -> Told:
     text = text[:_LONGEST_READ]
     attributes = attributes_of(text)
     if not attributes:
-        return _TELLS_NOTHING
+        return Told(frozenset(), frozenset())
     lowered = text.lower()
     words = set(WORD.findall(lowered))
     found: set[AnswerKind] = set()
@@ -649,7 +647,13 @@ def best_match(question: str, text: str, *, speaker: str = "", rarity: Mapping[s
     around = f"{text} {speaker}".casefold()
     if names and not any(name in around for name in names):
         return 0.0
-    return max((_match(asked, told_by(one), rarity) for one in split_sentences(text[:_LONGEST_READ])), default=0.0)
+    return max((_match(asked, told, rarity) for told in _told_in(text)), default=0.0)
+
+
+@lru_cache(maxsize=2048)
+def _told_in(text: str) -> tuple[Told, ...]:
+    """Return what each sentence of a text tells."""
+    return tuple(map(told_by, split_sentences(text[:_LONGEST_READ])))
 
 
 def _match(asked: Asked, told: Told, rarity: Mapping[str, float] | None = None) -> float:
@@ -668,8 +672,8 @@ def _match(asked: Asked, told: Told, rarity: Mapping[str, float] | None = None) 
 
 def is_about_another(question: str, text: str) -> bool:
     """Return whether a text of few sentences is about another person than a question: a sister instead of the user."""
-    told = [told_by(one) for one in split_sentences(text[:_LONGEST_READ])]
-    return 0 < len(told) <= _FEW_SENTENCES and all(_differ(asked_by(question), one) for one in told)
+    told, asked = _told_in(text), asked_by(question)
+    return 0 < len(told) <= _FEW_SENTENCES and all(_differ(asked, one) for one in told)
 
 
 def _differ(asked: Asked, told: Told) -> bool:
@@ -680,7 +684,7 @@ def _differ(asked: Asked, told: Told) -> bool:
 
 def rarity_of(texts: Iterable[str]) -> dict[str, float]:
     """Return how much each attribute tells among some texts: 1 if one text is about it, less if many are."""
-    return _rarity(map(attributes_of, texts))
+    return _rarity(frozenset[str]().union(*(told.attributes for told in _told_in(text))) for text in texts)
 
 
 def _rarity(of_texts: Iterable[frozenset[str]]) -> dict[str, float]:
@@ -690,8 +694,7 @@ def _rarity(of_texts: Iterable[frozenset[str]]) -> dict[str, float]:
 
 def related_terms(attributes: Iterable[str], *, most: int) -> tuple[str, ...]:
     """Return words about some attributes, as search terms: those by which an index finds their statements."""
-    words = _lexicon().words
-    rows = (words[attribute] for attribute in sorted(attributes))
+    rows = (_lexicon().words[attribute] for attribute in sorted(attributes))
     # The first words of each attribute, then the second ones.
     turns = chain.from_iterable(zip_longest(*rows))
     return tuple(islice(dict.fromkeys(stem_word(word) for word in turns if word), most))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from sharedmem import Hub, Settings
 from sharedmem.memory.memories import Memories
-from sharedmem.models import MemoryMessage
+from sharedmem.models import MemoryItem, MemoryMessage
 from sharedmem.testing import fake_hub
 
 OLD, NEW = datetime(2025, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
@@ -91,6 +94,44 @@ async def test_documents_other_users_and_equal_statements_replace_nothing(hub: H
 
     for query in ("who lives in York or Leeds", "what the crane lifts"):
         assert not any(hit.superseded_by or hit.supersedes for hit in await memory.search(query, limit=20))
+
+
+async def test_a_reranker_keeps_instructions_among_the_hits(hub: Hub, namespace: str) -> None:
+    memory = hub.store(namespace).memory.within(user_id="ada")
+    await filled(memory)
+    await memory.add(RULE)
+    asked: list[str] = []
+
+    async def literal(query: str, items: Sequence[MemoryItem]) -> list[float]:
+        asked.extend(item.memory for item in items)
+        return [0.0 if item.memory == RULE else len(item.memory) for item in items]
+
+    hits = await memory.search(REQUEST, rerank=literal, explain=True)
+
+    (rule,) = [hit for hit in hits if hit.standing == "instruction"]
+    assert len(asked) >= 20
+    assert hits[0].standing is None
+    assert hits[0].why is not None
+    assert "reranker" in {signal.name for signal in hits[0].why.signals}
+    assert [hit.rank_score for hit in hits] == sorted((hit.rank_score for hit in hits), reverse=True)
+    for hit in (hits[0], rule):
+        assert hit.why is not None
+        assert sum(signal.contribution for signal in hit.why.signals) == pytest.approx(hit.rank_score)
+    unlikely = await memory.search(REQUEST, rerank=literal, threshold=rule.score + 1e-6)
+    assert RULE not in {hit.item.memory for hit in unlikely}
+
+
+async def test_the_latest_statement_comes_first_after_a_reranker_too(memory: Memories) -> None:
+    old = await memory.add("I live in York, where I live in a house.", timestamp=OLD)
+    new = await memory.add("I moved to Leeds.", timestamp=NEW)
+
+    async def prefers_the_old(query: str, items: Sequence[MemoryItem]) -> list[float]:
+        return [float(item.id == old.id) for item in items]
+
+    first, second = await memory.search("Where do I live in moved", rerank=prefers_the_old)
+
+    assert (first.item.id, first.supersedes) == (new.id, (old.id,))
+    assert (second.item.id, second.superseded_by) == (old.id, new.id)
 
 
 async def test_both_can_be_switched_off() -> None:
