@@ -25,8 +25,8 @@ _SPAWN_TIMEOUT_S = 10.0
 _LOG_TAIL_BYTES = 8_192
 # The graph module would store the last queries of each graph, with texts and vectors, in a stream.
 _MODULE_OPTIONS = {"falkordb": ("CMD_INFO", "no")}
-_COMPACT_HASHES = {"hash-max-listpack-entries": 128, "hash-max-listpack-value": 2048}
-"""A memory with its vector and text is one allocation instead of forty; hashes of many fields are still tables."""
+_COMPACT_HASHES = {"hash-max-listpack-entries": 128, "hash-max-listpack-value": 4096}
+"""A memory or episode with its vector and text is one allocation instead of forty; hashes of many fields are tables."""
 
 
 class LaunchOptions(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import orjson
@@ -24,7 +25,7 @@ from sharedmem.graph.backends.redis_layout import (
     parse_edge,
 )
 from sharedmem.graph.backends.redis_writer import MOST_AT_ONCE
-from sharedmem.graph.records import CommitReceipt, Edge, LookupRequest, Row, StaleGroup
+from sharedmem.graph.records import UNKNOWN_START, CommitReceipt, Edge, LookupRequest, Row, StaleGroup
 from sharedmem.redis.vectors import normalize, to_half
 
 any_hub, backend = redis_graph_fixtures.any_hub, redis_graph_fixtures.backend
@@ -54,6 +55,35 @@ def test_a_row_comes_back_from_its_body_as_it_was(row: Row) -> None:
 
     assert back == replace(row, version=7, vector=vector)
     assert index_entries(back) == index_entries(row)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"says": "ends", "target": "", "target_name": ""},
+        {"start": UNKNOWN_START, "end": 9},
+        {"recorded": 4, "retracted": 6},
+        {"number": 5, "episode": "e0"},
+        {"value": "44", "text": "Ann is 44"},
+    ],
+    ids=", ".join,
+)
+def test_claims_come_back_whatever_their_fields_are(changes: dict[str, Any]) -> None:
+    plain = make_redis_claim("e1", 0, "ann", "rome")
+    row = episode_with_claims("e1", plain, replace(plain, **{"number": 1} | changes))
+
+    assert decode_row("e", encode_row(row), version=0) == replace(row, version=0)
+
+
+def test_an_episode_of_an_earlier_release_has_all_fields() -> None:
+    claim = make_redis_claim("e1", 0, "ann", "rome")
+    text, public = "Ann is in Rome.", b'{"content":"Ann is in Rome.","id":"e1"}'
+    row = replace(episode_with_claims("e1", claim), body=public, text=text)
+    body = orjson.loads(encode_row(row))
+    whole = body | {"text": text, "claims": [asdict(claim)]}
+
+    assert "text" not in body
+    assert decode_row("e", orjson.dumps(whole), version=0) == decode_row("e", encode_row(row), version=0) == row
 
 
 def test_a_body_that_is_none_is_refused() -> None:

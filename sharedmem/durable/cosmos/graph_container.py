@@ -171,7 +171,7 @@ def _entity(row: dict[str, Any]) -> Document:
 
 def _episode(row: dict[str, Any]) -> Document:
     return {
-        "text": row["text"],
+        "text": row["text"] if "text" in row else row["body"]["content"],
         "episode_kind": row["body"].get("kind", "episode"),
         "session": row["session"] or None,
         "user_id": row["user"] or None,
