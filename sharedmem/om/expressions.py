@@ -136,12 +136,16 @@ def _plain(value: object, moment: Moment) -> object:
 
 # -- evaluation -------------------------------------------------------------------------------------
 
+_COMPARED = frozenset({str, int, float, bool})
+"""Types of values that are compared as they are."""
+
 
 def is_true(expression: Expression, record: object, moment: Moment) -> bool:
     """Whether an object meets an expression."""
     match expression:
         case Comparison():
-            values = [_plain(value, moment) for value in values_at(record, expression.path)]
+            held = values_at(record, expression.path)
+            values = [value if type(value) in _COMPARED else _plain(value, moment) for value in held]
             return _compares(expression, [value for value in values if value is not None])
         case Negation(part):
             return not is_true(part, record, moment)

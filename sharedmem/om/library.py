@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from importlib import import_module
-from types import ModuleType, new_class
-from typing import Any, NamedTuple, get_args
+from types import NoneType, UnionType, new_class
+from typing import Any, NamedTuple, Union, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -226,7 +226,7 @@ def bind_model(model: Any, mixin: type) -> Any:
         model: of the user.
         mixin: its methods replace the methods of redis-om, `__init__` of `JsonModel` among them.
     """
-    library = _library(model)
+    library = _traits_of(model).library
     fields = dict(model.model_fields)
     key = library.RedisModel.model_fields["pk"]
 
@@ -252,17 +252,37 @@ def initialize(bound: Any, values: Mapping[str, Any]) -> None:
     BaseModel.__init__(bound, **values)
 
 
-_libraries: WeakKeyDictionary[type, ModuleType] = WeakKeyDictionary()
+class _Traits(NamedTuple):
+    """What is worked out once for a model."""
+
+    library: Any
+    """The module of redis-om that it comes from: that with or that without `await`."""
+    vectors: dict[str, str]
+    """The fields with vectors, each with the code of its numbers."""
+    is_plain: bool
+    """Whether no field may hold a time, bytes or another model, which redis-om stores otherwise."""
 
 
-def _library(model: type[Any]) -> Any:
-    """Return the module of redis-om that a model comes from: that with or that without `await`."""
-    found = _libraries.get(model)
+_traits: WeakKeyDictionary[type, _Traits] = WeakKeyDictionary()
+_PLAIN = (str, int, float, bool, NoneType, list[str], list[int], list[float])
+
+
+def _traits_of(model: type[Any]) -> _Traits:
+    found = _traits.get(model)
     if found is None:
         names = {base.__module__.partition(".")[0] for base in model.__mro__}
         package = "aredis_om" if "aredis_om" in names else "redis_om"
-        found = _libraries[model] = import_module(f"{package}.model.model")
+        fields: dict[str, Any] = model.model_fields
+        options = {name: getattr(field, "vector_options", None) for name, field in fields.items()}
+        vectors = {name: "d" if one.type.name == "FLOAT64" else "f" for name, one in options.items() if one is not None}
+        is_plain = all(_is_plain(field.annotation) for field in fields.values())
+        found = _traits[model] = _Traits(import_module(f"{package}.model.model"), vectors, is_plain)
     return found
+
+
+def _is_plain(annotation: Any) -> bool:
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return all(part in _PLAIN for part in parts)
 
 
 class _Unused:
@@ -298,19 +318,19 @@ def encode_object(found: Any, form: ObjectForm) -> list[bytes]:
     Raises:
         InvalidError: a value does not fit its field, or a vector has another dimension.
     """
-    library = _library(type(found))
+    library, codes, _ = _traits_of(type(found))
     try:
         found.check()
     except ValidationError as error:
         raise InvalidError(type(found).__name__, found.pk, str(error.errors()[0]["msg"])) from None
     values = library.convert_datetime_to_timestamp(found.model_dump())
-    vectors = {name: values[name] for name in _vectors(type(found)) if isinstance(values[name], list)}
+    vectors = {name: values[name] for name in codes if isinstance(values[name], list)}
     for name, numbers in vectors.items():
         _check_dimension(type(found), name, len(numbers))
         if not numbers or form == "hash":
             del values[name]
     packed = {
-        name: struct.pack(f"<{len(numbers)}{_vectors(type(found))[name]}", *numbers)
+        name: struct.pack(f"<{len(numbers)}{codes[name]}", *numbers)
         for name, numbers in vectors.items()
         if form == "hash" and numbers
     }
@@ -328,12 +348,6 @@ def _hash_value(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     return (str(int(value)) if isinstance(value, bool) else str(value)).encode()
-
-
-def _vectors(model: Any) -> dict[str, str]:
-    """Return the fields with vectors, each with the code of its numbers."""
-    options = {name: getattr(field, "vector_options", None) for name, field in model.model_fields.items()}
-    return {name: "d" if one.type.name == "FLOAT64" else "f" for name, one in options.items() if one is not None}
 
 
 def _check_dimension(model: Any, name: str, length: int) -> None:
@@ -355,11 +369,13 @@ def decode_object(model: Any, key: str, stored: Mapping[bytes, bytes] | bytes) -
     Raises:
         ValueError: it does not fit the model: another client, or another version of the model, has written it.
     """
-    library = _library(model)
+    library, vectors, is_plain = _traits_of(model)
+    values: dict[str, Any]
     if isinstance(stored, bytes):
         values = orjson.loads(stored)
+    elif not vectors:
+        values = {name.decode(): value.decode() for name, value in stored.items()}
     else:
-        vectors = _vectors(model)
         values = {name.decode(): value for name, value in stored.items()}
         values = {
             name: list(struct.unpack(f"<{len(value) // struct.calcsize(vectors[name])}{vectors[name]}", value))
@@ -367,7 +383,8 @@ def decode_object(model: Any, key: str, stored: Mapping[bytes, bytes] | bytes) -
             else value.decode()
             for name, value in values.items()
         }
-    values = {**{name: [] for name in _vectors(model)}, **values}
-    values = library.convert_timestamp_to_datetime(values, model.model_fields)
-    values = library.convert_base64_to_bytes(values, model.model_fields)
+    values = {**{name: [] for name in vectors}, **values}
+    if not is_plain:
+        values = library.convert_timestamp_to_datetime(values, model.model_fields)
+        values = library.convert_base64_to_bytes(values, model.model_fields)
     return model.model_validate({**values, model._meta.primary_key.name: key})  # noqa: SLF001  # see `read_model`
