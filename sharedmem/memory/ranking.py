@@ -15,16 +15,17 @@ The ranking reads the `RankingFeatures` of each memory, which are stored in its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import exp2
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
 from sharedmem.memory.serialization import RankingFeatures, decode_features
 from sharedmem.models import Signal
+from sharedmem.models.record import all_of_checked
 from sharedmem.redis.vectors import Vector
 from sharedmem.search.protocol import IndexHit, IndexResult
 from sharedmem.search.scoring import min_max_scores, reciprocal_rank_scores, scores_by_best, select_diverse, sum_scores
@@ -274,25 +275,30 @@ class SignalExplanations:
             gained: the score that it received from its neighbours.
             factors: applied in this order.
         """
-        signals = []
+        signals: list[dict[str, Any]] = []
+
+        def add(name: str, value: float, weight: float, contribution: float, rank: int | None = None) -> None:
+            fields = {"name": name, "score": value, "rank": rank, "weight": weight, "contribution": contribution}
+            signals.append(fields)
+
         score = gained
         for name, places, shares, weight in self._searches:
             if id_ in places:
                 rank, raw = places[id_]
                 share = shares.get(id_, 0.0)
                 score += share
-                signals.append(Signal(name=name, score=raw, rank=rank, weight=weight, contribution=share))
+                add(name, raw, weight, share, rank)
         if fit := self._fits.get(id_):
             score += fit
             weight = self._fit_weight
-            signals.append(Signal(name="attribute", score=fit / weight, weight=weight, contribution=fit))
+            add("attribute", fit / weight, weight, fit)
         if gained:
-            signals.append(Signal(name="neighbours", score=gained, weight=1.0, contribution=gained))
+            add("neighbours", gained, 1.0, gained)
         for name, value in factors:
             if value != 1.0:
-                signals.append(Signal(name=name, score=value, weight=value, contribution=score * (value - 1)))
+                add(name, value, value, score * (value - 1))
                 score *= value
-        return tuple(signals)
+        return tuple(all_of_checked(Signal, signals))
 
 
 def _hit_places(hits: Sequence[IndexHit]) -> dict[str, tuple[int, float]]:
@@ -303,12 +309,33 @@ NeighbourTurns = Mapping[tuple[str, int], Sequence[tuple[str, RankingFeatures]]]
 """The memories at a turn of a thread, by thread and turn index."""
 
 
+class _DeferredSignals(Sequence[Signal]):
+    """Signals that are made when they are read: a search ranks hundreds of memories and returns few."""
+
+    def __init__(self, make: Callable[[], Sequence[Signal]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Sequence[Signal]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Signal: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Signal]: ...
+    def __getitem__(self, index: int | slice) -> Signal | Sequence[Signal]:
+        return self._made[index]
+
+
 class RankedMemory(NamedTuple):
     """A memory with its score in the ranking."""
 
     id: str
     score: float
-    signals: tuple[Signal, ...]
+    signals: Sequence[Signal]
     """The signals, if an explanation was requested; their contributions add up to the score."""
 
 
@@ -389,12 +416,12 @@ def rank(
     if not explain:
         return [_unexplained((id_, -score, ())) for score, id_ in order]
     reasons = SignalExplanations(found, text, vector, recipe, fits)
-    return [
-        RankedMemory(
-            id_, -score, reasons.of(id_, _score_from_neighbours(facts[id_], received, recipe), factors.each(facts[id_]))
-        )
-        for score, id_ in order
-    ]
+
+    def explain_one(id_: str) -> Sequence[Signal]:
+        known = facts[id_]
+        return reasons.of(id_, _score_from_neighbours(known, received, recipe), factors.each(known))
+
+    return [RankedMemory(id_, -score, _DeferredSignals(partial(explain_one, id_))) for score, id_ in order]
 
 
 def _features_by_id(found: IndexResult) -> dict[str, RankingFeatures]:

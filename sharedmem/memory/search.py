@@ -342,7 +342,7 @@ class MemorySearcher:
                 item=fetched[ranked.id].item,
                 score=likely[ranked.id],
                 rank_score=ranked.score,
-                why=Why(signals=ranked.signals, cost=cost) if request.explain else None,
+                why=Why(signals=tuple(ranked.signals), cost=cost) if request.explain else None,
                 passage=passage_of(fetched[ranked.id].item.memory, terms),
             )
             for ranked in order

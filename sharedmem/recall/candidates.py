@@ -5,10 +5,12 @@ Packed are no repeats, newest truth first, and long texts are cut to what answer
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from sharedmem.models.memory import StandingKind
@@ -41,6 +43,21 @@ class Sentence(NamedTuple):
     text: str
     terms: frozenset[str]
     """Its significant words, as stems."""
+
+
+class _TextWords(NamedTuple):
+    """The sentences of a text, and its significant words, as stems."""
+
+    sentences: tuple[Sentence, ...]
+    terms: frozenset[str]
+
+
+# Questions about one thing find mostly the same records.
+@lru_cache(maxsize=2048)
+def _words_of(text: str) -> _TextWords:
+    pieces = (text[begin:end].strip() for begin, end in sentence_spans(text))
+    sentences = tuple(Sentence(piece, frozenset(document_terms(piece))) for piece in pieces if piece)
+    return _TextWords(sentences, frozenset[str]().union(*(sentence.terms for sentence in sentences)))
 
 
 @dataclass(frozen=True)
@@ -79,17 +96,15 @@ class Candidate:
         """Its text with single blanks, in small letters, without the full stop."""
         return " ".join(self.text.split()).casefold().rstrip(".")
 
-    @cached_property
-    def sentences(self) -> list[Sentence]:
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
         """Its sentences."""
-        spans = sentence_spans(self.text)
-        pieces = (self.text[begin:end].strip() for begin, end in spans)
-        return [Sentence(piece, frozenset(document_terms(piece))) for piece in pieces if piece]
+        return _words_of(self.text).sentences
 
-    @cached_property
+    @property
     def terms(self) -> frozenset[str]:
         """Its significant words, as stems."""
-        return frozenset[str]().union(*(sentence.terms for sentence in self.sentences))
+        return _words_of(self.text).terms
 
     def most_in_common(self, terms: frozenset[str]) -> int:
         """Return how many of these words it has within a few sentences: a long text has any word somewhere."""
@@ -272,12 +287,24 @@ def _pack_standing(
 
 def _without_repeats(rated: Iterable[RatedCandidate]) -> list[_Distinct]:
     kept: list[_Distinct] = []
+    by_text: dict[str, list[int]] = {}
+    by_term: dict[str, list[int]] = {}
     for one in rated:
-        same = next((each for each in kept if _adds_nothing(one.candidate, each.rated.candidate)), None)
-        if same is None:
-            kept.append(_Distinct(one, []))
-        else:
-            same.repeats.append(one.candidate.name)
+        candidate = one.candidate
+        # Only a record with an equal text, or most of its words, may say the same.
+        common = Counter(chain.from_iterable(by_term.get(term, ()) for term in candidate.terms))
+        least = _SAME_WORDS * len(candidate.terms)
+        alike = {place for place, count in common.items() if count >= least}.union(
+            by_text.get(candidate.plain_text, ())
+        )
+        same = next((kept[at] for at in sorted(alike) if _adds_nothing(candidate, kept[at].rated.candidate)), None)
+        if same is not None:
+            same.repeats.append(candidate.name)
+            continue
+        by_text.setdefault(candidate.plain_text, []).append(len(kept))
+        for term in candidate.terms:
+            by_term.setdefault(term, []).append(len(kept))
+        kept.append(_Distinct(one, []))
     return kept
 
 

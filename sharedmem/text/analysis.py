@@ -170,7 +170,11 @@ def find_passage(terms: Sequence[str], text: str) -> tuple[int, int] | None:
     """
     if len(text) <= _PASSAGE_WORDS or not terms:
         return None
-    pieces = list(_passage_pieces(text[:_LONGEST_COMPARED]))
+    compared = text[:_LONGEST_COMPARED]
+    # Counted in pieces there are more: each ends after 256 characters, even within a word.
+    if _count_words(compared) + len(compared) // 256 <= _PASSAGE_WORDS:
+        return None
+    pieces = list(_passage_pieces(compared))
     words = [_count_words(text[begin:end]) for begin, end in pieces]
     if sum(words) <= _PASSAGE_WORDS:
         return None
