@@ -99,6 +99,7 @@ def _union(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
 HIGHEST_NEAR_SIMILARITY = 0.999999
 """The highest similarity for nearness in meaning: 1 is for equal texts only."""
 _FEW, _MANY = 10, 50
+"""The nearest memories that are considered: first few, and many where all of these are near."""
 _ASKED_AT_ONCE = 16
 """Searches that the server makes in one command: it serves no other client meanwhile."""
 _WORTHWHILE = 500
@@ -109,6 +110,7 @@ _PAGE = 500
 
 DedupGroup = tuple[bytes, bytes]
 """User and category: memories of different ones are never duplicates."""
+_GROUPED = frozenset({"user_id", "category"})
 
 
 class NearMemories(NamedTuple):
@@ -287,14 +289,24 @@ class _GroupVectors:
         """Make a vector match nothing any more."""
         self._vectors[place] = self._outlines[place] = 0
 
-    def near(self, vectors: Matrix, threshold: float) -> Iterator[tuple[int, str, float]]:
-        """Yield (row of the vector, id, similarity) for all that are near; a vector of zeros is near to none."""
+    def near(self, vectors: Matrix, threshold: float, *, most: int | None) -> Iterator[tuple[int, str, float]]:
+        """Yield (row of the vector, id, similarity) for all that are near; a vector of zeros is near to none.
+
+        Args:
+            vectors: shape (n, dimension).
+            threshold: least similarity.
+            most: how many of the nearest each vector gets; None for all.
+        """
         count, least = len(self.ids), threshold - _ROUNDING
         self._outlines[self._outlined : count] = self._outline(self._vectors[self._outlined : count])
         self._outlined = count
         may_be_near = (products(self._outlines[:count], self._outline(vectors)) >= least).any(axis=1)
         compared = np.flatnonzero(may_be_near)
-        places, rows = np.nonzero(products(self._vectors[compared], vectors) >= least)
+        nearness = products(self._vectors[compared], vectors)
+        if most is not None and len(compared) > most:
+            further = np.argpartition(nearness, -most, axis=0)[:-most]
+            nearness[further, np.arange(len(vectors))] = -np.inf
+        places, rows = np.nonzero(nearness >= least)
         similarities = np.vecdot(vectors[rows], self._vectors[compared[places]])
         for at in np.flatnonzero(similarities >= threshold).tolist():
             yield int(rows[at]), self.ids[compared[places[at]]], float(similarities[at])
@@ -340,14 +352,16 @@ class _NamespaceVectors:
 
     def near(self, drafts: Sequence[NewMemory], threshold: float) -> list[dict[str, float]]:
         found: list[dict[str, float]] = [{} for _ in drafts]
-        alike: dict[DedupGroup, list[int]] = {}
+        alike: dict[tuple[DedupGroup, int | None], list[int]] = {}
         for place, draft in enumerate(drafts):
-            alike.setdefault(_dedup_group(draft.item), []).append(place)
-        for about, places in alike.items():
+            # Where only some of its group are comparable with a draft, the nearest need not be among them.
+            most = _MANY if draft.alike.model_fields_set <= _GROUPED else None
+            alike.setdefault((_dedup_group(draft.item), most), []).append(place)
+        for (about, most), places in alike.items():
             group = self._groups.get(about)
             if group is not None:
                 vectors = np.stack([_vector_of(drafts[place]) for place in places])
-                for row, id_, similarity in group.near(vectors, threshold):
+                for row, id_, similarity in group.near(vectors, threshold, most=most):
                     found[places[row]][id_] = similarity
         return found
 

@@ -163,6 +163,27 @@ async def test_very_many_are_merged_into_exactly_those_that_are_near_enough(sett
     assert [result.merged for result in results] == [True] * 300 + [False] * 300
 
 
+async def test_of_very_many_near_ones_each_is_merged_into_its_own(settings: Settings) -> None:
+    chance = np.random.default_rng(7)
+    common = normalized(chance.normal(size=(1, 64)))
+    there = normalized(common + 0.015 * chance.normal(size=(700, 64)))
+    assert (there @ there.T).min() > 0.96  # the threshold of this embedder is 0.95: each is near to all others
+    again = normalized(there[:600] + 0.0005 * chance.normal(size=(600, 64)))
+    chosen = settings.replace(embedder="hashing", embedding_dimension=64)
+    async with fake_hub(settings=chosen) as hub:
+        memory = hub.store("orders").memory
+        held = await memory.add_many(map(order, range(700), there.tolist()))
+
+        results = await memory.add_many([order(n, vector, "at last") for n, vector in enumerate(again.tolist())])
+
+    assert len({result.id for result in held}) == 700  # numbers that differ keep them apart
+    assert [result.id for result in results] == [one.id for one in held[:600]]
+
+
+def order(number: int, embedding: list[float], more: str = "") -> MemoryItem:
+    return MemoryItem(memory=f"Order {number} was shipped {more}", embedding=tuple(embedding))
+
+
 def normalized(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     unit: NDArray[np.float64] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return unit
