@@ -54,7 +54,11 @@ _LONG = frozenset(
         *("faults/test_queue_crashes", "faults/test_concurrent_processes", "faults/test_once_history"),
         *("topologies/test_sentinel", "meta/test_docs_run", "faults/test_server_states", "store/test_model"),
         *("durable/test_model", "decisions/test_model", "faults/test_synthesis_crashes", "faces/cli/test_live"),
-        "hub/test_extras",
+        *("hub/test_extras", "faces/console/test_build", "faces/mcp/test_workers", "faults/test_durable_network"),
+        *("faces/mcp/test_serve_mcp", "faces/cli/test_serve_rest", "meta/test_chaos_tools", "graph/test_model"),
+        *("faces/console/test_newcomer", "hub/test_process_pools", "meta/examples/test_trading_desk"),
+        *("meta/test_generated_files", "meta/test_recipes", "meta/test_cli_docs", "store/test_damaged_keys"),
+        *("meta/test_budgets", "recall/test_remember", "faces/rest/test_tenants", "meta/test_retrieval_benchmark"),
     )
 )
 _TESTS = Path(__file__).resolve().parent
