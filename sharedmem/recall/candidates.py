@@ -33,6 +33,8 @@ _FITTING = 0.4
 """What it counts that a record is about what a question about a person asks for: alone enough for an answer."""
 _WINDOW = 3
 """Consecutive sentences in which words of a question count together."""
+_LONGEST_KEPT = 2_000
+"""Characters of a text whose words are kept for further questions."""
 _FLATTENING = 10
 """How little the first places of a part stand out: lower than between searches for the same records."""
 
@@ -52,12 +54,14 @@ class _TextWords(NamedTuple):
     terms: frozenset[str]
 
 
-# Questions about one thing find mostly the same records.
-@lru_cache(maxsize=2048)
 def _words_of(text: str) -> _TextWords:
     pieces = (text[begin:end].strip() for begin, end in sentence_spans(text))
     sentences = tuple(Sentence(piece, frozenset(document_terms(piece))) for piece in pieces if piece)
     return _TextWords(sentences, frozenset[str]().union(*(sentence.terms for sentence in sentences)))
+
+
+_kept_words_of = lru_cache(maxsize=2048)(_words_of)
+"""Of short texts, since questions about one thing find mostly the same records."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +100,19 @@ class Candidate:
         """Its text with single blanks, in small letters, without the full stop."""
         return " ".join(self.text.split()).casefold().rstrip(".")
 
+    @cached_property
+    def _words(self) -> _TextWords:
+        return (_kept_words_of if len(self.text) <= _LONGEST_KEPT else _words_of)(self.text)
+
     @property
     def sentences(self) -> tuple[Sentence, ...]:
         """Its sentences."""
-        return _words_of(self.text).sentences
+        return self._words.sentences
 
     @property
     def terms(self) -> frozenset[str]:
         """Its significant words, as stems."""
-        return _words_of(self.text).terms
+        return self._words.terms
 
     def most_in_common(self, terms: frozenset[str]) -> int:
         """Return how many of these words it has within a few sentences: a long text has any word somewhere."""

@@ -63,7 +63,12 @@ def finite_half_or_none(data: object, dimension: int) -> bytes | None:
 
 
 def stored_similarities(stored: Iterable[object], vector: Vector) -> list[float]:
-    """Return the cosine similarity of a vector to each of some in Redis; 0 for one that is missing or damaged."""
+    """Return the cosine similarity of a vector to each of some in Redis; 0 for one that is missing or damaged.
+
+    Args:
+        stored: at least one, as `to_half` makes them.
+        vector: shape (dimension,).
+    """
     missing = bytes(_HALF.itemsize * len(vector))
     halves = [finite_half_or_none(each, len(vector)) or missing for each in stored]
     rows = np.frombuffer(b"".join(halves), dtype=_HALF).reshape(len(halves), len(vector)).astype(np.float32)

@@ -207,8 +207,9 @@ class NoteReader:
             note = _decode_reply(self._keys.record(app_id, id_), [body, version])
             if note is not None:
                 kept.append((id_, note, share))
-                halves |= {} if id_ in scores else {id_: half}
-        if vector is not None:
+                if id_ not in scores:
+                    halves[id_] = half
+        if vector is not None and halves:
             scores |= zip(halves, stored_similarities(halves.values(), vector), strict=True)
         return [SimilarNote(note, min(max(scores.get(id_, 0.0), 0.0), 1.0), share) for id_, note, share in kept]
 

@@ -647,13 +647,13 @@ def best_match(question: str, text: str, *, speaker: str = "", rarity: Mapping[s
     around = f"{text} {speaker}".casefold()
     if names and not any(name in around for name in names):
         return 0.0
-    return max((_match(asked, told, rarity) for told in _told_in(text)), default=0.0)
+    return max((_match(asked, told, rarity) for told in _told_in(text[:_LONGEST_READ])), default=0.0)
 
 
 @lru_cache(maxsize=2048)
 def _told_in(text: str) -> tuple[Told, ...]:
     """Return what each sentence of a text tells."""
-    return tuple(map(told_by, split_sentences(text[:_LONGEST_READ])))
+    return tuple(map(told_by, split_sentences(text)))
 
 
 def _match(asked: Asked, told: Told, rarity: Mapping[str, float] | None = None) -> float:
@@ -672,7 +672,7 @@ def _match(asked: Asked, told: Told, rarity: Mapping[str, float] | None = None) 
 
 def is_about_another(question: str, text: str) -> bool:
     """Return whether a text of few sentences is about another person than a question: a sister instead of the user."""
-    told, asked = _told_in(text), asked_by(question)
+    told, asked = _told_in(text[:_LONGEST_READ]), asked_by(question)
     return 0 < len(told) <= _FEW_SENTENCES and all(_differ(asked, one) for one in told)
 
 
@@ -684,7 +684,8 @@ def _differ(asked: Asked, told: Told) -> bool:
 
 def rarity_of(texts: Iterable[str]) -> dict[str, float]:
     """Return how much each attribute tells among some texts: 1 if one text is about it, less if many are."""
-    return _rarity(frozenset[str]().union(*(told.attributes for told in _told_in(text))) for text in texts)
+    told = ([one.attributes for one in _told_in(text[:_LONGEST_READ])] for text in texts)
+    return _rarity(frozenset[str]().union(*each) for each in told)
 
 
 def _rarity(of_texts: Iterable[frozenset[str]]) -> dict[str, float]:
@@ -694,7 +695,6 @@ def _rarity(of_texts: Iterable[frozenset[str]]) -> dict[str, float]:
 
 def related_terms(attributes: Iterable[str], *, most: int) -> tuple[str, ...]:
     """Return words about some attributes, as search terms: those by which an index finds their statements."""
-    rows = (_lexicon().words[attribute] for attribute in sorted(attributes))
     # The first words of each attribute, then the second ones.
-    turns = chain.from_iterable(zip_longest(*rows))
+    turns = chain.from_iterable(zip_longest(*(_lexicon().words[attribute] for attribute in sorted(attributes))))
     return tuple(islice(dict.fromkeys(stem_word(word) for word in turns if word), most))

@@ -212,7 +212,8 @@ def _parse_entity(body: dict[str, Any], version: int, vector: bytes | None) -> E
 
 def _parse_episode(body: dict[str, Any], version: int, vector: bytes | None, *, with_claims: bool) -> EpisodeRow:
     # Records of earlier releases have all fields.
-    body.setdefault("text", body["body"]["content"])
+    if "text" not in body:
+        body["text"] = body["body"]["content"]
     known = {name: body[name] for name in _EPISODE_FIELDS}
     known["body"] = orjson.dumps(body["body"])
     usual = _usual_claim(known["id"], known["occurred"], known["recorded"])
