@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from sharedmem.clock import new_id
@@ -348,8 +349,8 @@ class KeyLoader:
         size = 0
         for number, part in enumerate(parts):
             if len(part.rows) * len(part.rows[0]) <= _MOST_ARGUMENTS:
-                row = [argument for some in part.rows for argument in some]
-                size += sum([len(word) for word in row if isinstance(word, bytes | str)])
+                row = part.rows[0] if len(part.rows) == 1 else tuple(chain.from_iterable(part.rows))
+                size += sum([len(word) for word in row if not isinstance(word, int)])
                 filled.append(FilledPart(part.place, b"", part.command, row))
                 continue
             staged = await self._staged(lease, f"{lease.token}.{number}", part)

@@ -85,6 +85,8 @@ class Space:
     """The service keys of one namespace, which every mutation touches."""
 
     namespace: str
+    head: bytes
+    """What every key of the namespace begins with, its records aside."""
     clock: bytes
     changes: bytes
     operations: bytes
@@ -134,6 +136,10 @@ def check_key(key: str) -> str:
         raise InvalidError("key", key, "leave out braces and control characters")
     if key[0] == ":" or key[-1] == ":" or "::" in key:
         raise InvalidError("key", key, "no part between colons may be empty")
+    return _check_length(key)
+
+
+def _check_length(key: str) -> str:
     if len(key.encode()) > MAX_KEY_BYTES:
         raise InvalidError("key", key, f"keep it within {MAX_KEY_BYTES} bytes")
     return key
@@ -171,7 +177,8 @@ def absolute_key(key: str, namespace: str, scope: str) -> str:
     """
     check_key(key)
     if ":" not in key:
-        return check_key(f"{namespace}:{scope}:{key}")
+        # The other parts were checked when they were given.
+        return _check_length(f"{namespace}:{scope}:{key}")
     space, rest = key.split(":", 1)
     check_name("namespace", space)
     if rest.startswith("$"):
@@ -208,16 +215,17 @@ class KeySpace:
         """Return the service keys of a namespace."""
         found = self._spaces.get(namespace)
         if found is None:
-            head = f"{self._prefix}:{{{check_name('namespace', namespace)}}}:$"
-            found = self._spaces[namespace] = Space(
-                namespace, f"{head}clock".encode(), f"{head}changes".encode(), f"{head}ops:{self._client}".encode()
-            )
+            head = f"{self._prefix}:{{{check_name('namespace', namespace)}}}:".encode()
+            operations = f"$ops:{self._client}".encode()
+            found = Space(namespace, head, head + b"$clock", head + b"$changes", head + operations)
+            self._spaces[namespace] = found
         return found
 
     def target(self, key: str) -> Target:
         """Return the target of an absolute logical key."""
         namespace, _, rest = key.partition(":")
-        return Target(key, f"{self._prefix}:{{{namespace}}}:{rest}".encode(), self.space(namespace))
+        space = self.space(namespace)
+        return Target(key, space.head + rest.encode(), space)
 
     def target_glob(self, pattern: str) -> Target:
         """Return the target of an absolute pattern with `*` and `?`: its physical name is a Redis glob."""
@@ -339,7 +347,7 @@ class KeySpace:
     def state(self, target: Target) -> bytes:
         """Return the key with the durability state of a key."""
         # Built as every part is (`part`), but faster: each change of a durable key needs it.
-        head = target.space.clock.removesuffix(b"$clock")
+        head = target.space.head
         return head + b"$kept.state:" + target.physical.removeprefix(head)
 
     @property
