@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
@@ -40,13 +40,19 @@ from typing import Any, Literal, NamedTuple
 
 from sharedmem.errors import SharedMemoryError
 from sharedmem.memory.ranking import NeighbourTurns, RankedMemory, RankingWeights, is_role
-from sharedmem.memory.serialization import RankingFeatures, decode_features, is_short_statement, searchable_texts
+from sharedmem.memory.serialization import (
+    RankingFeatures,
+    decode_features,
+    is_short_statement,
+    searchable_texts,
+    standing_of,
+)
 from sharedmem.models import MemoryItem, Passage, Signal
 from sharedmem.providers.protocol import Reranker
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.search.protocol import IndexResult
 from sharedmem.search.scoring import reciprocal_rank_scores, sum_scores
-from sharedmem.text.analysis import find_passage, share_of_terms
+from sharedmem.text.analysis import find_passage, query_terms, share_of_terms
 from sharedmem.text.statements import best_match
 
 RelevanceModel = Literal["hybrid", "semantic", "similar", "words", "keywords"]
@@ -247,6 +253,25 @@ class Offers(NamedTuple):
     def among(self, present: AbstractSet[str]) -> Offers:
         """Return the offers without standing memories that were left out."""
         return Offers([id_ for id_ in self.standing if id_ in present], self.claims)
+
+    def fitting(self, query: str, items: Iterable[MemoryItem]) -> Offers:
+        """Return the offers without preferences that only another sentence of their text has to do with the query.
+
+        Args:
+            query: the query of the search.
+            items: the memories whose texts are known; others stay.
+        """
+        standing = set(self.standing)
+        if not standing:
+            return self
+        terms = frozenset(query_terms(query))
+        unfit = {item.id for item in items if item.id in standing and _is_preference_about_else(item, terms)}
+        return self.among(standing - unfit) if unfit else self
+
+
+def _is_preference_about_else(item: MemoryItem, terms: AbstractSet[str]) -> bool:
+    standing = standing_of(item)
+    return standing is not None and standing.kind == "preference" and standing.terms.isdisjoint(terms)
 
 
 def lift_standing(

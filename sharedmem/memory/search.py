@@ -320,6 +320,9 @@ class MemorySearcher:
         clock = self._context.clock
         began = clock.monotonic()
         run, fetched, round_trips = await self._run(request, meaning)
+        if (offers := run.offers.fitting(request.query, [one.item for one in fetched.values()])) is not run.offers:
+            ranked, successions = offers.applied(run.by_rank, request.limit, explain=request.explain)
+            run = run._replace(offers=offers, ranked=ranked, successions=successions)
         order = [ranked for ranked in run.ranked if ranked.id in fetched]
         likely = self._relevance(request, run, order, fetched)
         if request.threshold is not None:
@@ -581,7 +584,8 @@ class MemorySearcher:
             outdated: the cached speakers, if they are to be read again; this shares the first round trip.
         """
         judged = request.rerank is not None or request.diversity
-        wanted = max(request.limit, _RERANKED + len(run.offers.standing)) if judged else request.limit
+        # A standing memory that does not fit goes back to its place.
+        wanted = (max(request.limit, _RERANKED) if judged else request.limit) + len(run.offers.standing)
         ranked, version = run.ranked, run.found.version
         fetched: dict[str, FetchedMemory] = {}
         fetches = at = 0

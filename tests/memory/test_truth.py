@@ -36,6 +36,24 @@ async def test_an_instruction_of_the_user_is_among_the_hits_of_any_request(hub: 
     assert [hit for hit in await memory.search("When did I parse a date?") if hit.standing] == []
 
 
+async def test_a_preference_is_lifted_only_where_its_own_sentence_has_to_do_with_the_query(
+    hub: Hub, namespace: str
+) -> None:
+    memory = hub.store(namespace).memory.within(user_id="ada")
+    await filled(memory)
+    unlike = "It was late. The parser gave me a headache and I went home. I prefer tea over coffee in the morning."
+    await memory.add(unlike)
+    await memory.add("We talked about lunch, rain, and the weekend. I prefer strict formats when a date is parsed.")
+
+    hits = await memory.search("Which parser should I take to parse a date?", explain=True)
+
+    lifted = [hit for hit in hits if hit.why and "standing" in {signal.name for signal in hit.why.signals}]
+    assert len(hits) == 10
+    assert [hit.item.memory.rpartition(". ")[2] for hit in lifted] == ["I prefer strict formats when a date is parsed."]
+    (tea,) = [hit for hit in await memory.search("Should I have tea or coffee?") if hit.standing]
+    assert tea.item.memory == unlike
+
+
 async def test_an_instruction_applies_to_its_owner_alone(hub: Hub, namespace: str) -> None:
     store = hub.store(namespace)
     ada, bob = store.memory.within(user_id="ada"), store.memory.within(user_id="bob")
