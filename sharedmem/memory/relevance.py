@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
@@ -47,13 +47,13 @@ from sharedmem.memory.serialization import (
     searchable_texts,
     standing_of,
 )
-from sharedmem.models import MemoryItem, Passage, Signal
+from sharedmem.models import Hit, MemoryItem, Passage, Signal
 from sharedmem.providers.protocol import Reranker
 from sharedmem.runtime import Counters, get_logger
 from sharedmem.search.protocol import IndexResult
 from sharedmem.search.scoring import reciprocal_rank_scores, sum_scores
 from sharedmem.text.analysis import find_passage, query_terms, share_of_terms
-from sharedmem.text.statements import best_match
+from sharedmem.text.statements import Standing, best_match
 
 RelevanceModel = Literal["hybrid", "semantic", "similar", "words", "keywords"]
 """Which search the coefficients are for: `similar` has no query, and `words` is a hybrid search without a vector."""
@@ -186,6 +186,8 @@ def _place(values: Sequence[float], value: float) -> int:
 
 LIFTED = 2
 """Standing memories that a search lifts."""
+_MOST_CANDIDATES = 8
+"""Standing memories whose texts are read to choose them."""
 _LAST_PLACE = 10
 """They become the last ones of so many hits, or of those that are requested."""
 _ABOUT = 12
@@ -199,8 +201,8 @@ class Successions(NamedTuple):
     supersedes: dict[str, tuple[str, ...]]
 
 
-def best_standing(found: IndexResult, owner: str) -> list[str]:
-    """Return the ids of the standing memories of an owner that have most to do with a query, at most `LIFTED`.
+def standing_candidates(found: IndexResult, owner: str) -> list[str]:
+    """Return the ids of the standing memories of an owner that have most to do with a query, a few of them.
 
     Args:
         found: the standing memories that were found by words and by meaning.
@@ -215,31 +217,33 @@ def best_standing(found: IndexResult, owner: str) -> list[str]:
     worded = {hit.id for hit in found.text}
     kinds = {hit.id: decode_features(hit.facts).standing for hits in legs for hit in hits}
     chosen = [id_ for id_ in scores if id_ in worded or kinds[id_].startswith("instruction")]
-    return sorted(chosen, key=lambda id_: (-scores[id_], id_))[:LIFTED]
+    return sorted(chosen, key=lambda id_: (-scores[id_], id_))[:_MOST_CANDIDATES]
 
 
 class Offers(NamedTuple):
     """What a hybrid search does with an order, be it that of the ranking or of a reranker."""
 
+    candidates: Sequence[str] = ()
+    """Ids of the standing memories of which some may be lifted, best first; `chosen` reads their texts."""
     standing: Sequence[str] = ()
-    """Ids of the standing memories to lift, best first."""
+    """Ids of those to lift, best first."""
     claims: Mapping[str, RankingFeatures] = MappingProxyType({})
     """Features of the statements among the hits, of which the latest comes first."""
 
     @classmethod
-    def of(cls, found: IndexResult, standing: Sequence[str], *, latest: bool) -> Offers:
+    def of(cls, found: IndexResult, candidates: Sequence[str], *, latest: bool) -> Offers:
         """Return the offers of a search.
 
         Args:
             found: the result of the index.
-            standing: ids of the standing memories to lift, best first.
+            candidates: ids of the standing memories that may be lifted, best first.
             latest: whether the latest of statements come first.
         """
         claims = {}
         if latest:
             hits = (*found.vector, *found.text)
             claims = {hit.id: known for hit in hits if (known := decode_features(hit.facts)).claims}
-        return cls(standing, claims)
+        return cls(candidates, (), claims)
 
     def applied(
         self, order: Sequence[RankedMemory], limit: int, *, explain: bool
@@ -252,26 +256,34 @@ class Offers(NamedTuple):
 
     def among(self, present: AbstractSet[str]) -> Offers:
         """Return the offers without standing memories that were left out."""
-        return Offers([id_ for id_ in self.standing if id_ in present], self.claims)
+        return Offers(self.candidates, [id_ for id_ in self.standing if id_ in present], self.claims)
 
-    def fitting(self, query: str, items: Iterable[MemoryItem]) -> Offers:
-        """Return the offers without preferences that only another sentence of their text has to do with the query.
+    def chosen(self, query: str, items: Mapping[str, MemoryItem]) -> Offers:
+        """Return the offers with the standing memories to lift, at most `LIFTED`.
+
+        A preference has to have a word of the query in its own sentence: the other sentences of its text may be about
+        anything. Instructions about another topic ("when I ask about libraries") come last.
 
         Args:
             query: the query of the search.
-            items: the memories whose texts are known; others stay.
+            items: the candidates that exist, by id.
         """
-        standing = set(self.standing)
-        if not standing:
-            return self
         terms = frozenset(query_terms(query))
-        unfit = {item.id for item in items if item.id in standing and _is_preference_about_else(item, terms)}
-        return self.among(standing - unfit) if unfit else self
+        known = [(id_, one) for id_ in self.candidates if id_ in items and (one := standing_of(items[id_])) is not None]
+        fitting = [id_ for id_, one in known if standing_applies(one, terms)]
+        others = [id_ for id_, one in known if one.kind == "instruction" and id_ not in fitting]
+        return Offers(self.candidates, [*fitting, *others][:LIFTED], self.claims)
 
 
-def _is_preference_about_else(item: MemoryItem, terms: AbstractSet[str]) -> bool:
-    standing = standing_of(item)
-    return standing is not None and standing.kind == "preference" and standing.terms.isdisjoint(terms)
+def standing_applies(standing: Standing, terms: AbstractSet[str]) -> bool:
+    """Return whether a standing memory has to do with a query: one about everything always has.
+
+    Args:
+        standing: the instruction or preference.
+        terms: significant words of the query, as stems.
+    """
+    about_everything = standing.kind == "instruction" and not standing.topic
+    return about_everything or not standing.terms.isdisjoint(terms)
 
 
 def lift_standing(
@@ -338,6 +350,22 @@ def _replace(
     if first < at[newest]:
         moved = ranked.pop(at[newest])
         ranked.insert(first, _with_score(moved, ranked[first].score, "latest", explain=explain))
+
+
+def with_successions(hits: Sequence[Hit], found: Successions) -> list[Hit]:
+    """Return the hits with what they are and replace; only hits of this result are named."""
+    present = {hit.item.id for hit in hits}
+    marked = []
+    for hit in hits:
+        id_, standing = hit.item.id, standing_of(hit.item)
+        newer = found.superseded_by.get(id_)
+        changes = {
+            "standing": None if standing is None else standing.kind,
+            "supersedes": tuple(older for older in found.supersedes.get(id_, ()) if older in present),
+            "superseded_by": newer if newer in present else None,
+        }
+        marked.append(hit.model_copy(update=changes) if any(changes.values()) else hit)
+    return marked
 
 
 def _value(known: RankingFeatures, about: str) -> str:

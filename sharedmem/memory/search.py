@@ -33,7 +33,6 @@ from sharedmem.memory.relevance import (
     SearchEvidence,
     ServiceReranker,
     Successions,
-    best_standing,
     learned_weights,
     passage_of,
     relevance,
@@ -41,6 +40,8 @@ from sharedmem.memory.relevance import (
     relevance_features,
     share_of_busiest_thread,
     share_of_question,
+    standing_candidates,
+    with_successions,
 )
 from sharedmem.memory.serialization import (
     RankingFeatures,
@@ -48,7 +49,6 @@ from sharedmem.memory.serialization import (
     owner_key,
     parse_turns,
     searchable_texts,
-    standing_of,
 )
 from sharedmem.models import Hit, MemoryFilter, MemoryItem, SearchCost, SearchMode, Why
 from sharedmem.providers.embedding import QueryEmbedding, embed_query
@@ -320,7 +320,8 @@ class MemorySearcher:
         clock = self._context.clock
         began = clock.monotonic()
         run, fetched, round_trips = await self._run(request, meaning)
-        if (offers := run.offers.fitting(request.query, [one.item for one in fetched.values()])) is not run.offers:
+        if run.offers.candidates:
+            offers = run.offers.chosen(request.query, {id_: one.item for id_, one in fetched.items()})
             ranked, successions = offers.applied(run.by_rank, request.limit, explain=request.explain)
             run = run._replace(offers=offers, ranked=ranked, successions=successions)
         order = [ranked for ranked in run.ranked if ranked.id in fetched]
@@ -350,7 +351,7 @@ class MemorySearcher:
             )
             for ranked in order
         ]
-        hits = _with_successions(hits, successions)
+        hits = with_successions(hits, successions)
         return SearchHits(hits, mode="keywords" if degraded else request.mode, degraded=degraded, cost=cost)
 
     def _measured_weights(self, found: IndexResult) -> RankingWeights:
@@ -501,14 +502,14 @@ class MemorySearcher:
 
     async def _search_once(self, request: SearchRequest, meaning: QueryEmbedding) -> _SearchRun:
         await self._context.memories.ensure(self._namespace)
-        found, standing = await self._found(request, meaning)
+        found, candidates = await self._found(request, meaning)
         neighbours: dict[tuple[str, int], list[tuple[str, RankingFeatures]]] = {}
         recipe = request.recipe or self._measured_weights(found)
         is_hybrid, latest = request.mode == "hybrid", self._access.settings.latest_truth
         wanted = neighbour_ranges(found, recipe) if is_hybrid else {}
         if wanted:
             neighbours = await self._neighbours(wanted)
-        offers = Offers.of(found, standing, latest=latest) if is_hybrid else Offers()
+        offers = Offers.of(found, candidates, latest=latest) if is_hybrid else Offers()
         by_rank = self._ranked(request, found, neighbours, recipe)
         ranked, successions = offers.applied(by_rank, request.limit, explain=request.explain)
         round_trips = found.round_trips + bool(wanted)
@@ -534,7 +535,7 @@ class MemorySearcher:
         return await embed_query(self._embedder, text)
 
     async def _found(self, request: SearchRequest, meaning: QueryEmbedding) -> tuple[IndexResult, list[str]]:
-        """Return (the hits, the ids of standing memories to offer). One round trip."""
+        """Return (the hits, the ids of standing memories that may be offered). One round trip."""
         least = max(self._context.settings.search_candidates, request.limit + _OVERFETCH)
         by_words = request.mode != "semantic" or meaning.missing is not None
         query = IndexQuery(
@@ -550,7 +551,7 @@ class MemorySearcher:
         standing = self._standing_query(request, query)
         queries = [one for one in (query, standing) if one is not None]
         found, *others = await self._context.memories.search_each(self._namespace, queries)
-        offered = best_standing(others[0], self._owner(request)) if others else []
+        offered = standing_candidates(others[0], self._owner(request)) if others else []
         return _above_similarity(found, request.similarity), offered
 
     def _required_words(self, request: SearchRequest) -> list[Worded]:
@@ -577,24 +578,25 @@ class MemorySearcher:
     async def _fetch(
         self, request: SearchRequest, run: _SearchRun, outdated: SpeakerCache | None
     ) -> tuple[dict[str, FetchedMemory], int]:
-        """Return (the best memories that still exist, by id; round trips).
+        """Return (the best memories, and the standing ones that may be lifted, as far as they exist; round trips).
 
         Args:
             request, run: the request and the search so far.
             outdated: the cached speakers, if they are to be read again; this shares the first round trip.
         """
         judged = request.rerank is not None or request.diversity
-        # A standing memory that does not fit goes back to its place.
-        wanted = (max(request.limit, _RERANKED) if judged else request.limit) + len(run.offers.standing)
+        wanted = max(request.limit, _RERANKED) if judged else request.limit
         ranked, version = run.ranked, run.found.version
         fetched: dict[str, FetchedMemory] = {}
+        standing: list[FetchedMemory] = []
         fetches = at = 0
         while len(fetched) < wanted and at < len(ranked):
             lacking = wanted - len(fetched)
             page = _PHRASE_PAGE if request.phrases else lacking + _OVERFETCH
             ids = [each.id for each in ranked[at : at + page]]
             at, fetches = at + len(ids), fetches + 1
-            commands = self._reader.commands(ids, vectors=bool(request.diversity))
+            further = [] if fetches > 1 else [id_ for id_ in run.offers.candidates if id_ not in ids[:lacking]]
+            commands = self._reader.commands([*ids, *further], vectors=bool(request.diversity))
             if outdated is not None:
                 commands.append(outdated.command)
             replies = await self._context.client.read_each(commands)
@@ -602,7 +604,8 @@ class MemorySearcher:
                 outdated.update(replies.pop(), version)
                 outdated = None
             most = None if request.phrases else lacking
-            present = self._reader.parse(ids, replies, filters=request.filters, most=most)
+            present = self._reader.parse(ids, replies[: len(ids)], filters=request.filters, most=most)
+            standing += self._reader.parse(further, replies[len(ids) :], filters=request.filters)
             if request.phrases:
                 fits = (one for one in present if contains_phrases(searchable_texts(one.item), request.phrases))
                 present = list(islice(fits, lacking))
@@ -610,7 +613,7 @@ class MemorySearcher:
         if outdated is not None:
             await outdated.read(version)
             fetches += 1
-        return fetched, fetches
+        return fetched | {one.item.id: one for one in standing}, fetches
 
     async def _reordered(
         self, request: SearchRequest, order: list[RankedMemory], fetched: Mapping[str, FetchedMemory], run: _SearchRun
@@ -665,22 +668,6 @@ class MemorySearcher:
             for id_, turn, facts in parse_turns(members):
                 neighbours.setdefault((thread, turn), []).append((id_, decode_features(facts)))
         return neighbours
-
-
-def _with_successions(hits: Sequence[Hit], found: Successions) -> list[Hit]:
-    """Return the hits with what they are and replace; only hits of this result are named."""
-    present = {hit.item.id for hit in hits}
-    marked = []
-    for hit in hits:
-        id_, standing = hit.item.id, standing_of(hit.item)
-        newer = found.superseded_by.get(id_)
-        changes = {
-            "standing": None if standing is None else standing.kind,
-            "supersedes": tuple(older for older in found.supersedes.get(id_, ()) if older in present),
-            "superseded_by": newer if newer in present else None,
-        }
-        marked.append(hit.model_copy(update=changes) if any(changes.values()) else hit)
-    return marked
 
 
 def _found_nothing(run: _SearchRun) -> bool:

@@ -16,6 +16,7 @@ from sharedmem.graph.graph import Graph
 from sharedmem.graph.records import LookupRequest, to_episode
 from sharedmem.knowledge_context import KnowledgeContext
 from sharedmem.memory.memories import Memories
+from sharedmem.memory.relevance import standing_applies
 from sharedmem.memory.search import check_query
 from sharedmem.memory.serialization import owner_key, owner_of, standing_of
 from sharedmem.models import ContextItem, Entry, Episode, Hit, Note, NoteHit
@@ -287,10 +288,7 @@ async def ask_standing(memory: Memories, owner: str, asked: RecallQuery) -> Part
 
 def _applies(hit: Hit, terms: frozenset[str]) -> bool:
     standing = standing_of(hit.item)
-    if standing is None:
-        return False
-    about_everything = standing.kind == "instruction" and not standing.topic
-    return about_everything or not standing.terms.isdisjoint(terms)
+    return standing is not None and standing_applies(standing, terms)
 
 
 def _of_memory(place: int, hit: Hit) -> Candidate:

@@ -9,12 +9,16 @@ import pytest
 
 from sharedmem import Hub, Settings
 from sharedmem.memory.memories import Memories
-from sharedmem.models import MemoryItem, MemoryMessage
+from sharedmem.models import Hit, MemoryItem, MemoryMessage
 from sharedmem.testing import fake_hub
 
 OLD, NEW = datetime(2025, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
 RULE = "Always include version numbers when I ask about libraries."
 REQUEST = "How should I parse a date?"
+
+
+def lifted_of(hits: Sequence[Hit]) -> list[str]:
+    return [hit.item.memory for hit in hits if hit.why and "standing" in {one.name for one in hit.why.signals}]
 
 
 async def filled(memory: Memories) -> None:
@@ -47,11 +51,26 @@ async def test_a_preference_is_lifted_only_where_its_own_sentence_has_to_do_with
 
     hits = await memory.search("Which parser should I take to parse a date?", explain=True)
 
-    lifted = [hit for hit in hits if hit.why and "standing" in {signal.name for signal in hit.why.signals}]
     assert len(hits) == 10
-    assert [hit.item.memory.rpartition(". ")[2] for hit in lifted] == ["I prefer strict formats when a date is parsed."]
+    assert [text.rpartition(". ")[2] for text in lifted_of(hits)] == ["I prefer strict formats when a date is parsed."]
     (tea,) = [hit for hit in await memory.search("Should I have tea or coffee?") if hit.standing]
     assert tea.item.memory == unlike
+
+
+async def test_instructions_about_another_topic_come_after_those_about_that_of_the_query(
+    hub: Hub, namespace: str
+) -> None:
+    memory = hub.store(namespace).memory.within(user_id="ada")
+    await memory.add_many([f"Which movies would you recommend, said guest {n}, to watch tonight?" for n in range(30)])
+    for topic in ("theatre plays", "birds", "football"):
+        await memory.add(f"Always recommend movies which you would watch when I ask about {topic}.")
+    about_movies = "Always list the platforms and prices in a table when I ask about movie options."
+    await memory.add(about_movies)
+
+    hits = await memory.search("Which movies would you recommend to watch?", explain=True)
+
+    assert len(hits) == 10
+    assert about_movies in lifted_of(hits)
 
 
 async def test_an_instruction_applies_to_its_owner_alone(hub: Hub, namespace: str) -> None:
