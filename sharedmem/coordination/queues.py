@@ -613,7 +613,10 @@ class QueueWorker:
             async with self._renewed_task(task) as claimed:
                 answer = handler(task)
                 claimed.finish(await answer if inspect.isawaitable(answer) else answer)
-        except Exception as error:  # the worker survives failing tasks
+        except BaseException as error:
+            if not _is_failure(error):
+                raise
+            # The worker survives failing tasks.
             self._queue.context.counters.increment(FAILURES, error=type(error).__name__)
             _logger.warning("task %s of queue %s, attempt %d", task.id, self._queue.name, task.attempt, exc_info=error)
 
@@ -631,9 +634,7 @@ class QueueWorker:
             keeper.stop_renewing(claimed)
             # Without this report, the visibility timeout does the same.
             with suppress(SharedMemoryError):
-                await self._consumer.retry(
-                    task, error=_format_error(error), delay=None if isinstance(error, Exception) else 0
-                )
+                await self._consumer.retry(task, error=_format_error(error), delay=None if _is_failure(error) else 0)
             raise
         try:
             await self._acknowledge(task, claimed.result)
@@ -653,6 +654,14 @@ class QueueWorker:
                 f"acknowledge task {task.id}", lambda: self._consumer.ack(task, result)
             )
             raise
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether a handler has failed, and its worker goes on: something that it awaits may be cancelled alone."""
+    if isinstance(error, asyncio.CancelledError):
+        running = asyncio.current_task()
+        return running is not None and not running.cancelling()
+    return isinstance(error, Exception)
 
 
 def _format_error(error: BaseException) -> str:

@@ -312,6 +312,12 @@ _CLOSED_FOR_MS = 30_000
 _MOST_LISTED = 1000
 _LOOKED_AT_ONCE = 1000
 _MOST_LOOKS = 20
+_LONGEST_CURSOR = 20
+
+
+def _is_cursor(text: str) -> bool:
+    """Return whether a text can be a cursor of SCAN, a number of 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) <= _LONGEST_CURSOR and int(text) < 1 << 64
 
 
 class KeyOperations:
@@ -426,7 +432,7 @@ class KeyOperations:
         namespace, matches = access.scope.matcher(pattern)
         if not 1 <= limit <= _MOST_LISTED:
             raise InvalidError("limit", limit, f"give 1 to {_MOST_LISTED}")
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
+        if cursor is not None and not _is_cursor(cursor):
             raise InvalidError("cursor", cursor, "give that of the page before, or none to begin")
         keyspace, following = access.scope.keyspace, cursor or "0"
         glob, near = keyspace.pattern(namespace), keyspace.space(namespace).clock

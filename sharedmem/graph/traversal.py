@@ -196,7 +196,7 @@ def check_depth(field: str, depth: int) -> None:
     Raises:
         InvalidError: the depth is not a number from 1 to 6.
     """
-    if not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
+    if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
         raise InvalidError(field, depth, f"give 1 to {DEEPEST}")
 
 

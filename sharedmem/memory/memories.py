@@ -658,7 +658,7 @@ class Memories(ProcessBound):
             How many were written. Items whose `ttl` has passed are left out.
 
         Raises:
-            InvalidError: an item is invalid; the items before it are written.
+            InvalidError: an item is invalid; nothing of its 64 is written, and those before them are.
             VersionConflictError: its id belongs to a memory outside of this scope.
             AccessDeniedError: this actor may not write here.
             ConfigError, UnavailableError: as `add`.

@@ -199,6 +199,8 @@ _FEWEST_WORDS = 4
 _ONE_SUBJECT = 0.6
 """Share of the longer text's words that another one has, from which both are about one thing."""
 _LONG_TOKENS = 80
+_LINE_TOKENS = 24
+"""What a line takes beside its text: source, time and author."""
 _LARGEST_SHARE = 12
 """A long text gets at most this part of the budget: a twelfth."""
 _LONGEST_COMPARED = 2_000
@@ -244,19 +246,25 @@ def pack(
         model: the model whose tokens count; empty if it is not known.
         standing: standing instructions and preferences of the user, which have a section of their own.
     """
-    wishes = _pack_standing(standing, budget // _STANDING_SHARE, now, model)
+    left = budget - count_tokens(HEAD, model=model) - count_tokens(TAIL, model=model) - 2
+    heading = count_tokens(STANDING, model=model) + 1
+    wishes = _pack_standing(standing, min(budget // _STANDING_SHARE, left - heading), now, model)
     shown = {item.id for item, _ in wishes}
     distinct = _without_repeats([one for one in rated if one.candidate.name not in {f"memory {id_}" for id_ in shown}])
     longest = max(_LONG_TOKENS, budget // _LARGEST_SHARE)
-    left = budget - count_tokens(HEAD, model=model) - count_tokens(TAIL, model=model) - 2
     if wishes:
-        left -= count_tokens(STANDING, model=model) + 1 + sum(item.tokens for item, _ in wishes)
+        left -= heading + sum(item.tokens for item, _ in wishes)
     chosen: list[tuple[Candidate, RecalledItem, str]] = []
     for one in distinct:
         candidate = one.rated.candidate
         text = _excerpt(candidate, terms, longest=longest, model=model)
         line = _line(candidate, text, now)
         tokens = count_tokens(line, model=model) + 1  # the end of the line
+        if tokens > left > _LINE_TOKENS and not chosen:
+            # A small budget: less of the best record rather than nothing.
+            text = _excerpt(candidate, terms, longest=left - _LINE_TOKENS, model=model)
+            line = _line(candidate, text, now)
+            tokens = count_tokens(line, model=model) + 1
         if tokens <= left:
             left -= tokens
             chosen.append((candidate, _item(one, text, tokens), line))

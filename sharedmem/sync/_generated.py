@@ -2480,7 +2480,7 @@ class Memories(Face["AsyncMemories"]):
             How many were written. Items whose `ttl` has passed are left out.
 
         Raises:
-            InvalidError: an item is invalid; the items before it are written.
+            InvalidError: an item is invalid; nothing of its 64 is written, and those before them are.
             VersionConflictError: its id belongs to a memory outside of this scope.
             AccessDeniedError: this actor may not write here.
             ConfigError, UnavailableError: as `add`.
@@ -5780,8 +5780,7 @@ class Hub(HubFace):
             UnsupportedError: `near_cache` needs a single server, without Sentinel, that tracks the keys of its clients.
         """
         return SharedMemoryStore(
-            self._portal,
-            self._async.store(namespace, actor=actor, subscribe=subscribe, grants=grants, near_cache=near_cache),
+            self._portal, self._store(namespace, actor=actor, subscribe=subscribe, grants=grants, near_cache=near_cache)
         )
 
     @property

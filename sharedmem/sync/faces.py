@@ -135,6 +135,16 @@ class HubFace(Face[AsyncHub]):
         finally:
             self._portal.close()
 
+    def _store(self, namespace: str | None, *, near_cache: bool, **terms: Any) -> AsyncStore:
+        if not near_cache or self._portal.is_here:
+            return self._async.store(namespace, near_cache=near_cache, **terms)
+
+        # The copies, and the connection that invalidates them, belong to the loop.
+        async def opened() -> AsyncStore:
+            return self._async.store(namespace, near_cache=True, **terms)
+
+        return self._portal.run(opened())
+
     def __enter__(self) -> Self:
         if self._portal.is_open:
             raise UsageError("this hub", "it is open already; open another one")

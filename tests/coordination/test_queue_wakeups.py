@@ -260,6 +260,27 @@ async def test_a_worker_outlives_what_its_tasks_do(hub: Hub) -> None:
     assert hub.counters.read("failed_tasks", error="InvalidError") == 1
 
 
+async def test_a_worker_outlives_a_handler_that_awaits_something_cancelled(hub: Hub) -> None:
+    queue = queue_of(hub, max_attempts=1)
+    put = await queue.put_many(["bad", "good"])
+
+    async def handle(task: Task) -> object:
+        if task.payload == "bad":
+            lost = asyncio.get_running_loop().create_future()
+            lost.cancel()
+            await lost
+        return "fine"
+
+    working = asyncio.create_task(queue.work(handle))
+    bad, good = [await soon(queue.result(result.id, wait=None)) for result in put]
+    is_working = not working.done()
+    await gone(working)
+
+    assert is_working
+    assert (bad.state, good.value) == ("dead", "fine")
+    assert hub.counters.read("failed_tasks", error="CancelledError") == 1
+
+
 async def test_a_cancelled_worker_gives_back_what_it_was_doing(hub: Hub) -> None:
     queue = queue_of(hub)
     await queue.put("long")

@@ -100,6 +100,17 @@ async def test_a_text_that_says_the_contrary_makes_another_plan(decisions: Decis
     assert await saved(decisions, "volume rises by 50 percent")
 
 
+@pytest.mark.parametrize(("text", "opposite"), [("price rises", "price falls"), ("price rose", "price fell")])
+async def test_the_opposite_makes_another_plan(
+    decisions: Decisions, compass: AngleEmbedder, text: str, opposite: str
+) -> None:
+    compass.point(f"{text} on volume", 0)
+    compass.point(f"{opposite} on volume", 1)
+    assert await saved(decisions, f"{text} on volume")
+
+    assert await saved(decisions, f"{opposite} on volume")
+
+
 async def test_without_a_threshold_only_equal_texts_are_duplicates(
     decisions: Decisions, compass: AngleEmbedder
 ) -> None:

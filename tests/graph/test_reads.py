@@ -271,6 +271,7 @@ async def test_what_makes_no_sense_is_refused(graph: Graph) -> None:
         graph.traverse_from_entities([], group_id=GROUP),
         graph.traverse_from_entities("Ada", group_id=GROUP),
         graph.traverse_from_entities(["Ada"], group_id=GROUP, depth=0),
+        graph.traverse_from_entities(["Ada"], group_id=GROUP, depth=True),
         graph.traverse_from_entities(["Ada"], group_id=GROUP, fan_out=0),
         graph.path("Ada", "Bo", group_id=GROUP, max_depth=7),
     ):

@@ -115,6 +115,29 @@ async def test_the_text_has_no_more_tokens_than_allowed(store: SharedMemoryStore
     assert sum(item.tokens for item in found.items) < found.tokens or not found.items
 
 
+@pytest.mark.parametrize("tokens", range(100, 200, 7))
+async def test_standing_instructions_and_their_heading_count(store: SharedMemoryStore, tokens: int) -> None:
+    await store.memory.add("Always answer in metric tons when I ask about cranes.")
+    await store.memory.add("I prefer short answers about cranes.")
+    await store.memory.add("The crane in the harbour lifts forty tons.")
+
+    found = await store.recall("how many tons lifts the crane?", tokens=tokens)
+
+    assert count_tokens(found.text) <= tokens
+    assert found.items or found.standing
+
+
+async def test_with_a_small_budget_a_long_text_is_cut_rather_than_left_out(store: SharedMemoryStore) -> None:
+    ships = " ".join(f"Sentence number {n} tells of the harbour and its {n} ships." for n in range(60))
+    await store.memory.add(f"The crane in the harbour lifts forty tons. {ships}")
+
+    found = await store.recall("how many tons lifts the crane?", tokens=100)
+
+    (item,) = found.items
+    assert item.text.startswith("The crane in the harbour lifts forty tons.")
+    assert item.cut
+
+
 async def test_what_two_parts_say_alike_is_shown_once(store: SharedMemoryStore) -> None:
     memory = await store.memory.add(DEPLOY)
     episode = await store.graph.add_episode(DEPLOY, group_id="main", extract=False)

@@ -46,6 +46,17 @@ def test_a_store_is_used_without_await(redis_url: str, settings: Settings) -> No
         hub.store("sync").clear()
 
 
+def test_a_near_cache_is_opened_from_any_thread(redis_url: str, settings: Settings) -> None:
+    with Hub.open(redis_url, settings=settings) as hub:
+        store = hub.store("sync-near", actor="ada", near_cache=True)
+        store.write("k", 1)
+
+        assert [store.read("k"), store.read("k")] == [1, 1]
+        hub.store("sync-near", actor="ada").write("k", 2)
+        assert store.read("k") == 2
+        store.delete("k")
+
+
 def test_every_call_of_the_async_face_is_there() -> None:
     for name in ("Hub", "SharedMemoryStore"):
         wanted = {name for name in dir(getattr(sharedmem, name)) if not name.startswith("_")}

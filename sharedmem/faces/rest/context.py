@@ -420,7 +420,7 @@ def check_depth(document: object, most: int) -> None:
     Raises:
         RequestError: deeper than `most`.
     """
-    level = [document]
+    level = [document] if isinstance(document, dict | list) else []
     for _ in range(most):
         level = [part for whole in level for part in _parts(whole) if isinstance(part, dict | list)]
         if not level:
